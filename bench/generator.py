@@ -25,7 +25,7 @@ from harness import Server  # noqa: E402
 
 SERVER_CPU, GENERATOR_CPU = 0, 1
 CONNECTIONS, VALUE_BYTES, KEYS = 50, 100, 100_000
-TARGETS = {1: 1.1, 16: 1.5, 32: 1.5}
+RATIO_TARGET_BY_DEPTH = {1: 1.1, 16: 1.5, 32: 1.5}
 """For each number of requests in flight on a connection: gets per CPU second, ours to theirs."""
 
 
@@ -75,12 +75,14 @@ def run_memtier(program: str, port: int, options: list[str]) -> float:
         "--hide-histogram",
     ]
     command += [f"--data-size={VALUE_BYTES}", "--key-minimum=1", f"--key-maximum={KEYS}", *options]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if completed.returncode:
         raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return (
+        usage_after.ru_utime - usage_before.ru_utime + usage_after.ru_stime - usage_before.ru_stime
+    )
 
 
 def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
@@ -90,11 +92,13 @@ def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict
         rates["ours"].append(measure_ours(options.binary, port, depth, options.seconds))
         rates["memtier"].append(measure_memtier(options.memtier, port, depth, options.seconds))
     round_pairs = zip(*rates.values(), strict=True)
-    ratios = [a["gets_per_cpu_second"] / b["gets_per_cpu_second"] for a, b in round_pairs]
+    ratios = [
+        ours["gets_per_cpu_second"] / theirs["gets_per_cpu_second"] for ours, theirs in round_pairs
+    ]
     if not options.json:
         print(
             f"depth {depth}: {statistics.median(ratios):.2f} times memtier"
-            f" ({min(ratios):.2f} to {max(ratios):.2f}), target at least {TARGETS[depth]}"
+            f" ({min(ratios):.2f} to {max(ratios):.2f}), target at least {RATIO_TARGET_BY_DEPTH[depth]}"
         )
         for name, rounds in rates.items():
             per_cpu_second, per_second = (
@@ -105,7 +109,12 @@ def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict
                 f"  {name:8}{per_cpu_second:12,.0f} gets per CPU second,{per_second:12,.0f} per second",
                 flush=True,
             )
-    return {"depth": depth, "target": TARGETS[depth], "ratios": ratios, "rounds": rates}
+    return {
+        "depth": depth,
+        "target": RATIO_TARGET_BY_DEPTH[depth],
+        "ratios": ratios,
+        "rounds": rates,
+    }
 
 
 def main() -> int:
@@ -121,7 +130,7 @@ def main() -> int:
     try:
         store_keys = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"]
         run_memtier(options.memtier, server.port, store_keys)
-        rows = [compare_at_depth(options, server.port, depth) for depth in TARGETS]
+        rows = [compare_at_depth(options, server.port, depth) for depth in RATIO_TARGET_BY_DEPTH]
     finally:
         server.kill()
     if options.json:

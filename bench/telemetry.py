@@ -42,11 +42,11 @@ def discarding_provider() -> TracerProvider:
 def in_unsampled_trace(get: Callable[..., Any]) -> Callable[[], None]:
     context = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(0))
 
-    def block() -> None:
+    def call_get_in_unsampled_trace() -> None:
         with trace.use_span(trace.NonRecordingSpan(context)):
             call_repeatedly(get)
 
-    return block
+    return call_get_in_unsampled_trace
 
 
 def call_repeatedly(get: Callable[..., Any]) -> None:
@@ -90,16 +90,22 @@ def measure(blocks: dict[str, Callable[[], None]], rounds: int) -> dict[str, dic
     for round_number in range(rounds):
         names = list(blocks)
         for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
-            begin = time.perf_counter()
+            started_at = time.perf_counter()
             blocks[name]()
-            us_by_variant[name].append((time.perf_counter() - begin) / CALLS_PER_BLOCK * 1e6)
+            us_by_variant[name].append((time.perf_counter() - started_at) / CALLS_PER_BLOCK * 1e6)
     bare_us = us_by_variant["bare"]
     return {
         name: {
             "us": statistics.median(block_us),
             "us_least": min(block_us),
             "added_percent": 100
-            * (statistics.median(a / b for a, b in zip(block_us, bare_us, strict=True)) - 1),
+            * (
+                statistics.median(
+                    block_time_us / bare_time_us
+                    for block_time_us, bare_time_us in zip(block_us, bare_us, strict=True)
+                )
+                - 1
+            ),
             "added_percent_least": 100 * (min(block_us) / min(bare_us) - 1),
         }
         for name, block_us in us_by_variant.items()
@@ -118,10 +124,10 @@ def main() -> None:
         with glasscache.Client(server.address, timeout=5) as client:
             client.set("k", b"x" * 40)
         figures = measure(variants(server.address), options.rounds)
-    for name, row in figures.items():
+    for name, variant in figures.items():
         print(
-            f"{name:32} {row['us']:7.2f} us  {row['added_percent']:+7.1f} %"
-            f"   (least {row['us_least']:6.2f} us {row['added_percent_least']:+7.1f} %)"
+            f"{name:32} {variant['us']:7.2f} us  {variant['added_percent']:+7.1f} %"
+            f"   (least {variant['us_least']:6.2f} us {variant['added_percent_least']:+7.1f} %)"
         )
     if options.keep:
         record = {

@@ -61,13 +61,13 @@ class CompletionCache:
             self._add_to_total("saved", price_usd)
         return Completion(text, price_usd, price_usd if has_called else 0.0)
 
-    def microdollars(self, total: str) -> int:
+    def microdollars(self, counter: str) -> int:
         """Return what all processes have "paid" or "saved", in millionths of a dollar."""
-        return int(self._client.get(f"llm:1:{total}_microdollars") or 0)
+        return int(self._client.get(f"llm:1:{counter}_microdollars") or 0)
 
-    def _add_to_total(self, total: str, price_usd: float) -> None:
+    def _add_to_total(self, counter: str, price_usd: float) -> None:
         amount = round(price_usd * 1e6)
-        self._client.incr(f"llm:1:{total}_microdollars", amount, initial=amount, ttl=0)
+        self._client.incr(f"llm:1:{counter}_microdollars", amount, initial=amount, ttl=0)
 
 
 def key_of(request: dict[str, Any]) -> str:

@@ -46,8 +46,8 @@ def record(address: str, seconds: float, out: TextIO) -> int:
                 if fields["type"] == "item_get":
                     key = hashlib.blake2b(unquote_to_bytes(fields["key"]), digest_size=8).digest()
                     key_hash = int.from_bytes(key, "big")
-                    micros = int(float(fields["ts"]) * 1e6)
-                    out.write(f"{micros},{key_hash},{sizes.get(fields['key'], '')},get\n")
+                    time_us = int(float(fields["ts"]) * 1e6)
+                    out.write(f"{time_us},{key_hash},{sizes.get(fields['key'], '')},get\n")
                     get_count += 1
     return get_count
 
@@ -56,17 +56,17 @@ def main() -> None:
     """Record the server that is named, or a server of this program's own with a few reads."""
     if sys.argv[2:]:
         address, seconds = sys.argv[1:3]
-        count = record(address, float(seconds), sys.stdout)
-        print(f"{count:,} gets recorded", file=sys.stderr)
+        get_count = record(address, float(seconds), sys.stdout)
+        print(f"{get_count:,} gets recorded", file=sys.stderr)
         return
     with ExitStack() as stack:
         server = stack.enter_context(Server())
         cache = stack.enter_context(Client(server.address, timeout=1, on_error="miss"))
         cache.set("user:17", "Ada", ttl=60)
-        reads = threading.Timer(0.3, lambda: cache.get_many(["user:17", "user:18"]))
-        reads.start()
+        delayed_reads = threading.Timer(0.3, lambda: cache.get_many(["user:17", "user:18"]))
+        delayed_reads.start()
         record(server.address, 1.0, sys.stdout)
-        reads.join()
+        delayed_reads.join()
 
 
 if __name__ == "__main__":

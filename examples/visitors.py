@@ -19,11 +19,11 @@ TTLS = {"user": 60, "page": 60, "price": 1}
 def visit(cache: Client, rng: random.Random) -> int:
     """Read one item of each kind, store those that are missing, and return how many were."""
     missing_count = 0
-    for kind, ttl in TTLS.items():
-        key = f"{kind}:{min(int(rng.paretovariate(0.8)), 2000)}"
+    for key_kind, ttl in TTLS.items():
+        key = f"{key_kind}:{min(int(rng.paretovariate(0.8)), 2000)}"
         if cache.get(key) is None:
             missing_count += 1
-            cache.set(key, {"kind": kind, "text": "x" * rng.randrange(20, 2000)}, ttl=ttl)
+            cache.set(key, {"kind": key_kind, "text": "x" * rng.randrange(20, 2000)}, ttl=ttl)
     return missing_count
 
 

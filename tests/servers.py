@@ -20,9 +20,9 @@ def memcached_servers(count: int, memcached: str) -> Iterator[list[str]]:
     with contextlib.ExitStack() as stack:
         addresses = []
         for _ in range(count):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            with socket.socket() as reserved_socket:
+                reserved_socket.bind(("127.0.0.1", 0))
+                port = reserved_socket.getsockname()[1]
             command = [
                 *shlex.split(memcached),
                 "-p",

@@ -22,16 +22,16 @@ ASYNCIO_ROWS = "asyncio, 32 tasks"
 
 def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     """Return eight threads: one client of ours that they share, against a pylibmc client each."""
-    shared = glasscache.Client(address, timeout=5)
-    shared.set("one", os.urandom(1024))
+    shared_client = glasscache.Client(address, timeout=5)
+    shared_client.set("one", os.urandom(1024))
     calls_per_thread = max(1, int(2000 * scale))
     calls_by_client: dict[str, Callable[[], Callable[[str], Any]]] = {
-        "glasscache": lambda: shared.get
+        "glasscache": lambda: shared_client.get
     }
     if pylibmc := import_if_installed("pylibmc"):
         calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
-    rates: dict[str, list[float]] = {client_name: [] for client_name in calls_by_client}
-    cpus_before = os.sched_getaffinity(0)
+    rates_by_client: dict[str, list[float]] = {client_name: [] for client_name in calls_by_client}
+    allowed_cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
     for round_number in range(repetitions):
         for client_name, make_get in in_round_order(calls_by_client, round_number):
@@ -42,14 +42,16 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
                 )
                 for get in gets
             ]
-            begin = time.perf_counter()
+            started_at = time.perf_counter()
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            rates[client_name].append(8 * calls_per_thread / (time.perf_counter() - begin))
-    os.sched_setaffinity(0, cpus_before)
-    return row_record(THREADS_ROW, rates, {})
+            rates_by_client[client_name].append(
+                8 * calls_per_thread / (time.perf_counter() - started_at)
+            )
+    os.sched_setaffinity(0, allowed_cpus)
+    return row_record(THREADS_ROW, rates_by_client, {})
 
 
 async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
@@ -59,12 +61,14 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     await clients["glasscache"].set("one", b"x" * 40)
     rows = {
         f"{ASYNCIO_ROWS}, get 40 B": {
-            client_name: lambda c=c, key=key_for(client_name, "one"): c.get(key)
-            for client_name, c in clients.items()
+            client_name: lambda client=client, key=key_for(client_name, "one"): client.get(key)
+            for client_name, client in clients.items()
         },
         f"{ASYNCIO_ROWS}, set 1 KB": {
-            client_name: lambda c=c, key=key_for(client_name, "two"): c.set(key, value)
-            for client_name, c in clients.items()
+            client_name: lambda client=client, key=key_for(client_name, "two"): client.set(
+                key, value
+            )
+            for client_name, client in clients.items()
         },
     }
     calls_per_task = max(1, int(100 * scale))
@@ -75,13 +79,15 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
 
     records = []
     for name, calls in rows.items():
-        rates: dict[str, list[float]] = {client_name: [] for client_name in calls}
+        rates_by_client: dict[str, list[float]] = {client_name: [] for client_name in calls}
         for round_number in range(repetitions):
             for client_name, call in in_round_order(calls, round_number):
-                begin = time.perf_counter()
+                started_at = time.perf_counter()
                 await asyncio.gather(*(repeat_call(call) for _ in range(32)))
-                rates[client_name].append(32 * calls_per_task / (time.perf_counter() - begin))
-        records.append(row_record(name, rates, {}))
+                rates_by_client[client_name].append(
+                    32 * calls_per_task / (time.perf_counter() - started_at)
+                )
+        records.append(row_record(name, rates_by_client, {}))
     for client in clients.values():
         await client.close()
     return records

@@ -38,29 +38,31 @@ REQUIRED_RATIOS = {
 
 
 def row_record(
-    name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
+    name: str, rates: dict[str, list[float]], cpu_us_by_client: dict[str, list[float]]
 ) -> dict[str, Any]:
     """Return a row's figures; rounds in which a client failed do not count."""
-    ours = next(iter(rates.values()))
+    our_rates = next(iter(rates.values()))
 
-    def ratios_to_ours(rounds: list[float]) -> list[float]:
+    def ratios_to_ours(rates_by_round: list[float]) -> list[float]:
         return sorted(
             our_rate / their_rate
-            for our_rate, their_rate in zip(ours, rounds, strict=False)
+            for our_rate, their_rate in zip(our_rates, rates_by_round, strict=False)
             if our_rate / their_rate > 0
         )
 
     clients = {}
-    for client_name, rounds in rates.items():
-        successful = [rate for rate in rounds if rate > 0]
-        if not successful:
+    for client_name, rates_by_round in rates.items():
+        successful_rates = [rate for rate in rates_by_round if rate > 0]
+        if not successful_rates:
             continue
-        ratios = ratios_to_ours(rounds)
+        ratios = ratios_to_ours(rates_by_round)
         clients[client_name] = {
-            "ops_per_s": statistics.median(successful),
-            "least": min(successful),
-            "most": max(successful),
-            "cpu_us": statistics.median(cpu[client_name]) if cpu.get(client_name) else None,
+            "ops_per_s": statistics.median(successful_rates),
+            "least": min(successful_rates),
+            "most": max(successful_rates),
+            "cpu_us": statistics.median(cpu_us_by_client[client_name])
+            if cpu_us_by_client.get(client_name)
+            else None,
             "ours_over_it": statistics.median(ratios) if ratios else None,
             "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
             if ratios
@@ -74,18 +76,19 @@ def print_result(result: dict[str, Any]) -> None:
     """Print a row: calls a second, CPU, and ours over each other's."""
     print(result["row"])
     for index, (client_name, figures) in enumerate(result["clients"].items()):
-        cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
-        ratio, required = figures["ours_over_it"], figures["demand"]
+        cpu_text = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
+        ratio, required_ratio = figures["ours_over_it"], figures["demand"]
         ratio_text = ""
         if ratio and index:
             low, high = figures["middle_half"]
             ratio_text = f"  ours is {ratio:.3f} x ({low:.3f} to {high:.3f})"
-            if required:
-                ratio_text += f", required {required:g}: {'met' if ratio >= required else 'MISSED'}"
+            if required_ratio:
+                check_text = "met" if ratio >= required_ratio else "MISSED"
+                ratio_text += f", required {required_ratio:g}: {check_text}"
         divisor, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
-        spread = f"({figures['least'] / divisor:.1f} to {figures['most'] / divisor:.1f})"
+        spread_text = f"({figures['least'] / divisor:.1f} to {figures['most'] / divisor:.1f})"
         line = f"  {client_name:18} {figures['ops_per_s'] / divisor:9.2f} {unit}"
-        line += f" {spread:18} {cpu}{ratio_text}"
+        line += f" {spread_text:18} {cpu_text}{ratio_text}"
         print(line, flush=True)
 
 

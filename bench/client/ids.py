@@ -37,12 +37,14 @@ def number_rows(address: str) -> Iterator[Row]:
 
     for container, value in containers.items():
         calls_by_client: dict[str, Callable[[], Any]] = {
-            "glasscache": lambda v=value: write_and_read(v),
-            "pickle+zlib6": lambda v=value: write_and_read_pickled(v, 6),
-            "pickle+zlib1": lambda v=value: write_and_read_pickled(v, 1),
+            "glasscache": lambda value=value: write_and_read(value),
+            "pickle+zlib6": lambda value=value: write_and_read_pickled(value, 6),
+            "pickle+zlib1": lambda value=value: write_and_read_pickled(value, 1),
         }
         if (
             container == "a list"
         ):  # an array's pickle is too long for a server's usual bound of 1 MB
-            calls_by_client["pickle alone"] = lambda v=value: write_and_read_pickled(v, None)
+            calls_by_client["pickle alone"] = lambda value=value: write_and_read_pickled(
+                value, None
+            )
         yield Row(f"140,000 ids in {container}, write and read", 3, calls_by_client)

@@ -25,51 +25,53 @@ class Row:
     calls_per_round: int
     """Calls a round, at scale 1."""
     calls_by_client: dict[str, Callable[[], Any]]
-    flush: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    flush_by_client: dict[str, Callable[[], Any]] = field(default_factory=dict)
     """Waits until the quiet writes of a client have been executed."""
 
 
 def in_round_order(calls_by_client: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
     """Return the calls by client, another client first each round."""
     pairs = list(calls_by_client.items())
-    first = round_number % len(pairs)
-    return pairs[first:] + pairs[:first]
+    first_index = round_number % len(pairs)
+    return pairs[first_index:] + pairs[:first_index]
 
 
 def measure_row(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     """Return the row's record: ops/s (median, least, most) and CPU us per call of each client."""
     calls_per_round = max(1, int(row.calls_per_round * scale))
     slow_clients: set[str] = set()
-    rates: dict[str, list[float]] = {client_name: [] for client_name in row.calls_by_client}
+    rates_by_client: dict[str, list[float]] = {
+        client_name: [] for client_name in row.calls_by_client
+    }
     cpu_us_by_client: dict[str, list[float]] = {
         client_name: [] for client_name in row.calls_by_client
     }
     for round_number in range(repetitions):
         for client_name, call in in_round_order(row.calls_by_client, round_number):
             if client_name in slow_clients:
-                rates[client_name].append(math.nan)
+                rates_by_client[client_name].append(math.nan)
                 continue
             try:
                 call_count = calls_within_round(call, calls_per_round)
                 if call_count == 0:
                     slow_clients.add(client_name)
                     call_count = 1
-                begin, used_cpu_s = time.perf_counter(), time.process_time()
+                started_at, cpu_s_before = time.perf_counter(), time.process_time()
                 for _ in range(call_count):
                     call()
-                spent = time.process_time() - used_cpu_s
-                row.flush.get(client_name, int)()
+                spent_cpu_s = time.process_time() - cpu_s_before
+                row.flush_by_client.get(client_name, int)()
             except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
                 print(f"{row.name}: {client_name} failed: {error!r}", file=sys.stderr)
-                rates[client_name].append(math.nan)
+                rates_by_client[client_name].append(math.nan)
                 continue
-            rates[client_name].append(call_count / (time.perf_counter() - begin))
-            cpu_us_by_client[client_name].append(spent / call_count * 1e6)
-    return row_record(row.name, rates, cpu_us_by_client)
+            rates_by_client[client_name].append(call_count / (time.perf_counter() - started_at))
+            cpu_us_by_client[client_name].append(spent_cpu_s / call_count * 1e6)
+    return row_record(row.name, rates_by_client, cpu_us_by_client)
 
 
 def calls_within_round(call: Callable[[], Any], count: int) -> int:
     """Return how many calls to make: fewer where one takes long, 0 where one is too many."""
-    begin = time.perf_counter()
+    started_at = time.perf_counter()
     call()
-    return min(count, int(ROUND_S_MAX / (time.perf_counter() - begin)))
+    return min(count, int(ROUND_S_MAX / (time.perf_counter() - started_at)))

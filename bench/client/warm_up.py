@@ -32,11 +32,11 @@ def warm_up_row(address: str, count: int, scale: float) -> dict[str, Any]:
         from pymemcache.client.base import Client
 
         calls_by_client["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
-    rates: dict[str, list[float]] = {}
+    rates_by_client: dict[str, list[float]] = {}
     for client_name, make_get in calls_by_client.items():
         get = make_get()
-        begin = time.perf_counter()
+        started_at = time.perf_counter()
         for _ in range(max(1, int(count * scale))):
             get("one")
-        rates[client_name] = [count * scale / (time.perf_counter() - begin)]
-    return row_record(warm_up_name(count), rates, {})
+        rates_by_client[client_name] = [count * scale / (time.perf_counter() - started_at)]
+    return row_record(warm_up_name(count), rates_by_client, {})

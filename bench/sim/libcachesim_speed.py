@@ -35,9 +35,9 @@ def replay(path: str, policy: str, capacity: int) -> tuple[float, float]:
         path, lcs.TraceType.ORACLE_GENERAL_TRACE, lcs.ReaderInitParam(ignore_obj_size=True)
     )
     cache = POLICIES[policy](cache_size=capacity)
-    start = time.process_time()
+    started_at = time.process_time()
     miss_ratio, _ = cache.process_trace(reader)
-    return time.process_time() - start, miss_ratio
+    return time.process_time() - started_at, miss_ratio
 
 
 def main() -> None:
@@ -46,12 +46,12 @@ def main() -> None:
     results = []
     for pair in pairs:
         policy, capacity = pair.split(":")
-        seconds, miss_ratio = replay(path, policy, int(capacity))
+        cpu_s, miss_ratio = replay(path, policy, int(capacity))
         results.append(
             {
                 "policy": policy,
                 "capacity": int(capacity),
-                "seconds": seconds,
+                "seconds": cpu_s,
                 "miss_ratio": miss_ratio,
             }
         )

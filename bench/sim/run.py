@@ -45,7 +45,7 @@ REQUIRED_RATIO_OTHERS, REQUIRED_RATIO_WHOLE_COMMAND = 2.0, 3.0
 def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[int, int]:
     """Writes the trace as 24-byte records with next uses; returns its requests and distinct keys."""
     keys = pyarrow.parquet.read_table(source, columns=["key"])["key"].to_numpy()
-    distinct, ids = np.unique(keys, return_inverse=True)
+    distinct_keys, ids = np.unique(keys, return_inverse=True)
     order = np.argsort(ids, kind="stable")
     next_uses = np.full(len(keys), -1, dtype=np.int64)
     is_same_key = ids[order[1:]] == ids[order[:-1]]
@@ -54,7 +54,7 @@ def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[in
     records["f0"], records["f1"] = np.arange(len(keys)), keys
     records["f2"], records["f3"] = 1, next_uses
     records.tofile(target)
-    return len(keys), len(distinct)
+    return len(keys), len(distinct_keys)
 
 
 def run_libcachesim(path: pathlib.Path, pairs: list[str]) -> dict:
@@ -70,7 +70,7 @@ def run_glasscache(
     binary: str, path: pathlib.Path, policies: tuple, capacities: list[int]
 ) -> tuple[list[dict], float]:
     """Returns our rows with the CPU seconds of each replay, and those of the whole process, on one thread."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     completed = subprocess.run(
         [
             binary,
@@ -88,9 +88,11 @@ def run_glasscache(
         stdout=subprocess.PIPE,
         check=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(completed.stdout)["result"]["results"], seconds
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = (
+        usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+    )
+    return json.loads(completed.stdout)["result"]["results"], cpu_s
 
 
 def compare_policies(
@@ -101,8 +103,8 @@ def compare_policies(
     rounds: int,
 ) -> dict:
     """Prints and returns million requests a CPU second of both, and their ratio, policy by policy."""
-    requests, distinct = request_and_key_counts
-    capacity = int(distinct * 0.1 + 0.5)
+    request_count, key_count = request_and_key_counts
+    capacity = int(key_count * 0.1 + 0.5)
     best_times = {}
     for _ in range(rounds):
         for policy in POLICIES:
@@ -116,17 +118,17 @@ def compare_policies(
     print(f"{'policy':<12}{'libcachesim':>12}{'glasscache':>12}{'ratio':>8}{'required':>10}")
     figures = {}
     for policy, (their_s, our_s) in best_times.items():
-        required, ratio = REQUIRED_RATIO.get(policy, REQUIRED_RATIO_OTHERS), their_s / our_s
-        rates = requests / their_s / 1e6, requests / our_s / 1e6
+        required_ratio, ratio = REQUIRED_RATIO.get(policy, REQUIRED_RATIO_OTHERS), their_s / our_s
+        rates = request_count / their_s / 1e6, request_count / our_s / 1e6
         figures[policy] = {
             "libcachesim": rates[0],
             "glasscache": rates[1],
             "ratio": ratio,
-            "is_short": ratio < required,
+            "is_short": ratio < required_ratio,
         }
         print(
             f"{policy:<12}{rates[0]:>12.1f}{rates[1]:>12.1f}"
-            f"{ratio:>8.1f}{required:>10.0f}{'  SHORT' if ratio < required else ''}"
+            f"{ratio:>8.1f}{required_ratio:>10.0f}{'  SHORT' if ratio < required_ratio else ''}"
         )
     return figures
 

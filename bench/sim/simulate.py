@@ -26,14 +26,16 @@ STRATEGIES_WITH_SIZE = (
     "lru:{n}+children lru:{n}+subtree:2 fixed:{n}+children fixed:{n}+children-always fixed:{n}+subtree:1 "
     "fixed:{n}+lru:{n} fixed-time:{n}+s3fifo:{n} fixed:{n}+lru:{n}+children"
 )
-AMOUNTS = ({"n": 200, "b": "512k"}, {"n": 1000, "b": "4m"})
+STRATEGY_SIZES = ({"n": 200, "b": "512k"}, {"n": 1000, "b": "4m"})
 CORES = 2
 
 
 def strategies() -> list[str]:
     """Returns the 36 strategies, at 1 % and 5 % of the items."""
     with_size = [
-        strategy.format(**amount) for amount in AMOUNTS for strategy in STRATEGIES_WITH_SIZE.split()
+        strategy.format(**sizes)
+        for sizes in STRATEGY_SIZES
+        for strategy in STRATEGIES_WITH_SIZE.split()
     ]
     return STRATEGIES_WITHOUT_SIZE.split() + with_size
 
@@ -56,9 +58,9 @@ def wall_seconds(command: list[str]) -> float:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
     def run_once() -> float:
-        start = time.perf_counter()
+        started_at = time.perf_counter()
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True, preexec_fn=pin_to_cores)
-        return time.perf_counter() - start
+        return time.perf_counter() - started_at
 
     return min(run_once(), run_once())
 

@@ -55,9 +55,9 @@ class Server:
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 with (
-                    socket.create_connection(("127.0.0.1", port), START_TIMEOUT_S) as plain,
+                    socket.create_connection(("127.0.0.1", port), START_TIMEOUT_S) as plain_socket,
                     authority.context().wrap_socket(
-                        plain, server_hostname="localhost"
+                        plain_socket, server_hostname="localhost"
                     ) as connection,
                 ):
                     if connection.version() == "TLSv1.3":
@@ -111,8 +111,8 @@ def run_bench(binary: str, arguments: list[str], authority: Authority) -> dict[s
 
 def median_and_range(values: list[float], digits: int = 2) -> str:
     """A median and its range."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    median, low, high = statistics.median(values), min(values), max(values)
+    return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def main() -> int:
@@ -132,25 +132,34 @@ def main() -> int:
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            ours = start_memcached([args.binary, "serve"], identity, authority)
-            servers.append(ours)
-            theirs = start_memcached([args.memcached], identity, authority)
-            servers.append(theirs)
+            our_server = start_memcached([args.binary, "serve"], identity, authority)
+            servers.append(our_server)
+            memcached_server = start_memcached([args.memcached], identity, authority)
+            servers.append(memcached_server)
             echo_server = start_echo_server(pathlib.Path(folder), identity, authority)
             servers.append(echo_server)
             for size in SIZES:
                 ratios: list[float] = []
                 cpu_us: dict[str, list[float]] = {"ours": [], "memcached": [], "openssl": []}
-                load = ["--size", str(size), "--for", f"{args.seconds}s", "--warm-up", "500ms"]
+                load_options = [
+                    "--size",
+                    str(size),
+                    "--for",
+                    f"{args.seconds}s",
+                    "--warm-up",
+                    "500ms",
+                ]
                 for _ in range(args.rounds):
                     result = run_bench(
-                        args.binary, [ours.address, "--vs", theirs.address, *load], authority
+                        args.binary,
+                        [our_server.address, "--vs", memcached_server.address, *load_options],
+                        authority,
                     )
                     ratios.append(result["ratio"]["server_cpu_us"]["value"])  # type: ignore[index]
                     cpu_us["ours"].append(result["server_cpu_us"])  # type: ignore[arg-type]
                     cpu_us["memcached"].append(result["vs"]["server_cpu_us"])  # type: ignore[index]
                     echo_result = run_bench(
-                        args.binary, [echo_server.address, *load, "--keys", "1"], authority
+                        args.binary, [echo_server.address, *load_options, "--keys", "1"], authority
                     )
                     cpu_us["openssl"].append(echo_result["server_cpu_us"])  # type: ignore[arg-type]
                 results.append({"value_bytes": size, "cpu_us": cpu_us, "ratio": ratios})

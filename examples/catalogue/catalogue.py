@@ -64,10 +64,11 @@ def _tree_paths(count: int, rng: random.Random) -> list[str]:
     depth = 0
     while level and len(paths) < count:
         children: list[str] = []
-        fewest, most = BRANCHES[min(depth, len(BRANCHES) - 1)]
+        branches_min, branches_max = BRANCHES[min(depth, len(BRANCHES) - 1)]
         for path in level:
             children += [
-                f"{path}/{n}" if path else str(n) for n in range(rng.randint(fewest, most))
+                f"{path}/{number}" if path else str(number)
+                for number in range(rng.randint(branches_min, branches_max))
             ]
         paths += children
         level, depth = children, depth + 1

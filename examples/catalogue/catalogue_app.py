@@ -43,15 +43,15 @@ class Pages:
         topic = await self._topic(path)
         if topic is None:
             return None
-        above = [await self._topic(topic_above) for topic_above in ancestors(path)]
-        below = [await self._topic(topic_above) for topic_above in topic["below"]]
+        above = [await self._topic(related_topic) for related_topic in ancestors(path)]
+        below = [await self._topic(related_topic) for related_topic in topic["below"]]
         crumbs = " / ".join(
-            html.escape(topic_above["title"]) for topic_above in above if topic_above
+            html.escape(related_topic["title"]) for related_topic in above if related_topic
         )
         cards = "".join(
-            f"<li>{html.escape(topic_above['title'])}: {topic_above['stars'] or 0:.1f} stars"
-            for topic_above in below
-            if topic_above
+            f"<li>{html.escape(related_topic['title'])}: {related_topic['stars'] or 0:.1f} stars"
+            for related_topic in below
+            if related_topic
         )
         title, body = html.escape(topic["title"]), html.escape(topic["body"])
         return f"<p>{crumbs}<h1>{title}</h1><p>{body}<ul>{cards}</ul>"

@@ -95,8 +95,8 @@ class LoopSteps:
         self.report("simulate", f"best within {memory:,} bytes a process: {best['strategy']}")
         for line in self.strategy.read_text().splitlines():
             if line.startswith("forecast "):
-                _, name, value, low, high = line.split()
-                self.report("", f"  forecast {name}: {value} ({low} to {high})")
+                _, name, value, lower_bound, upper_bound = line.split()
+                self.report("", f"  forecast {name}: {value} ({lower_bound} to {upper_bound})")
         return best, remote
 
     def deploy(self, best: dict[str, Any]) -> None:
@@ -125,14 +125,17 @@ class LoopSteps:
         with_strategy = lab.replay(
             self.log, target=server, strategy=self.strategy, within=tolerance_percent, html=page
         )
-        before, after = (
-            run["measured"]["second_half"] for run in (without_strategy, with_strategy)
+        figures_without, figures_with = (
+            replay_result["measured"]["second_half"]
+            for replay_result in (without_strategy, with_strategy)
         )
-        has_equal_calls = remote["second_half"]["calls"] == before["calls"]
-        p95_ratio = after["added_ns_pct"]["95"] / max(1, before["added_ns_pct"]["95"])
+        has_equal_calls = remote["second_half"]["calls"] == figures_without["calls"]
+        p95_ratio = figures_with["added_ns_pct"]["95"] / max(
+            1, figures_without["added_ns_pct"]["95"]
+        )
         self.report(
             "replay",
-            f"{before['calls'] / max(1, after['calls']):.1f} times fewer calls than without, "
+            f"{figures_without['calls'] / max(1, figures_with['calls']):.1f} times fewer calls than without, "
             f"added time at p95 {p95_ratio:.2f} of what it was",
         )
         self.report("check", with_strategy["sentence"])

@@ -68,7 +68,7 @@ async def _visit_in_process(environment: dict[str, str], count: int, seed: int) 
         failed_requests += await request_page(app, path) != 200  # noqa: PLR2004 - HTTP
     stats = pages.client.stats()
     calls = sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
-    near: Any = pages.client.near_stats() if "CATALOGUE_STRATEGY" in environment else {}
+    near_stats: Any = pages.client.near_stats() if "CATALOGUE_STRATEGY" in environment else {}
     await pages.client.close()
     pages.catalogue.close()
     return {
@@ -76,8 +76,8 @@ async def _visit_in_process(environment: dict[str, str], count: int, seed: int) 
         "wrong": failed_requests,
         "calls": calls,
         "queries": pages.catalogue.queries,
-        "missing": len(near.get("missing_keys", [])),
-        "near": near,
+        "missing": len(near_stats.get("missing_keys", [])),
+        "near": near_stats,
     }
 
 

@@ -32,8 +32,8 @@ class Site:
         """Respond to one request."""
         if scope["type"] != "http":
             return
-        status, kind, body = await self._respond(scope["method"], scope["path"])
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+        status, content_type, body = await self._respond(scope["method"], scope["path"])
+        headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -58,9 +58,9 @@ class Site:
         calls = sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
         counters = {"queries": self.pages.shop.queries, "cache calls": calls, **self.pages.counters}
         if self.cache is not None:
-            http = self.cache.counters
-            counters["http hits"] = http["hits"] + http["stale"]
-            counters["http misses"] = http["misses"] + http["passes"]
+            http_counters = self.cache.counters
+            counters["http hits"] = http_counters["hits"] + http_counters["stale"]
+            counters["http misses"] = http_counters["misses"] + http_counters["passes"]
         return counters
 
 

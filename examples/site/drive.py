@@ -44,17 +44,17 @@ class Result(NamedTuple):
     setup: str
     requests: int
     seconds: float
-    latencies: list[float]
-    ages: list[float]
+    latencies_s: list[float]
+    ages_s: list[float]
     counters: dict[str, int]
 
 
 @contextlib.contextmanager
-def serving(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
+def serve_site(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
     """Serve the shop with uvicorn; the value is its port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        port = reserved_socket.getsockname()[1]
     command = [sys.executable, "-m", "uvicorn", "app:site", "--factory", "--port", str(port)]
     settings = {
         "SHOP_LAYERS": ",".join(layers),
@@ -90,8 +90,8 @@ class Visitors:
         """Drive the shop at a port."""
         self._port, self._rng = port, random.Random(seed)  # noqa: S311 - a load to repeat
         self._superseded_at: dict[tuple[int, int], float] = {}
-        self.latencies: list[float] = []
-        self.ages: list[float] = []
+        self.latencies_s: list[float] = []
+        self.ages_s: list[float] = []
 
     def _draw_popular(self, count: int) -> int:
         return min(int(self._rng.paretovariate(0.8)) - 1, count * 10) % count
@@ -121,15 +121,15 @@ class Visitors:
                 if is_listing
                 else f"/product/{number}"
             )
-            begin = time.monotonic()
+            started_at = time.monotonic()
             body = await self._request(streams, "GET", path)
-            self.latencies.append(time.monotonic() - begin)
+            self.latencies_s.append(time.monotonic() - started_at)
             displayed_versions = [
                 (int(product), int(version)) for product, version in DISPLAYED_VERSION.findall(body)
             ]
-            self.ages.append(
+            self.ages_s.append(
                 max(
-                    begin - self._superseded_at.get(product, begin)
+                    started_at - self._superseded_at.get(product, started_at)
                     for product in displayed_versions
                 )
             )
@@ -147,21 +147,28 @@ async def drive_setup(setup: str, port: int, options: argparse.Namespace) -> Res
     """Return what visitors saw after a short warm-up."""
     visitors = Visitors(port, seed=1)
 
-    async def visit_for(seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+    async def visit_for(duration_s: float) -> None:
+        deadline = time.monotonic() + duration_s
         await asyncio.gather(*(visitors.visit(deadline) for _ in range(options.visitors)))
 
     await visit_for(options.seconds / 4)
-    before = await visitors.counters()
-    visitors.latencies.clear()
-    visitors.ages.clear()
-    begin = time.monotonic()
+    counters_before = await visitors.counters()
+    visitors.latencies_s.clear()
+    visitors.ages_s.clear()
+    started_at = time.monotonic()
     await visit_for(options.seconds)
-    seconds = time.monotonic() - begin
-    after = await visitors.counters()
-    counters = {name: count - before.get(name, 0) for name, count in after.items()}
+    duration_s = time.monotonic() - started_at
+    counters_after = await visitors.counters()
+    counters = {
+        name: count - counters_before.get(name, 0) for name, count in counters_after.items()
+    }
     return Result(
-        setup, len(visitors.latencies), seconds, visitors.latencies, visitors.ages, counters
+        setup,
+        len(visitors.latencies_s),
+        duration_s,
+        visitors.latencies_s,
+        visitors.ages_s,
+        counters,
     )
 
 
@@ -178,14 +185,14 @@ def main() -> None:
     with Server() as server:
         if options.serve is not None:
             layers = tuple(filter(None, options.serve.split(",")))
-            with serving(layers, server.address, options.query_ms) as port:
+            with serve_site(layers, server.address, options.query_ms) as port:
                 print(f"http://127.0.0.1:{port}/product/1 and /category/1; Ctrl-C ends")
                 with contextlib.suppress(KeyboardInterrupt):
                     time.sleep(10**8)
             return
         results: list[Result] = []
         for setup in options.setups.split(",") if options.setups else SETUPS:
-            with serving(SETUPS[setup], server.address, options.query_ms) as port:
+            with serve_site(SETUPS[setup], server.address, options.query_ms) as port:
                 results.append(asyncio.run(drive_setup(setup, port, options)))
     print(table(results))
     if options.page:

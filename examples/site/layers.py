@@ -100,26 +100,32 @@ class Pages:
 
     async def _cards(self, products: list[Row]) -> list[str]:
         keys = [f"fragment:{product['id']}:{product['version']}" for product in products]
-        cached = await self._get_many("fragment", keys)
-        rendered = {
+        cached_values = await self._get_many("fragment", keys)
+        rendered_cards = {
             key: _card(product)
             for key, product in zip(keys, products, strict=True)
-            if key not in cached
+            if key not in cached_values
         }
-        if rendered and "fragment" in self.layers:
-            await self.client.set_many(rendered, OBJECT_TTL)
-        return [cached[key] if key in cached else rendered[key] for key in keys]
+        if rendered_cards and "fragment" in self.layers:
+            await self.client.set_many(rendered_cards, OBJECT_TTL)
+        return [cached_values[key] if key in cached_values else rendered_cards[key] for key in keys]
 
     async def _products(self, numbers: list[int]) -> list[Row]:
         keys = {number: f"object:{number}" for number in numbers}
-        cached = await self._get_many("object", list(keys.values()))
-        missing = [number for number, key in keys.items() if key not in cached]
-        rows = {row["id"]: row for row in await self.shop.products(missing)} if missing else {}
+        cached_values = await self._get_many("object", list(keys.values()))
+        missing_numbers = [number for number, key in keys.items() if key not in cached_values]
+        rows = (
+            {row["id"]: row for row in await self.shop.products(missing_numbers)}
+            if missing_numbers
+            else {}
+        )
         if rows and "object" in self.layers:
             await self.client.set_many(
                 {keys[number]: row for number, row in rows.items()}, OBJECT_TTL
             )
-        return [rows[number] if number in rows else cached[keys[number]] for number in numbers]
+        return [
+            rows[number] if number in rows else cached_values[keys[number]] for number in numbers
+        ]
 
     async def _get_many(self, layer: str, keys: list[str]) -> dict[str, Any]:
         if layer not in self.layers:
@@ -132,8 +138,10 @@ class Pages:
 
 def _card(product: Row) -> str:
     name, price = html.escape(product["name"]), f"{product['price'] / 100:.2f}"
-    mark = f'data-product="{product["id"]}" data-version="{product["version"]}"'
-    return f'<li {mark}><a href="/product/{product["id"]}">{name}</a> <b>{price}</b></li>'
+    data_attributes = f'data-product="{product["id"]}" data-version="{product["version"]}"'
+    return (
+        f'<li {data_attributes}><a href="/product/{product["id"]}">{name}</a> <b>{price}</b></li>'
+    )
 
 
 def _layout(data: Row, cards: list[str]) -> str:

@@ -27,28 +27,30 @@ STYLE = (
 )
 
 
-def cells(result: Result) -> list[str]:
+def result_cells(result: Result) -> list[str]:
     """Return the row of a result."""
-    counters, latencies = result.counters, sorted(result.latencies)
+    counters, latencies_s = result.counters, sorted(result.latencies_s)
     requests = max(1, result.requests)
     ratios = [_hit_ratio_percent(counters, layer) for layer in LAYERS]
-    stale = [age for age in result.ages if age > 0]
+    stale_ages_s = [age for age in result.ages_s if age > 0]
     return [
         result.setup,
         f"{requests / result.seconds:,.0f}",
-        f"{_quantile_ms(latencies, 0.5):.1f}",
-        f"{_quantile_ms(latencies, 0.95):.1f}",
+        f"{_quantile_ms(latencies_s, 0.5):.1f}",
+        f"{_quantile_ms(latencies_s, 0.95):.1f}",
         f"{counters.get('cache calls', 0) / requests:.2f}",
         f"{counters.get('queries', 0) / requests:.2f}",
         *ratios,
-        f"{100 * len(stale) / requests:.1f} %",
-        f"{max(stale, default=0):.1f}",
+        f"{100 * len(stale_ages_s) / requests:.1f} %",
+        f"{max(stale_ages_s, default=0):.1f}",
     ]
 
 
-def _quantile_ms(latencies: Sequence[float], quantile: float) -> float:
+def _quantile_ms(latencies_s: Sequence[float], quantile: float) -> float:
     return (
-        latencies[min(len(latencies) - 1, int(quantile * len(latencies)))] * 1e3 if latencies else 0
+        latencies_s[min(len(latencies_s) - 1, int(quantile * len(latencies_s)))] * 1e3
+        if latencies_s
+        else 0
     )
 
 
@@ -59,7 +61,7 @@ def _hit_ratio_percent(counters: dict[str, int], layer: str) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """Return the results as text."""
-    rows = [list(HEADER), *(cells(result) for result in results)]
+    rows = [list(HEADER), *(result_cells(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = [
         "  ".join(
@@ -75,7 +77,7 @@ def page(results: Sequence[Result], query_ms: float) -> str:
     """Return the results as a page with a chart."""
     header = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(result)) + "</tr>"
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in result_cells(result)) + "</tr>"
         for result in results
     )
     return (

@@ -104,10 +104,10 @@ class Calls(Connections):
     ) -> F | None:
         """Call for a value and more about it, as a tuple; a value in pieces is joined."""
         ends_at = None if deadline is None else time.monotonic() + deadline
-        found = await self._call(start, deadline, None, key)
-        if found is not None and type(found[0]) is _native.Manifest:
-            found = await self._join_pieces(key, found, ends_at, None)
-        return found
+        value = await self._call(start, deadline, None, key)
+        if value is not None and type(value[0]) is _native.Manifest:
+            value = await self._join_pieces(key, value, ends_at, None)
+        return value
 
     async def _reserve(
         self,
@@ -151,22 +151,24 @@ class Calls(Connections):
         deadline = self._effective_deadline(deadline)
         return await self._run_bulk(self._start_of_all(kind, argument, delay, deadline))
 
-    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
+    async def _join_pieces(self, key: Key, value: Any, ends_at: float | None, miss: Any) -> Any:
         """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            replaced = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
+            joined_value = await read_async(
+                self, key, value, ends_at and ends_at - time.monotonic()
+            )
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
-        return miss if replaced is None else replaced[0]
+        return miss if joined_value is None else joined_value[0]
 
     async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
         """Return what a bulk read found, values in pieces included."""
-        found = await self._run_bulk(bulk)
+        values = await self._run_bulk(bulk)
         if not bulk.has_manifests:
-            return found
-        return await self._join_bulk_pieces(found, bulk.seconds_left if has_deadline else None)
+            return values
+        return await self._join_bulk_pieces(values, bulk.seconds_left if has_deadline else None)
 
     async def _join_bulk_pieces(
         self, found: dict[Any, Any], remaining_s: float | None
@@ -186,10 +188,10 @@ class Calls(Connections):
         pending_near_read = self._begin_near(keys, self._effective_deadline(deadline))
         while (fetch := self._next_fetch(pending_near_read)) is not None:
             await self._run_bulk(fetch)
-        found, has_manifests = self._near_values(pending_near_read)
+        values, has_manifests = self._near_values(pending_near_read)
         if not has_manifests:
-            return found
-        return await self._join_bulk_pieces(found, ends_at and ends_at - time.monotonic())
+            return values
+        return await self._join_bulk_pieces(values, ends_at and ends_at - time.monotonic())
 
     async def _connect_for(self, bulk: _native.BulkCall, slot: int) -> None:
         if self._is_connected(slot):

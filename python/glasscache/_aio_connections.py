@@ -184,12 +184,12 @@ class Connections(_native.AsyncClient):
         self, slot: int, request: bytes, expected_prefix: bytes, limit_s: float
     ) -> bool:
         loop = asyncio.get_running_loop()
-        replied: asyncio.Future[bool] = loop.create_future()
+        reply_future: asyncio.Future[bool] = loop.create_future()
         transport = await self._dial(
-            slot, lambda: _Probe(replied, request, expected_prefix), limit_s
+            slot, lambda: _Probe(reply_future, request, expected_prefix), limit_s
         )
         try:
-            return await replied
+            return await reply_future
         finally:
             transport.close()
 
@@ -212,18 +212,18 @@ class _Probe(asyncio.Protocol):
     """Sends a harmless request and reports whether the reply begins as expected."""
 
     def __init__(
-        self, replied: asyncio.Future[bool], request: bytes, expected_prefix: bytes
+        self, reply_future: asyncio.Future[bool], request: bytes, expected_prefix: bytes
     ) -> None:
-        self._replied, self._request, self._expected = replied, request, expected_prefix
+        self._reply_future, self._request, self._expected = reply_future, request, expected_prefix
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        if not self._replied.done():
-            self._replied.set_result(data.startswith(self._expected))
+        if not self._reply_future.done():
+            self._reply_future.set_result(data.startswith(self._expected))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
-        if not self._replied.done():
-            self._replied.set_result(False)
+        if not self._reply_future.done():
+            self._reply_future.set_result(False)

@@ -37,13 +37,13 @@ class AsyncPipeline:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Run, unless the block raised."""
         calls, self._calls = self._calls, []
-        if kind is not None:
+        if exception_type is not None:
             for call in calls:
                 if asyncio.iscoroutine(call):
                     call.close()

@@ -100,18 +100,18 @@ def _wrap_get(
             if has_options:
                 return call(key, default, deadline=deadline, parent=parent)
             return call(key, default)
-        start_ns = time_ns()
+        began_ns = time_ns()
         try:
             if has_options:
                 result = call(key, default, deadline=deadline, parent=parent)
             else:
                 result = call(key, default)
         except BaseException as error:
-            observe(FinishedCall(name, (key, default), {}, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, (key, default), {}, began_ns, time_ns(), None, error))
             raise
-        end_ns = time_ns()
-        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            observe(FinishedCall(name, (key, default), {}, start_ns, end_ns, result, None))
+        ended_ns = time_ns()
+        if ended_ns - began_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            observe(FinishedCall(name, (key, default), {}, began_ns, ended_ns, result, None))
         return result
 
     return get
@@ -125,15 +125,15 @@ def _wrap_blocking(
     def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_disabled():
             return call(*args, **kwargs)
-        start_ns = time_ns()
+        began_ns = time_ns()
         try:
             result = call(*args, **kwargs)
         except BaseException as error:
-            observe(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, args, kwargs, began_ns, time_ns(), None, error))
             raise
-        end_ns = time_ns()
-        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            observe(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
+        ended_ns = time_ns()
+        if ended_ns - began_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            observe(FinishedCall(name, args, kwargs, began_ns, ended_ns, result, None))
         return result
 
     return observed_call
@@ -147,15 +147,15 @@ def _wrap_async(
     async def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_disabled():
             return await call(*args, **kwargs)
-        start_ns = time_ns()
+        began_ns = time_ns()
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            observe(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, args, kwargs, began_ns, time_ns(), None, error))
             raise
-        end_ns = time_ns()
-        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            observe(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
+        ended_ns = time_ns()
+        if ended_ns - began_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            observe(FinishedCall(name, args, kwargs, began_ns, ended_ns, result, None))
         return result
 
     return observed_call

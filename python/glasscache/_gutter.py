@@ -127,17 +127,17 @@ class _Gutter:
         """Read from the servers, and what those that failed had from the gutter."""
         started_at = time.monotonic()
         try:
-            found: dict[Any, Any] = yield CallFunction(own_call)
+            values: dict[Any, Any] = yield CallFunction(own_call)
         except GlasscacheError as error:
             remaining_s = self._remaining_s(started_at, deadline)
             if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
                 return dict(self._raise_or_count_miss(error, error.arrived))
             self._gutter_calls += 1
-            from_gutter: dict[Any, Any] = yield call(
+            gutter_values: dict[Any, Any] = yield call(
                 self.gutter, name, error.unanswered, deadline=remaining_s
             )
-            return error.arrived | from_gutter
-        return found
+            return error.arrived | gutter_values
+        return values
 
     def _bulk_write(
         self,
@@ -156,10 +156,10 @@ class _Gutter:
             return failures
         self._gutter_calls += 1
         self._forget(failed_keys)
-        from_gutter: dict[Any, GlasscacheError] = yield gutter_call(failed_keys, remaining_s)
+        gutter_failures: dict[Any, GlasscacheError] = yield gutter_call(failed_keys, remaining_s)
         return {
             key: error for key, error in failures.items() if key not in failed_keys
-        } | from_gutter
+        } | gutter_failures
 
     def _write_quietly(
         self, calls: Iterable[tuple[Any, ...]], deadline: float | None

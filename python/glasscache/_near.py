@@ -232,15 +232,15 @@ class _RequestBlock:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._scope is not None:
             self._scope.end()
         try:
             if self._recorded is not None:
-                self._recorded.__exit__(kind, error, trace)
+                self._recorded.__exit__(exception_type, error, traceback)
         finally:
             # Last, for it raises where the block is left in another context than it was entered in.
             if self._scopes is not None and self._token is not None:

@@ -122,29 +122,29 @@ class Pipeline(SuggestsNames):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Run, unless the block raised."""
-        if kind is None:
+        if exception_type is None:
             self.run()
 
 
 def _join_values(keys: list[Key], outcomes: list[Any]) -> Any:
     """Return the values that were there, or the error that `get_many` would have raised."""
-    found: dict[Key, Any] = {}
+    values: dict[Key, Any] = {}
     errors: dict[Key, Exception] = {}
     for key, outcome in zip(keys, outcomes, strict=True):
         if isinstance(outcome, Exception):
             errors[key] = outcome
         elif outcome is not None:
-            found[key] = outcome[0]
+            values[key] = outcome[0]
     for error in errors.values():
         if isinstance(error, GlasscacheError):
-            error.unanswered, error.arrived = list(errors), found
+            error.unanswered, error.arrived = list(errors), values
         return error
-    return found
+    return values
 
 
 def _join_failures(keys: list[Key], outcomes: list[Any]) -> dict[Key, Exception]:

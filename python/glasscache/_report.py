@@ -38,14 +38,15 @@ class Explanation:
         """Return the title and a line for each step."""
         width = max(map(len, self.seconds))
         lines = [
-            f"  {name:<{width}}  {_format_time(each):>10} us" for name, each in self.seconds.items()
+            f"  {name:<{width}}  {_format_time(seconds):>10} us"
+            for name, seconds in self.seconds.items()
         ]
         return "\n".join([self.title, *lines])
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        rows = [[name, f"{_format_time(each)} us"] for name, each in self.seconds.items()]
+        rows = [[name, f"{_format_time(seconds)} us"] for name, seconds in self.seconds.items()]
         return _html_table(self.title, ["step", "time"], rows)
 
 
@@ -62,13 +63,13 @@ class Report:
         """Return a table of at most 80 columns: a line for each kind and size of call."""
         if not self._rows:
             return "\n".join([self._title(), "No call has been counted.", *self._servers()])
-        head = f"{'':15}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS)
+        header = f"{'':15}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS)
         lines = [
             f"{name:<15}"
             + "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True))
             for name, cells in self._rows
         ]
-        return "\n".join([self._title(), "", head, *lines, "", *_COLUMN_NOTES, *self._servers()])
+        return "\n".join([self._title(), "", header, *lines, "", *_COLUMN_NOTES, *self._servers()])
 
     __str__ = __repr__
 
@@ -161,7 +162,7 @@ def _format_server(name: str, row: Mapping[str, Any]) -> str:
     return f"{name}: {state}{connections}, faults: {faults}, times down: {down}"
 
 
-def _html_table(title: str, head: list[str], rows: list[list[str]]) -> str:
+def _html_table(title: str, header: list[str], rows: list[list[str]]) -> str:
     import html  # noqa: PLC0415 - for notebooks
 
     def cells(tag: str, row: list[str]) -> str:
@@ -169,9 +170,7 @@ def _html_table(title: str, head: list[str], rows: list[list[str]]) -> str:
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     caption = f"<caption>{html.escape(title)}</caption>"
-    return (
-        f"<table>{caption}<thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    return f"<table>{caption}<thead><tr>{cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def document(
@@ -194,28 +193,28 @@ def document(
 def explain(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
-    start = time.perf_counter()
+    started_at = time.perf_counter()
     item = client.get_with_meta(key)
-    first_read_s = time.perf_counter() - start
+    first_read_s = time.perf_counter() - started_at
     read_times_s: list[float] = []
     for _ in range(_REPEATS if item else 0):
-        start = time.perf_counter()
+        started_at = time.perf_counter()
         client.get(key)
-        read_times_s.append(time.perf_counter() - start)
+        read_times_s.append(time.perf_counter() - started_at)
     return _explain_reads(client, key, item, first_read_s, read_times_s)
 
 
 async def explain_async(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
-    start = time.perf_counter()
+    started_at = time.perf_counter()
     item = await client.get_with_meta(key)
-    first_read_s = time.perf_counter() - start
+    first_read_s = time.perf_counter() - started_at
     read_times_s: list[float] = []
     for _ in range(_REPEATS if item else 0):
-        start = time.perf_counter()
+        started_at = time.perf_counter()
         await client.get(key)
-        read_times_s.append(time.perf_counter() - start)
+        read_times_s.append(time.perf_counter() - started_at)
     return _explain_reads(client, key, item, first_read_s, read_times_s)
 
 
@@ -252,9 +251,9 @@ def _explain_reads(
 def _codec_costs(client: Any, value: Any) -> dict[str, float]:
     serialise, compress, plain_bytes, wire_bytes = client.codec.encoding_costs(value)
     flags, body = client.encode(value)
-    start = time.perf_counter()
+    started_at = time.perf_counter()
     client.codec.decode(flags, body)
-    decode_s = time.perf_counter() - start
+    decode_s = time.perf_counter() - started_at
     size_change = f" ({plain_bytes} to {wire_bytes} bytes)" if wire_bytes != plain_bytes else ""
     return {
         "serialise": serialise,

@@ -32,8 +32,8 @@ def normalise_servers(servers: Any) -> list[str]:
             return [_address(servers)]
         case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
             # Of a set each process has another order, and some placements go by it.
-            kind = type(cast("object", servers)).__name__
-            raise BadSetting(f"servers: {_SERVER_FORMS}, not a {kind}")
+            type_name = type(cast("object", servers)).__name__
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not a {type_name}")
         case _ if not hasattr(servers, "__iter__"):
             raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
         case _:

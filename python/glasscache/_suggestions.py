@@ -104,9 +104,9 @@ for _name in METHODS:
 
 def one_key_error(key: Any) -> TypeError:
     """Return the error for one key where an iterable of keys is expected."""
-    kind = type(key).__name__
+    type_name = type(key).__name__
     return TypeError(
-        f"keys is one {kind}, not an iterable of keys: write [key], or call get or delete"
+        f"keys is one {type_name}, not an iterable of keys: write [key], or call get or delete"
     )
 
 

@@ -43,10 +43,10 @@ __all__ = ["AsyncClient", "AsyncPipeline"]
 T = TypeVar("T")
 
 
-def _with_gutter(kind: type[Any]) -> Any:
+def _with_gutter(client_class: type[Any]) -> Any:
     from glasscache._gutter import AsyncGutter, with_gutter  # noqa: PLC0415 - few programs need it
 
-    return with_gutter(kind, AsyncGutter)
+    return with_gutter(client_class, AsyncGutter)
 
 
 class AsyncClient(AsyncCaching, LocalMethods, Calls):
@@ -99,8 +99,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         watching_tls = threads_tls(tls) if coherent else None
         has_gutter = gutter is not None
         state = native_state(addresses, watching_tls, native_strategy, has_gutter, **settings)
-        kind: type[Self] = _with_gutter(cls) if has_gutter else cls
-        client = super().__new__(kind, state)
+        client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
+        client = super().__new__(client_class, state)
         client._state = state
         if scopes is not None:
             client._scopes = scopes
@@ -108,8 +108,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         client._deadline_block_count = 0
         if gutter is not None:
             gutter_client = AsyncClient(gutter, tls=tls, **settings)
-            rule = miss_rule_of(on_error)
-            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, rule)
+            counts_as_miss = miss_rule_of(on_error)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
@@ -387,8 +387,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         if keywords:
             raise unknown_keywords_error("set_many", keywords)
         if not hasattr(items, "keys"):
-            kind = type(items).__name__
-            raise TypeError(f"set_many takes a mapping of keys to values, not {kind}")
+            type_name = type(items).__name__
+            raise TypeError(f"set_many takes a mapping of keys to values, not {type_name}")
         if noreply:
             for key in items:
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
@@ -478,9 +478,9 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Close the client."""
         await self.close()

@@ -256,9 +256,9 @@ class _CachedFunction(NamedTuple):
 
     def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
         """Compute the result again and store it."""
-        start = time.monotonic()
+        started_at = time.monotonic()
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
-        cost_s = time.monotonic() - start
+        cost_s = time.monotonic() - started_at
         key = yield from self.key(args, kwargs)
         stored_value, ttl = yield from value_to_store(self.client, value, self.options, cost_s)
         yield call(self.client, "set", key, stored_value, ttl=ttl)
@@ -336,17 +336,17 @@ class _KeyBuilder:
         return f"{self._prefix}:{digest.hexdigest()}"
 
 
-def _write_stable_name(value: Any, write: Callable[[bytes], None], label: str) -> None:
+def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: str) -> None:
     """Write a text that is the same for equal values of one type in every process, and for no other."""
     type_name = type(value).__qualname__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         text = value if isinstance(value, bytes) else repr(value).encode()
-        write(f"{type_name}:{len(text)}:".encode() + text)
+        write_part(f"{type_name}:{len(text)}:".encode() + text)
     elif isinstance(value, list | tuple):
         parts_in_order = cast("Sequence[Any]", value)
-        write(f"{type_name}[{len(parts_in_order)}".encode())
+        write_part(f"{type_name}[{len(parts_in_order)}".encode())
         for item in parts_in_order:
-            _write_stable_name(item, write, label)
+            _write_stable_name(item, write_part, label)
     elif isinstance(value, set | frozenset | dict):
         items = cast("Iterable[Any]", value.items() if isinstance(value, dict) else value)
         parts: list[bytes] = []
@@ -354,15 +354,15 @@ def _write_stable_name(value: Any, write: Callable[[bytes], None], label: str) -
             part = bytearray()
             _write_stable_name(item, part.extend, label)
             parts.append(bytes(part))
-        write(f"{type_name}{{{len(parts)}".encode() + b"".join(sorted(parts)))
+        write_part(f"{type_name}{{{len(parts)}".encode() + b"".join(sorted(parts)))
     elif hasattr(value, "cache_key"):
-        write(f"{type_name}=".encode())
+        write_part(f"{type_name}=".encode())
         _write_stable_name(
-            value.cache_key() if callable(value.cache_key) else value.cache_key, write, label
+            value.cache_key() if callable(value.cache_key) else value.cache_key, write_part, label
         )
     elif type(value).__module__ in {"datetime", "decimal", "uuid", "fractions", "pathlib", "enum"}:
         text = repr(value).encode()
-        write(f"{type_name}:{len(text)}:".encode() + text)
+        write_part(f"{type_name}:{len(text)}:".encode() + text)
     else:
         raise TypeError(
             f"{label} is a {type_name}, which has no stable name: give it a cache_key, or pass key= to cached"

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Item"]
 
 
-def _with_gutter(kind: type[Any]) -> Any:
+def _with_gutter(client_class: type[Any]) -> Any:
     from glasscache._gutter import SyncGutter, with_gutter  # noqa: PLC0415 - few programs need it
 
-    return with_gutter(kind, SyncGutter)
+    return with_gutter(client_class, SyncGutter)
 
 
 class Client(SyncCaching, LocalMethods, _native.Client):
@@ -125,16 +125,16 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         state = native_state(
             normalise_servers(servers), tls, native_strategy, has_gutter, **settings
         )
-        kind: type[Self] = _with_gutter(cls) if has_gutter else cls
-        client = super().__new__(kind, state)
+        client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
+        client = super().__new__(client_class, state)
         client._state = state
         if scopes is not None:
             client._scopes = scopes
         _at_exit.clients.add(client)
         if gutter is not None:
             gutter_client = Client(gutter, tls=tls, **settings)
-            rule = miss_rule_of(on_error)
-            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, rule)
+            counts_as_miss = miss_rule_of(on_error)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
     @contextlib.contextmanager
@@ -194,9 +194,9 @@ class Client(SyncCaching, LocalMethods, _native.Client):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Close the client."""
         self.close()

@@ -214,7 +214,7 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
         env=environment,
     )
     try:
-        out, messages = process.communicate()
+        output, messages = process.communicate()
     except BaseException:
         process.kill()
         process.wait()
@@ -223,7 +223,7 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
     for line in text.splitlines():
         if line.startswith("warning: "):
             warnings.warn(line.removeprefix("warning: "), stacklevel=4)
-    return _parse_envelope(out, text, process.returncode)
+    return _parse_envelope(output, text, process.returncode)
 
 
 def _run_command(command: str, *arguments: Path | int | None, **flags: Any) -> dict[str, Any]:
@@ -247,10 +247,10 @@ def _flag_arguments(flags: dict[str, Any]) -> Iterable[str]:
             yield f"{flag}={value}"
 
 
-def _parse_envelope(out: bytes, messages: str, exit_code: int) -> Any:
+def _parse_envelope(output: bytes, messages: str, exit_code: int) -> Any:
     """Return the result of an envelope; raise its error."""
     try:
-        envelope: dict[str, Any] = json.loads(out)
+        envelope: dict[str, Any] = json.loads(output)
     except ValueError:
         raise LabError(
             messages.strip() or f"the command ended with {exit_code}", exit_code=exit_code

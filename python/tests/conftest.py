@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from glasscache import Client, Server
 
-START_SECONDS = 60.0
+START_TIMEOUT_S = 60.0
 """How long a memcached may take until it listens, on a machine with other work."""
 
 
@@ -46,35 +46,47 @@ def start_memcached(
     program = os.environ.get("MEMCACHED") or shutil.which("memcached")
 
     @contextmanager
-    def start(*options: str) -> Iterator[str]:
+    def start_with_options(*options: str) -> Iterator[str]:
         if program is None:
             pytest.skip("no memcached: MEMCACHED=path")
         # It chooses a port, and writes it down when it listens.
-        ports = tmp_path_factory.mktemp("memcached") / "ports"
-        user = ["-u", "root"] if os.getuid() == 0 else []
-        command = [program, "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-m", "64", *user, *options]
-        environment = os.environ | {"MEMCACHED_PORT_FILENAME": str(ports)}
+        ports_file = tmp_path_factory.mktemp("memcached") / "ports"
+        user_options = ["-u", "root"] if os.getuid() == 0 else []
+        command = [
+            program,
+            "-l",
+            "127.0.0.1",
+            "-p",
+            "-1",
+            "-U",
+            "0",
+            "-m",
+            "64",
+            *user_options,
+            *options,
+        ]
+        environment = os.environ | {"MEMCACHED_PORT_FILENAME": str(ports_file)}
         with subprocess.Popen(command, env=environment) as process:
             try:
-                ends = time.monotonic() + START_SECONDS
-                while not ports.exists():
+                deadline = time.monotonic() + START_TIMEOUT_S
+                while not ports_file.exists():
                     assert process.poll() is None, f"memcached ended: {command}"
-                    assert time.monotonic() < ends, f"memcached does not listen: {command}"
+                    assert time.monotonic() < deadline, f"memcached does not listen: {command}"
                     time.sleep(0.01)
-                yield f"127.0.0.1:{ports.read_text().split()[-1]}"
+                yield f"127.0.0.1:{ports_file.read_text().split()[-1]}"
             finally:
                 process.kill()
 
-    return start
+    return start_with_options
 
 
 @pytest.fixture
 def save(tmp_path: Path) -> Callable[[str], str]:
     """Write a strategy file of these lines, and return its path."""
 
-    def write(lines: str) -> str:
+    def write_strategy(lines: str) -> str:
         path = tmp_path / f"{uuid.uuid4()}.strategy"
         path.write_text(f"glasscache-strategy 1\n{lines}")
         return str(path)
 
-    return write
+    return write_strategy

@@ -52,11 +52,11 @@ class Step:
 
 def code_blocks(text: str, language: str) -> list[Block]:
     """Return the blocks of one language."""
-    found = [
+    blocks = [
         Block(match["language"], match["text"], match["before"] is not None)
         for match in _FENCE.finditer(text)
     ]
-    return [block for block in found if block.language == language]
+    return [block for block in blocks if block.language == language]
 
 
 def command_steps(text: str) -> list[Step]:
@@ -78,17 +78,17 @@ def heading_anchors(text: str) -> set[str]:
         title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match["title"]).replace("`", "")
         anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
         number = 1
-        unique = anchor
-        while unique in anchors:
-            unique = f"{anchor}-{number}"
+        unique_anchor = anchor
+        while unique_anchor in anchors:
+            unique_anchor = f"{anchor}-{number}"
             number += 1
-        anchors.add(unique)
+        anchors.add(unique_anchor)
     return anchors
 
 
 def broken_links(documents: list[Path]) -> list[str]:
     """Return a line for each relative link that leads to no file, or to no heading of its document."""
-    broken: list[str] = []
+    broken_links_found: list[str] = []
     for document in documents:
         text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", document.read_text()))
         for match in _LINK.finditer(text):
@@ -97,7 +97,11 @@ def broken_links(documents: list[Path]) -> list[str]:
                 continue
             path = (document.parent / target) if target else document
             if not path.exists():
-                broken.append(f"{document.name}: {match['target']}: there is no such file")
+                broken_links_found.append(
+                    f"{document.name}: {match['target']}: there is no such file"
+                )
             elif anchor and anchor not in heading_anchors(path.read_text()):
-                broken.append(f"{document.name}: {match['target']}: there is no such heading")
-    return broken
+                broken_links_found.append(
+                    f"{document.name}: {match['target']}: there is no such heading"
+                )
+    return broken_links_found

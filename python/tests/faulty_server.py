@@ -78,20 +78,20 @@ class FaultyServer:
         """Close every socket."""
         self._is_open = False
         self._listener.close()
-        for each in list(self._sockets):
-            each.close()
+        for connection in list(self._sockets):
+            connection.close()
 
     def drop_connections(self) -> None:
         """Close what is connected, as a restart does."""
-        for each in list(self._sockets):
+        for connection in list(self._sockets):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while self._is_open:
             try:
-                ready, _, _ = select.select([self._listener], [], [], 0.05)
-                if not ready or self.mode == "no_accept":
+                readable, _, _ = select.select([self._listener], [], [], 0.05)
+                if not readable or self.mode == "no_accept":
                     time.sleep(0.005 if self.mode == "no_accept" else 0)
                     continue
                 connection, _ = self._listener.accept()
@@ -120,25 +120,30 @@ class FaultyServer:
         while line := readline():
             word, *words = line.split()
             if word in (b"get", b"gets"):
-                found = b"".join(self._value_reply(key, gets=word == b"gets") for key in words)
-                yield found + b"END\r\n", True
+                value_replies = b"".join(
+                    self._value_reply(key, gets=word == b"gets") for key in words
+                )
+                yield value_replies + b"END\r\n", True
             elif word == b"mn":
                 yield b"MN\r\n", False
             elif word == b"version":
                 yield b"VERSION 1.6.45\r\n", True
             elif word == b"ms":
                 body = read(int(words[1]) + 2)[:-2]
-                flags = next((w[1:] for w in words[2:] if w.startswith(b"F")), b"0")
+                flags = next((word[1:] for word in words[2:] if word.startswith(b"F")), b"0")
                 if not self.ignores_writes:
                     self._store[words[0]] = (flags, body)
                 if b"q" not in words:
                     yield b"HD" + _opaque_flag(words) + b"\r\n", True
             elif word == b"md":
-                had = self._store.get(words[0])
+                previous_item = self._store.get(words[0])
                 if not self.ignores_writes:
                     self._store.pop(words[0], None)
                 if b"q" not in words:
-                    yield (b"NF" if had is None else b"HD") + _opaque_flag(words) + b"\r\n", True
+                    yield (
+                        (b"NF" if previous_item is None else b"HD") + _opaque_flag(words) + b"\r\n",
+                        True,
+                    )
             elif word == b"mg":
                 item = self._store.get(words[0])
                 if item is None:
@@ -149,11 +154,11 @@ class FaultyServer:
             else:
                 yield b"ERROR\r\n", True
 
-    def _value_reply(self, key: bytes, *, gets: bool) -> bytes:
+    def _value_reply(self, key: bytes, *, with_unique: bool) -> bytes:
         item = self._store.get(key)
         if item is None:
             return b""
-        cas = b" 7" if gets else b""
+        cas = b" 7" if with_unique else b""
         return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item[0], len(item[1]), cas, item[1])
 
 
@@ -168,7 +173,7 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
     if mode == "ok" or not is_last:
         connection.sendall(reply)
         return True
-    half = reply[: len(reply) // 2]
+    first_half = reply[: len(reply) // 2]
     match mode:
         case "hang" | "blackhole" | "no_accept":
             _wait_for_mode(server, mode)
@@ -177,19 +182,19 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
             time.sleep(0.4)
             connection.sendall(reply)
         case "half_then_hang":
-            connection.sendall(half)
+            connection.sendall(first_half)
             _wait_for_mode(server, mode)
             return False
         case "half_then_close":
-            connection.sendall(half)
+            connection.sendall(first_half)
             return False
         case "half_then_reset":
-            connection.sendall(half)
+            connection.sendall(first_half)
             _reset(connection)
             return False
         case "trickle":
-            for at in range(len(reply)):
-                connection.sendall(reply[at : at + 1])
+            for index in range(len(reply)):
+                connection.sendall(reply[index : index + 1])
                 time.sleep(0.02)
         case "reset":
             _reset(connection)
@@ -239,13 +244,13 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
 
 def _change_length(reply: bytes, change: int) -> bytes:
     """Return a reply whose first value says it is longer or shorter than it is."""
-    line, rest = reply.split(b"\r\n", 1)
+    line, body = reply.split(b"\r\n", 1)
     words = line.split(b" ")
-    at = {b"VALUE": 3, b"VA": 1}.get(words[0])
-    if at is None:
+    index = {b"VALUE": 3, b"VA": 1}.get(words[0])
+    if index is None:
         return reply
-    words[at] = b"%d" % (int(words[at]) + change)
-    return b" ".join(words) + b"\r\n" + rest
+    words[index] = b"%d" % (int(words[index]) + change)
+    return b" ".join(words) + b"\r\n" + body
 
 
 def _wait_for_mode(server: FaultyServer, mode: str) -> None:

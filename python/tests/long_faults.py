@@ -28,7 +28,7 @@ from faulty_server import MODES, FaultyServer, value_of
 from glasscache import AsyncClient, Client, GlasscacheError
 
 KEYS = [f"k{number}" for number in range(400)]
-TIMEOUT = 0.1
+TIMEOUT_S = 0.1
 SLOW_MODES = ("late", "trickle", "hang", "half_then_hang", "endless_line", "no_accept", "blackhole")
 """Modes that take a client its whole time-out, and are met more rarely for that."""
 QUICK_MODES = tuple(mode for mode in MODES if mode not in SLOW_MODES)
@@ -48,10 +48,10 @@ class RandomFaultServer(FaultyServer):
 
     @property
     def mode(self) -> str:
-        draw = self._random.random()
-        if draw < SLOW_SHARE:
+        random_share = self._random.random()
+        if random_share < SLOW_SHARE:
             return self._random.choice(SLOW_MODES[:4])
-        return self._random.choice(QUICK_MODES) if draw < QUICK_SHARE else "ok"
+        return self._random.choice(QUICK_MODES) if random_share < QUICK_SHARE else "ok"
 
     @mode.setter
     def mode(self, _: str) -> None:
@@ -64,58 +64,63 @@ class Tally:
     def __init__(self) -> None:
         self.operations = 0
         self.calls = 0
-        self.wrong: list[str] = []
+        self.wrong_values: list[str] = []
         self.errors: Counter[str] = Counter()
-        self.times: list[float] = []
+        self.call_durations_s: list[float] = []
 
-    def check_value(self, found: dict[Any, Any]) -> None:
-        for key, value in found.items():
+    def check_value(self, values: dict[Any, Any]) -> None:
+        for key, value in values.items():
             if value is not None and value != value_of(key.encode()):
-                self.wrong.append(f"{key}: {value!r:.80}")
+                self.wrong_values.append(f"{key}: {value!r:.80}")
 
-    def record_call(self, operations: int, begin: float, error: BaseException | None) -> None:
+    def record_call(self, operations: int, started_at: float, error: BaseException | None) -> None:
         self.calls += 1
         self.operations += operations
-        took = time.monotonic() - begin
+        duration_s = time.monotonic() - started_at
         if error is not None:
             self.errors[type(error).__name__] += 1
-        if took > TIMEOUT / 2:
-            self.times.append(took)
+        if duration_s > TIMEOUT_S / 2:
+            self.call_durations_s.append(duration_s)
 
     def summary(self) -> str:
-        over = sorted(max(0.0, took - TIMEOUT) * 1e3 for took in self.times)
+        overruns_ms = sorted(
+            max(0.0, duration_s - TIMEOUT_S) * 1e3 for duration_s in self.call_durations_s
+        )
 
         def overruns_at(share: float) -> float:
             rank = int(self.calls * (1 - share))
-            return round(over[-1 - rank], 1) if rank < len(over) else 0.0
+            return round(overruns_ms[-1 - rank], 1) if rank < len(overruns_ms) else 0.0
 
         return json.dumps(
             {
                 "operations": self.operations,
                 "calls": self.calls,
-                "wrong": self.wrong[:10],
+                "wrong": self.wrong_values[:10],
                 "errors": self.errors,
-                "slow_calls": len(over),
+                "slow_calls": len(overruns_ms),
                 "overrun_ms": {
                     "p99": overruns_at(0.99),
                     "p99.9": overruns_at(0.999),
                     "worst": overruns_at(1),
                 },
-                "late_calls": {f"{ms} ms": sum(each > ms for each in over) for ms in OVERRUNS_MS},
+                "late_calls": {
+                    f"{ms} ms": sum(overrun_ms > ms for overrun_ms in overruns_ms)
+                    for ms in OVERRUNS_MS
+                },
             }
         )
 
 
 def random_call(rng: random.Random) -> tuple[str, list[str]]:
     """Return what is done next, and to which keys."""
-    number = rng.random()
-    if number < 0.3:
+    choice = rng.random()
+    if choice < 0.3:
         return "get", [rng.choice(KEYS)]
-    if number < 0.7:
+    if choice < 0.7:
         return "get_many", rng.sample(KEYS, 20)
-    if number < 0.85:
+    if choice < 0.85:
         return "set", [rng.choice(KEYS)]
-    if number < 0.95:
+    if choice < 0.95:
         return "set_many", rng.sample(KEYS, 10)
     return "delete", [rng.choice(KEYS)]
 
@@ -125,78 +130,78 @@ def values(keys: list[str]) -> dict[str, bytes]:
 
 
 def make_random_call(client: Client, rng: random.Random, tally: Tally) -> None:
-    word, keys = random_call(rng)
-    begin, failed = time.monotonic(), None
+    method, keys = random_call(rng)
+    started_at, call_error = time.monotonic(), None
     try:
-        if word == "get":
+        if method == "get":
             tally.check_value({keys[0]: client.get(keys[0])})
-        elif word == "get_many":
+        elif method == "get_many":
             tally.check_value(client.get_many(keys))
-        elif word == "set":
+        elif method == "set":
             client.set(keys[0], values(keys)[keys[0]], noreply=rng.random() < 0.2)
-        elif word == "set_many":
+        elif method == "set_many":
             client.set_many(values(keys))
         else:
             client.delete(keys[0])
     except GlasscacheError as error:
-        failed = error
+        call_error = error
         tally.check_value(getattr(error, "arrived", None) or {})
-    tally.record_call(len(keys), begin, failed)
+    tally.record_call(len(keys), started_at, call_error)
 
 
-class Interruption(BaseException):
+class SignalInterruption(BaseException):
     """What a signal's handler raises in the middle of a call."""
 
 
-def stop(_number: int, _frame: object) -> None:
-    raise Interruption
+def raise_interruption(_number: int, _frame: object) -> None:
+    raise SignalInterruption
 
 
 def fork_and_read(client: Client, rng: random.Random) -> int:
     """Return how a child ended that read by its parent's client: 0 if all it saw was right."""
-    child = os.fork()
-    if child == 0:
-        code = 1
+    child_pid = os.fork()
+    if child_pid == 0:
+        exit_code = 1
         with contextlib.suppress(BaseException):
             tally = Tally()
             for _ in range(20):
                 make_random_call(client, rng, tally)
-            code = 2 if tally.wrong else 0
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            exit_code = 2 if tally.wrong_values else 0
+        os._exit(exit_code)
+    return os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1])
 
 
 def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
     """Use a client by four threads and a main thread that is interrupted and forks."""
     total = Tally()
     is_over = threading.Event()
-    with Client(addresses, timeout=TIMEOUT, placement="modula") as client:
+    with Client(addresses, timeout=TIMEOUT_S, placement="modula") as client:
         tallies = [Tally() for _ in range(4)]
 
-        def work(number: int) -> None:
+        def use_client(number: int) -> None:
             rng = random.Random(seed + number)
             while not is_over.is_set():
                 make_random_call(client, rng, tallies[number])
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        threads = [threading.Thread(target=use_client, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         rng = random.Random(seed + 99)
-        signal.signal(signal.SIGALRM, stop)
+        signal.signal(signal.SIGALRM, raise_interruption)
         while sum(tally.operations for tally in tallies) + total.operations < operations:
-            begin = time.monotonic()
+            started_at = time.monotonic()
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.02))
-                while time.monotonic() - begin < SWALLOWED_AFTER_S:
+                while time.monotonic() - started_at < SWALLOWED_AFTER_S:
                     make_random_call(client, rng, total)
-                total.wrong.append("what the signal's handler raised was swallowed")
-            except Interruption:
+                total.wrong_values.append("what the signal's handler raised was swallowed")
+            except SignalInterruption:
                 total.errors["Stop"] += 1
             if rng.random() < 0.005:
-                code = fork_and_read(client, rng)
+                exit_code = fork_and_read(client, rng)
                 total.errors["fork"] += 1
-                if code == 2:
-                    total.wrong.append("a child of a fork read a wrong value")
+                if exit_code == 2:
+                    total.wrong_values.append("a child of a fork read a wrong value")
         signal.setitimer(signal.ITIMER_REAL, 0)
         is_over.set()
         for thread in threads:
@@ -204,35 +209,35 @@ def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
     for tally in tallies:
         total.operations += tally.operations
         total.calls += tally.calls
-        total.wrong += tally.wrong
+        total.wrong_values += tally.wrong_values
         total.errors += tally.errors
-        total.times += tally.times
+        total.call_durations_s += tally.call_durations_s
     return total
 
 
 async def run_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
     """Use a client by asyncio tasks, some of which are cancelled."""
     tally, rng = Tally(), random.Random(seed)
-    async with AsyncClient(addresses, timeout=TIMEOUT, placement="modula") as client:
+    async with AsyncClient(addresses, timeout=TIMEOUT_S, placement="modula") as client:
 
         async def call() -> None:
-            word, keys = random_call(rng)
-            begin, failed = time.monotonic(), None
+            method, keys = random_call(rng)
+            started_at, call_error = time.monotonic(), None
             try:
-                if word == "get":
+                if method == "get":
                     tally.check_value({keys[0]: await client.get(keys[0])})
-                elif word == "get_many":
+                elif method == "get_many":
                     tally.check_value(await client.get_many(keys))
-                elif word == "set":
+                elif method == "set":
                     await client.set(keys[0], values(keys)[keys[0]])
-                elif word == "set_many":
+                elif method == "set_many":
                     await client.set_many(values(keys))
                 else:
                     await client.delete(keys[0])
             except GlasscacheError as error:
-                failed = error
+                call_error = error
                 tally.check_value(getattr(error, "arrived", None) or {})
-            tally.record_call(len(keys), begin, failed)
+            tally.record_call(len(keys), started_at, call_error)
 
         while tally.operations < operations:
             tasks = [asyncio.create_task(call()) for _ in range(16)]
@@ -254,18 +259,20 @@ class ProgressPrinter(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._late_ms: list[float] = []
+        self._lags_ms: list[float] = []
 
     def run(self) -> None:
         while True:
-            begin = time.monotonic()
+            started_at = time.monotonic()
             time.sleep(0.001)
-            self._late_ms.append((time.monotonic() - begin - 0.001) * 1e3)
+            self._lags_ms.append((time.monotonic() - started_at - 0.001) * 1e3)
 
     def summary(self) -> str:
-        late = sorted(self._late_ms)
-        late_often = late[-1 - len(late) // 1000]
-        return f"a sleep of 1 ms ended {late_often:.1f} ms late at p99.9, {late[-1]:.1f} at worst"
+        lags_ms = sorted(self._lags_ms)
+        lag_p999_ms = lags_ms[-1 - len(lags_ms) // 1000]
+        return (
+            f"a sleep of 1 ms ended {lag_p999_ms:.1f} ms late at p99.9, {lags_ms[-1]:.1f} at worst"
+        )
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -296,32 +303,43 @@ def main() -> None:
     if arguments.role == "threads":
         print(run_threads(addresses, arguments.operations, arguments.seed).summary(), flush=True)
     elif arguments.role == "tasks":
-        work = run_tasks(addresses, arguments.operations, arguments.seed)
-        print(asyncio.run(work).summary(), flush=True)
+        run = run_tasks(addresses, arguments.operations, arguments.seed)
+        print(asyncio.run(run).summary(), flush=True)
     if arguments.role != "all":
         return
     print(f"seed {arguments.seed}", flush=True)
-    servers = [start("--role", "serve", "--seed", str(arguments.seed + n)) for n in range(3)]
-    begin = time.monotonic()
-    ticker = ProgressPrinter()
-    ticker.start()
+    servers = [
+        start("--role", "serve", "--seed", str(arguments.seed + number)) for number in range(3)
+    ]
+    started_at = time.monotonic()
+    progress_printer = ProgressPrinter()
+    progress_printer.start()
     try:
-        everyone = ",".join(map(first_line, servers))
-        half = str(arguments.operations // 2)
-        rest = ["--addresses", everyone, "--operations", half, "--seed", str(arguments.seed)]
-        workers = {role: start("--role", role, *rest) for role in ("threads", "tasks")}
-        outcomes = {role: json.loads(first_line(worker)) for role, worker in workers.items()}
+        all_addresses = ",".join(map(first_line, servers))
+        half_of_operations = str(arguments.operations // 2)
+        common_arguments = [
+            "--addresses",
+            all_addresses,
+            "--operations",
+            half_of_operations,
+            "--seed",
+            str(arguments.seed),
+        ]
+        workers = {role: start("--role", role, *common_arguments) for role in ("threads", "tasks")}
+        outcomes_by_role = {
+            role: json.loads(first_line(worker)) for role, worker in workers.items()
+        }
     finally:
         for server in servers:
             server.terminate()
-    for role, outcome in outcomes.items():
+    for role, outcome in outcomes_by_role.items():
         print(f"{role}: {outcome}")
-    print(f"the machine: {ticker.summary()}")
-    operations = sum(outcome["operations"] for outcome in outcomes.values())
-    wrong = sum(len(outcome["wrong"]) for outcome in outcomes.values())
-    took = time.monotonic() - begin
-    print(f"{operations:,} operations in {took:.0f} s, {wrong} wrong values")
-    sys.exit(1 if wrong else 0)
+    print(f"the machine: {progress_printer.summary()}")
+    operations = sum(outcome["operations"] for outcome in outcomes_by_role.values())
+    wrong_values = sum(len(outcome["wrong"]) for outcome in outcomes_by_role.values())
+    duration_s = time.monotonic() - started_at
+    print(f"{operations:,} operations in {duration_s:.0f} s, {wrong_values} wrong values")
+    sys.exit(1 if wrong_values else 0)
 
 
 if __name__ == "__main__":

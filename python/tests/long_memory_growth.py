@@ -20,7 +20,7 @@ from glasscache.server import Server
 
 VALUE_BYTES_MIN, VALUE_BYTES_MAX = 10, 1_000_000
 READINGS = 100
-GROWTH_MAX = 1 << 20
+GROWTH_BYTES_MAX = 1 << 20
 """Bytes by which the line may rise over all operations: less than one value of the largest size."""
 
 
@@ -43,43 +43,46 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     rng = random.Random(arguments.seed)
-    blob = rng.randbytes(VALUE_BYTES_MAX)
+    random_bytes = rng.randbytes(VALUE_BYTES_MAX)
     keys = [f"key{number}" for number in range(1000)]
     sizes = dict.fromkeys(keys, 0)
     readings: list[tuple[int, int]] = []
-    begin = time.monotonic()
+    started_at = time.monotonic()
     with Server(memory="256M") as server, Client(server.address, timeout=30) as client:
         operations = 0
         while operations < arguments.operations:
-            goal = arguments.operations * (len(readings) + 1) // READINGS
-            while operations < goal:
+            operations_at_next_reading = arguments.operations * (len(readings) + 1) // READINGS
+            while operations < operations_at_next_reading:
                 subset = [keys[rng.randrange(1000)] for _ in range(20)]
                 for key in subset[:5]:
                     sizes[key] = random_size(rng)
-                    client.set(key, blob[: sizes[key]])
+                    client.set(key, random_bytes[: sizes[key]])
                 for key in subset[5:10]:
                     value = client.get(key)
-                    assert value is None or value == blob[: sizes[key]], key
+                    assert value is None or value == random_bytes[: sizes[key]], key
                 for key in subset[10:12]:
                     sizes[key] = random_size(rng)
-                    client.set(key, blob[: sizes[key]], noreply=True)
-                found = client.get_many(subset)
-                assert all(value == blob[: sizes[key]] for key, value in found.items())
+                    client.set(key, random_bytes[: sizes[key]], noreply=True)
+                values = client.get_many(subset)
+                assert all(value == random_bytes[: sizes[key]] for key, value in values.items())
                 operations += 12 + len(subset)
             readings.append((operations, resident_bytes()))
             if len(readings) % 10 == 0:
-                took = time.monotonic() - begin
+                duration_s = time.monotonic() - started_at
                 print(
-                    f"{operations:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {took:6.0f} s",
+                    f"{operations:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {duration_s:6.0f} s",
                     flush=True,
                 )
-    settled = readings[READINGS // 5 :]
-    line = statistics.linear_regression(
-        [operations for operations, _ in settled], [resident for _, resident in settled]
+    readings_after_warm_up = readings[READINGS // 5 :]
+    regression = statistics.linear_regression(
+        [operations for operations, _ in readings_after_warm_up],
+        [resident for _, resident in readings_after_warm_up],
     )
-    growth = line.slope * arguments.operations
-    print(f"slope {line.slope:.6f} bytes an operation: {growth / 1024:.0f} KiB over all of them")
-    sys.exit(0 if growth <= GROWTH_MAX else 1)
+    growth_bytes = regression.slope * arguments.operations
+    print(
+        f"slope {regression.slope:.6f} bytes an operation: {growth_bytes / 1024:.0f} KiB over all of them"
+    )
+    sys.exit(0 if growth_bytes <= GROWTH_BYTES_MAX else 1)
 
 
 if __name__ == "__main__":

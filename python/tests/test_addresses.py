@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("servers", "displayed"),
+    ("servers", "expected_text"),
     [
         ("cache1", "cache1:11211"),
         (("cache1", 7000), "cache1:7000"),
@@ -41,11 +41,13 @@ if TYPE_CHECKING:
         (("::1", 7000), "[::1]:7000"),
     ],
 )
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_server_is_taken_in_each_form(kind: Any, servers: Any, displayed: str) -> None:
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_a_server_is_taken_in_each_form(
+    client_class: Any, servers: Any, expected_text: str
+) -> None:
     if not isinstance(servers, str | tuple | list):
         servers = ["cache1:7000"]
-    assert f"of {displayed}, placement" in repr(kind(servers))
+    assert f"of {expected_text}, placement" in repr(client_class(servers))
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,12 @@ def test_a_server_is_taken_in_each_form(kind: Any, servers: Any, displayed: str)
         "unix:",
     ],
 )
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_what_names_no_server_is_refused_when_the_client_is_made(kind: Any, servers: Any) -> None:
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_what_names_no_server_is_refused_when_the_client_is_made(
+    client_class: Any, servers: Any
+) -> None:
     with pytest.raises(BadSetting):
-        kind(servers)
+        client_class(servers)
 
 
 def test_a_refused_address_names_the_accepted_forms() -> None:
@@ -99,26 +103,33 @@ def test_a_weight_in_either_form_moves_the_same_keys() -> None:
     rings = [
         Client([f"cache1:1{weight}", "cache2:2"], placement="ketama") for weight in (":3", "*3", "")
     ]
-    dalli, star, plain = ([ring.server_of(key) for key in keys] for ring in rings)
-    assert dalli == star != plain
+    servers_by_colon_weight, servers_by_star_weight, servers_without_weight = (
+        [ring.server_of(key) for key in keys] for ring in rings
+    )
+    assert servers_by_colon_weight == servers_by_star_weight != servers_without_weight
 
 
 def test_pairs_of_host_and_port_find_every_value(server: Server) -> None:
     host, port = server.address.split(":")
-    pair = (host, int(port))
+    host_and_port = (host, int(port))
 
-    async def awaited(servers: Any) -> int:
+    async def count_found_async(servers: Any) -> int:
         async with AsyncClient(servers, timeout=5) as client:
             return len(await client.get_many([f"k{i}" for i in range(100)]))
 
-    with Client(pair, timeout=5) as client:
+    with Client(host_and_port, timeout=5) as client:
         assert client.set_many({f"k{i}": i for i in range(100)}) == {}
-    for servers in (pair, [pair], f"memcached://{server.address}", f"{server.address}:2"):
+    for servers in (
+        host_and_port,
+        [host_and_port],
+        f"memcached://{server.address}",
+        f"{server.address}:2",
+    ):
         with Client(servers, timeout=5) as client:
             assert len(client.get_many([f"k{i}" for i in range(100)])) == 100
-        assert asyncio.run(awaited(servers)) == 100
+        assert asyncio.run(count_found_async(servers)) == 100
     with Client("127.0.0.1:1", timeout=5) as client:
-        client.set_servers([pair])
+        client.set_servers([host_and_port])
         assert client.get("k1") == 1
 
 
@@ -128,8 +139,8 @@ def test_a_unix_socket_is_found_by_its_path(tmp_path: Path) -> None:
         [find_command(), "serve", "-u", "root", "-s", str(path)], stderr=subprocess.DEVNULL
     )
     try:
-        ends = time.monotonic() + 30
-        while not path.exists() and time.monotonic() < ends:
+        deadline = time.monotonic() + 30
+        while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         for servers in (f"unix:{path}", str(path), [f"unix:{path}"]):
             with Client(servers, timeout=5) as client:
@@ -141,9 +152,9 @@ def test_a_unix_socket_is_found_by_its_path(tmp_path: Path) -> None:
 
 
 def test_a_ring_has_only_the_servers_that_were_configured() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        port = reserved_socket.getsockname()[1]
     assert set(Client(("127.0.0.1", port)).stats()["servers"]) == {f"127.0.0.1:{port}"}
 
 
@@ -152,46 +163,47 @@ def silent_port(server: Server) -> Iterator[int]:
     """The port of a server on 127.0.0.1 whose twin on 127.0.0.2 takes no connection and says nothing."""
     with contextlib.ExitStack() as stack:
         port = int(server.address.rpartition(":")[2])
-        full = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        full_listener = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
         for _ in range(2):  # one more than the backlog; later connections get no reply
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(full.getsockname())
+            waiting_socket = stack.enter_context(socket.socket())
+            waiting_socket.setblocking(False)
+            waiting_socket.connect_ex(full_listener.getsockname())
         yield port
 
 
-def _resolve_to_both(loop: asyncio.AbstractEventLoop) -> None:
+def _resolve_names_to_both_addresses(loop: asyncio.AbstractEventLoop) -> None:
     """Resolve every name to the silent address and the one that replies, in this order."""
 
-    async def both(_: str, port: int, **__: Any) -> list[Any]:
-        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
-        return [(*kind, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+    async def resolve_to_both(_: str, port: int, **__: Any) -> list[Any]:
+        family_and_type = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*family_and_type, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
 
-    loop.getaddrinfo = both  # type: ignore[assignment]
+    loop.getaddrinfo = resolve_to_both  # type: ignore[assignment]
 
 
 def test_an_awaited_call_tries_the_next_address_after_a_silent_one_within_its_deadline(
     silent_port: int,
 ) -> None:
     async def main() -> float:
-        _resolve_to_both(asyncio.get_running_loop())
+        _resolve_names_to_both_addresses(asyncio.get_running_loop())
         async with AsyncClient(f"two-addresses:{silent_port}", timeout=10) as client:
-            begin = time.monotonic()
+            started_at = time.monotonic()
             assert await client.get("no-such-key", deadline=10) is None
-            return time.monotonic() - begin
+            return time.monotonic() - started_at
 
     assert asyncio.run(main()) >= 4.9, "the silent address was tried first and had its share"
 
 
 def test_the_address_that_replied_last_is_tried_first(silent_port: int) -> None:
     async def main() -> None:
-        _resolve_to_both(asyncio.get_running_loop())
-        first = None
+        _resolve_names_to_both_addresses(asyncio.get_running_loop())
+        first_address = None
         for limit in (1, 60):  # a share of the second would be half a minute
-            transport, first = await asyncio.wait_for(
-                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first, {}), 20
+            transport, first_address = await asyncio.wait_for(
+                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first_address, {}),
+                20,
             )
             transport.close()
-        assert first == "127.0.0.1"
+        assert first_address == "127.0.0.1"
 
     asyncio.run(main())

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
     """Run a coroutine function with a client of an empty cache."""
 
-    def run(work: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
+    def run(use_client: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
         async def main() -> Any:
             async with AsyncClient(server.address, timeout=5) as client:
                 await client.flush()
-                return await work(client)
+                return await use_client(client)
 
         return uvloop.run(main()) if request.param == "uvloop" else asyncio.run(main())
 
@@ -43,7 +43,7 @@ def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
 
 
 def test_every_method(run: Callable[..., Any]) -> None:
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         assert await client.get("a") is None
         assert await client.get("a", default=1) == 1
         assert await client.set("a", "x", ttl=60)
@@ -87,76 +87,78 @@ def test_every_method(run: Callable[..., Any]) -> None:
         with pytest.raises(BadKey):
             await client.get_many(["a", "a b"])
 
-    run(work)
+    run(use_client)
 
 
 def test_tasks_get_their_own_values(run: Callable[..., Any]) -> None:
-    async def work(client: AsyncClient) -> None:
-        async def one(number: int) -> None:
+    async def use_client(client: AsyncClient) -> None:
+        async def set_and_get_own_key(number: int) -> None:
             for round_number in range(30):
                 key = f"t{number}:{round_number % 3}"
                 await client.set(key, key * 30)
                 assert await client.get(key) == key * 30
 
-        threads = threading.active_count()
-        await asyncio.gather(*(one(number) for number in range(64)))
-        assert threading.active_count() == threads
+        thread_count_before = threading.active_count()
+        await asyncio.gather(*(set_and_get_own_key(number) for number in range(64)))
+        assert threading.active_count() == thread_count_before
 
-    run(work)
+    run(use_client)
 
 
 @pytest.mark.parametrize("size", [0, 4097, 65536, 1_000_000])
 def test_values_of_every_size_come_back(size: int, run: Callable[..., Any]) -> None:
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         value = os.urandom(size)
         assert await client.set("v", value)
         assert await client.get("v") == value
         assert await client.set_many({"v": value, "w": value}) == {}
         assert await client.get_many(["v", "w"]) == {"v": value, "w": value}
 
-    run(work)
+    run(use_client)
 
 
 def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> None:
-    async def work(client: AsyncClient) -> None:
-        big = os.urandom(2_000_000)
+    async def use_client(client: AsyncClient) -> None:
+        large_value = os.urandom(2_000_000)
         await client.set("big", "an older value")
         with pytest.raises(ValueTooLarge, match="limit 1048576") as error:
-            await client.set("big", big)
+            await client.set("big", large_value)
         assert error.value.limit == 1 << 20
         assert await client.get("big") is None
         with pytest.raises(ValueTooLarge):
-            await client.set("big", big, noreply=True)
-        failures = await client.set_many({"a": 1, "big": big, "b": 2})
+            await client.set("big", large_value, noreply=True)
+        failures = await client.set_many({"a": 1, "big": large_value, "b": 2})
         assert list(failures) == ["big"]
-        refused = failures["big"]
-        assert isinstance(refused, ValueTooLarge)
-        assert (refused.value_bytes, refused.limit) == (2_000_000, 1 << 20)
+        value_error = failures["big"]
+        assert isinstance(value_error, ValueTooLarge)
+        assert (value_error.value_bytes, value_error.limit) == (2_000_000, 1 << 20)
         assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
-    run(work)
+    run(use_client)
 
 
 def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
-    big = os.urandom(3_000_000)
+    large_value = os.urandom(3_000_000)
 
     async def main(limits: dict[str, int]) -> None:
         async with AsyncClient(list(limits), timeout=5) as client:
             keys = [f"k{number}" for number in range(20)]
             async with client.pipeline() as pipeline:
                 for key in keys:
-                    pipeline.set(key, big)
-                pipeline.cas(keys[0], big, 1)
+                    pipeline.set(key, large_value)
+                pipeline.cas(keys[0], large_value, 1)
                 pipeline.set("small", "fits")
             *refused, stored = pipeline.results
-            requested = [limits[client._names[client._slot_of(key)]] for key in [*keys, keys[0]]]
-            assert [error.limit for error in refused] == requested
+            expected_limits = [
+                limits[client._names[client._slot_of(key)]] for key in [*keys, keys[0]]
+            ]
+            assert [error.limit for error in refused] == expected_limits
             assert {error.limit for error in refused} == set(limits.values())
             assert all(f"limit {error.limit}" in str(error) for error in refused)
             assert stored is True
 
-    with Server(arguments=("-I", "2m")) as other:
-        asyncio.run(main({server.address: 1 << 20, other.address: 2 << 20}))
+    with Server(arguments=("-I", "2m")) as other_server:
+        asyncio.run(main({server.address: 1 << 20, other_server.address: 2 << 20}))
 
 
 def test_more_than_the_peer_takes_at_once_is_held_back(
@@ -164,28 +166,30 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
 ) -> None:
     value = os.urandom(900_000)
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         (rows,) = (await client.server_stats()).values()
         os.kill(int(rows["pid"]), signal.SIGSTOP)  # it takes no more than the kernel's buffers hold
         try:
             keys = [f"k{number}" for number in range(30)]
-            stored = [asyncio.create_task(client.set(key, value)) for key in keys]
+            set_tasks = [asyncio.create_task(client.set(key, value)) for key in keys]
             await asyncio.sleep(0)
             connection = client._connection_of(0)
             assert connection is not None
-            while not connection.is_paused and not all(task.done() for task in stored):  # noqa: ASYNC110
+            while not connection.is_paused and not all(task.done() for task in set_tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert connection.is_paused
-            late = asyncio.create_task(client.set("late", "stored when the peer takes more again"))
+            late_task = asyncio.create_task(
+                client.set("late", "stored when the peer takes more again")
+            )
             await asyncio.sleep(0.01)
-            assert not late.done()
+            assert not late_task.done()
         finally:
             os.kill(int(rows["pid"]), signal.SIGCONT)
-        assert await late
-        assert all(await asyncio.gather(*stored))
+        assert await late_task
+        assert all(await asyncio.gather(*set_tasks))
         assert not connection.is_paused
 
-    run(work)
+    run(use_client)
     assert caplog.records == []
 
 
@@ -204,17 +208,17 @@ def test_a_value_over_the_clients_own_limit_leaves_no_older_one(
 
 
 def test_a_server_that_is_gone_is_named(run: Callable[..., Any]) -> None:
-    async def work(_client: AsyncClient) -> None:
-        with Server() as own:
-            other = AsyncClient(own.address, timeout=2)
-            assert await other.set("a", 1)
+    async def use_client(_client: AsyncClient) -> None:
+        with Server() as stopped_server:
+            other_client = AsyncClient(stopped_server.address, timeout=2)
+            assert await other_client.set("a", 1)
         with pytest.raises(ServerUnavailable) as error:
             for _ in range(5):
-                await other.get("a")
-        assert error.value.server == own.address
-        await other.close()
+                await other_client.get("a")
+        assert error.value.server == stopped_server.address
+        await other_client.close()
 
-    run(work)
+    run(use_client)
 
 
 def test_a_closed_client_does_not_connect_again(server: Server) -> None:
@@ -256,27 +260,27 @@ def test_awaited_calls_are_counted_like_the_others(server: Server) -> None:
     stats = asyncio.run(main())
     rows = {(row["operation"], row["bytes_from"]): row for row in stats["by_size"]}
     assert rows["other", 0]["calls"] == 1
-    written = next(row for (operation, _), row in rows.items() if operation == "write")
-    assert written["seconds"]["compress"] > 0
-    assert written["seconds"]["wait"] > 0, "the first call waited for its connection"
-    read = next(row for (operation, _), row in rows.items() if operation == "read")
-    assert read["seconds"]["network+server"] > 0
-    assert sum(read["latency_us_log2"]) == 1
+    write_row = next(row for (operation, _), row in rows.items() if operation == "write")
+    assert write_row["seconds"]["compress"] > 0
+    assert write_row["seconds"]["wait"] > 0, "the first call waited for its connection"
+    read_row = next(row for (operation, _), row in rows.items() if operation == "read")
+    assert read_row["seconds"]["network+server"] > 0
+    assert sum(read_row["latency_us_log2"]) == 1
     widths = {row["keys_from"]: row["calls"] for row in stats["by_width"]}
     assert widths == {2: 2}
 
 
 def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
     async def main() -> None:
-        small = Server(arguments=("-I", "8k"))
-        async with AsyncClient(small.address, timeout=10) as client:
+        small_item_server = Server(arguments=("-I", "8k"))
+        async with AsyncClient(small_item_server.address, timeout=10) as client:
             await client.set("k", b"kept")
             await client.set("large", os.urandom(9 << 10), noreply=True)
             await asyncio.sleep(0.05)
             assert await client.get("k") == b"kept"
             row = next(iter(client.stats()["servers"].values()))
             assert (row["faults"], row["noreply_failures"]) == (0, 1)
-        small.stop()
+        small_item_server.stop()
 
     asyncio.run(main())
 
@@ -285,21 +289,21 @@ def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
 def test_connecting_that_is_interrupted_leaves_nothing_in_the_log(
     make_loop: Callable[[], Any],
 ) -> None:
-    reported: list[Any] = []
+    reported_errors: list[Any] = []
 
-    async def cut_short(address: str) -> None:
+    async def interrupt_connecting(address: str) -> None:
         asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: reported.append(context)
+            lambda _, context: reported_errors.append(context)
         )
         for number in range(60):
             client = AsyncClient(address, timeout=0.05)
-            waiting = asyncio.ensure_future(client.get("k", deadline=(1 + number % 20) * 1e-4))
+            get_task = asyncio.ensure_future(client.get("k", deadline=(1 + number % 20) * 1e-4))
             for _ in range(number % 6):
                 await asyncio.sleep(0)
             if number % 2:
                 await client.close()
-            await asyncio.wait([waiting])
-            assert waiting.cancelled() or waiting.exception() is not None
+            await asyncio.wait([get_task])
+            assert get_task.cancelled() or get_task.exception() is not None
             await client.close()
             await asyncio.sleep(0.001)
             gc.collect()
@@ -309,5 +313,5 @@ def test_connecting_that_is_interrupted_leaves_nothing_in_the_log(
         # Closing uvloop's loop waits for every socket that was left open.
         asyncio.Runner(loop_factory=make_loop) as runner,
     ):
-        runner.run(cut_short(f"127.0.0.1:{silent.getsockname()[1]}"))
-    assert reported == []
+        runner.run(interrupt_connecting(f"127.0.0.1:{silent.getsockname()[1]}"))
+    assert reported_errors == []

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-SECONDS = 10.0
-RIGHT, WRONG = "pass word", "wrong"
+TIMEOUT_S = 10.0
+RIGHT_PASSWORD, WRONG_PASSWORD = "pass word", "wrong"
 
 
 @pytest.fixture(scope="module", params=["ours", "ours alone", "memcached", "memcached alone"])
@@ -32,12 +32,12 @@ def address(
     request: pytest.FixtureRequest, start_memcached: Callable[..., AbstractContextManager[str]]
 ) -> Iterator[str]:
     """A server that also understands text, and one that understands binary alone."""
-    alone = ("-B", "binary") if request.param.endswith("alone") else ()
+    binary_only_options = ("-B", "binary") if request.param.endswith("alone") else ()
     if request.param.startswith("memcached"):
-        with start_memcached(*alone) as memcached:
+        with start_memcached(*binary_only_options) as memcached:
             yield memcached
     else:
-        with Server(arguments=alone) as server:
+        with Server(arguments=binary_only_options) as server:
             yield server.address
 
 
@@ -51,7 +51,7 @@ def login_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_every_method_of_the_client_works_in_binary(address: str) -> None:
-    with Client(address, protocol="binary", timeout=SECONDS) as client:
+    with Client(address, protocol="binary", timeout=TIMEOUT_S) as client:
         client.flush()
         assert client.get("none") is None
         assert client.set("key", {"a": [1, 2]}, ttl=60)
@@ -61,21 +61,21 @@ def test_every_method_of_the_client_works_in_binary(address: str) -> None:
         assert client.touch("key", 100)
         assert not client.touch("none", 100)
         assert client.gat("key", 10) == {"a": [1, 2]}
-        found = client.gets("key")
-        assert found is not None
-        value, unique = found
+        value_and_unique = client.gets("key")
+        assert value_and_unique is not None
+        value, unique = value_and_unique
         assert client.cas("key", 7, unique)
         assert not client.cas("key", 8, unique)
         assert (value, client.get("key")) == ({"a": [1, 2]}, 7)
         assert client.incr("key", 3) == 10
         assert client.incr("none") is None
         assert client.incr("new", 1, initial=5) == 5
-        many = {f"k{number}": "v" * number for number in range(300)}
-        assert not client.set_many(many)
-        assert client.get_many([*many, "none"]) == many
-        large = bytes(range(256)) * 3000
-        assert client.set("large", large)
-        assert client.get("large") == large
+        values = {f"k{number}": "v" * number for number in range(300)}
+        assert not client.set_many(values)
+        assert client.get_many([*values, "none"]) == values
+        large_value = bytes(range(256)) * 3000
+        assert client.set("large", large_value)
+        assert client.get("large") == large_value
         client.delete_many(["k1", "none"])
         assert client.get("k1") is None
         assert client.delete("large")
@@ -85,22 +85,24 @@ def test_every_method_of_the_client_works_in_binary(address: str) -> None:
 
 
 def test_the_asyncio_client_works_in_binary(address: str) -> None:
-    async def use() -> None:
-        async with AsyncClient(address, protocol="binary", timeout=SECONDS) as client:
-            await asyncio.gather(*(client.set(f"a{n}", n) for n in range(200)))
-            found = await asyncio.gather(*(client.get(f"a{n}") for n in range(200)))
-            assert found == list(range(200))
-            await asyncio.gather(*(client.set(f"q{n}", n, noreply=True) for n in range(200)))
-            assert await client.get_many([f"q{n}" for n in range(200)]) == {
-                f"q{n}": n for n in range(200)
+    async def use_async_client() -> None:
+        async with AsyncClient(address, protocol="binary", timeout=TIMEOUT_S) as client:
+            await asyncio.gather(*(client.set(f"a{number}", number) for number in range(200)))
+            values = await asyncio.gather(*(client.get(f"a{number}") for number in range(200)))
+            assert values == list(range(200))
+            await asyncio.gather(
+                *(client.set(f"q{number}", number, noreply=True) for number in range(200))
+            )
+            assert await client.get_many([f"q{number}" for number in range(200)]) == {
+                f"q{number}": number for number in range(200)
             }
             assert await client.get("none") is None
 
-    asyncio.run(use())
+    asyncio.run(use_async_client())
 
 
 def test_a_value_is_computed_once_under_a_reservation(address: str) -> None:
-    with Client(address, protocol="binary", timeout=SECONDS) as client:
+    with Client(address, protocol="binary", timeout=TIMEOUT_S) as client:
         client.delete("computed")
         calls: list[int] = []
         for _ in range(3):
@@ -111,7 +113,7 @@ def test_a_value_is_computed_once_under_a_reservation(address: str) -> None:
 
 
 def test_a_value_that_is_too_large_is_refused_and_the_connection_stays(address: str) -> None:
-    with Client(address, protocol="binary", timeout=SECONDS) as client:
+    with Client(address, protocol="binary", timeout=TIMEOUT_S) as client:
         with pytest.raises(ValueTooLarge):
             client.set("big", os.urandom(3 << 20))
         assert client.set("small", 1)
@@ -120,33 +122,35 @@ def test_a_value_that_is_too_large_is_refused_and_the_connection_stays(address: 
 
 def test_what_binary_has_no_form_for_is_named(address: str) -> None:
     with (
-        Client(address, protocol="binary", timeout=SECONDS) as client,
+        Client(address, protocol="binary", timeout=TIMEOUT_S) as client,
         pytest.raises(Unsupported, match="get_with_meta"),
     ):
         client.get_with_meta("key")
 
 
 def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
-    settings: Any = {"protocol": "binary", "timeout": SECONDS, "user": "app"}
-    with Client(login_address, password=RIGHT, **settings) as client:
+    settings: Any = {"protocol": "binary", "timeout": TIMEOUT_S, "user": "app"}
+    with Client(login_address, password=RIGHT_PASSWORD, **settings) as client:
         assert client.set("key", 1)
         assert client.get("key") == 1
     with (
-        Client(login_address, password=WRONG, **settings) as client,
+        Client(login_address, password=WRONG_PASSWORD, **settings) as client,
         pytest.raises(LoginRefused),
     ):
         client.get("key")
     with (
-        Client(login_address, protocol="binary", timeout=SECONDS) as client,
+        Client(login_address, protocol="binary", timeout=TIMEOUT_S) as client,
         pytest.raises(RequestRefused),
     ):
         client.get("key")
 
-    async def use() -> None:
-        async with AsyncClient(login_address, password=lambda: RIGHT, **settings) as client:
+    async def use_async_client() -> None:
+        async with AsyncClient(
+            login_address, password=lambda: RIGHT_PASSWORD, **settings
+        ) as client:
             assert await client.get("key") == 1
 
-    asyncio.run(use())
+    asyncio.run(use_async_client())
 
 
 def test_an_unknown_protocol_is_a_bad_setting() -> None:

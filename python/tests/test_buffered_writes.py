@@ -17,21 +17,21 @@ from glasscache import Client
 if TYPE_CHECKING:
     from glasscache import Server
 
-BURST = 40
+BURST_WRITES = 40
 
 
 def write_burst(client: Client, key: str) -> None:
-    for _ in range(BURST):
+    for _ in range(BURST_WRITES):
         client.incr(key, initial=1, noreply=True)
 
 
 def wait_for(client: Client, key: str, value: int) -> None:
-    end = time.monotonic() + 20
-    while (found := int(client.get(key, 0))) != value:  # a number made by incr reads as its text
-        assert time.monotonic() < end, f"{key} is {found} and not {value}"
+    deadline = time.monotonic() + 20
+    while (stored := int(client.get(key, 0))) != value:  # a number made by incr reads as its text
+        assert time.monotonic() < deadline, f"{key} is {stored} and not {value}"
 
 
-def in_child(address: str, key: str) -> None:
+def write_burst_in_child(address: str, key: str) -> None:
     client = Client(address, timeout=20)
     write_burst(client, key)
 
@@ -39,22 +39,24 @@ def in_child(address: str, key: str) -> None:
 def test_a_later_call_of_any_thread_finds_a_burst_executed(server: Server) -> None:
     client = Client(server.address, timeout=20, connections_max=1)
     for round_number in range(100):
-        for part in range(BURST):
-            client.set("word", f"{round_number}.{part}", noreply=True)
+        for number in range(BURST_WRITES):
+            client.set("word", f"{round_number}.{number}", noreply=True)
         client.delete("gone", noreply=True)
-        found: list[object] = []
-        thread = threading.Thread(target=lambda found=found: found.append(client.get("word")))
+        values_found: list[object] = []
+        thread = threading.Thread(
+            target=lambda values_found=values_found: values_found.append(client.get("word"))
+        )
         thread.start()
         thread.join()
-        assert found == [f"{round_number}.{BURST - 1}"]
+        assert values_found == [f"{round_number}.{BURST_WRITES - 1}"]
 
 
 def test_the_last_of_a_burst_arrives_without_another_call(client: Client, server: Server) -> None:
     writer = Client(server.address, timeout=20)
     write_burst(writer, "sum-alone")
-    wait_for(client, "sum-alone", BURST)
+    wait_for(client, "sum-alone", BURST_WRITES)
     writer.send_gathered()
-    assert int(client.get("sum-alone")) == BURST
+    assert int(client.get("sum-alone")) == BURST_WRITES
 
 
 def test_a_burst_arrives_when_its_client_is_closed_or_collected(
@@ -62,12 +64,12 @@ def test_a_burst_arrives_when_its_client_is_closed_or_collected(
 ) -> None:
     with Client(server.address, timeout=20) as writer:
         write_burst(writer, "sum-with")
-    wait_for(client, "sum-with", BURST)
+    wait_for(client, "sum-with", BURST_WRITES)
     writer = Client(server.address, timeout=20)
     write_burst(writer, "sum-collected")
     del writer
     gc.collect()
-    wait_for(client, "sum-collected", BURST)
+    wait_for(client, "sum-collected", BURST_WRITES)
 
 
 def test_a_burst_arrives_when_the_program_ends(client: Client, server: Server) -> None:
@@ -75,11 +77,11 @@ def test_a_burst_arrives_when_the_program_ends(client: Client, server: Server) -
 import glasscache
 kept = glasscache.Client({server.address!r}, timeout=20)
 kept.circle = [kept]
-for _ in range({BURST}):
+for _ in range({BURST_WRITES}):
     kept.incr("sum-program", initial=1, noreply=True)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    wait_for(client, "sum-program", BURST)
+    wait_for(client, "sum-program", BURST_WRITES)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -87,23 +89,25 @@ def test_a_burst_arrives_when_a_child_of_multiprocessing_ends(
     method: str, client: Client, server: Server
 ) -> None:
     key = f"sum-{method}"
-    child = multiprocessing.get_context(method).Process(target=in_child, args=(server.address, key))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    wait_for(client, key, BURST)
+    child_process = multiprocessing.get_context(method).Process(
+        target=write_burst_in_child, args=(server.address, key)
+    )
+    child_process.start()
+    child_process.join()
+    assert child_process.exitcode == 0
+    wait_for(client, key, BURST_WRITES)
 
 
 def test_a_fork_during_quiet_writes_sends_no_write_twice(server: Server) -> None:
     client = Client(server.address, timeout=20)
-    forks = 20
-    for round_number in range(forks):
+    fork_count = 20
+    for round_number in range(fork_count):
         write_burst(client, "sum-forks")
-        child = os.fork()
-        if child == 0:
-            found = client.get("nothing"), client.set(f"child{round_number}", round_number)
+        child_pid = os.fork()
+        if child_pid == 0:
+            results = client.get("nothing"), client.set(f"child{round_number}", round_number)
             write_burst(client, "sum-forks")
             client.send_gathered()
-            os._exit(0 if found == (None, True) else 1)
-        assert os.waitpid(child, 0)[1] == 0
-    wait_for(client, "sum-forks", 2 * forks * BURST)
+            os._exit(0 if results == (None, True) else 1)
+        assert os.waitpid(child_pid, 0)[1] == 0
+    wait_for(client, "sum-forks", 2 * fork_count * BURST_WRITES)

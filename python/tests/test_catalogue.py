@@ -35,16 +35,16 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     # No time decides: the counts of the replay must be those of the forecast.
-    size = ["--topics", "400", "--requests", "240", "--within", "1000000", "1000000"]
-    ran = subprocess.run(
-        [sys.executable, str(FOLDER / "loop.py"), *size, "--folder", str(folder)],
+    size_options = ["--topics", "400", "--requests", "240", "--within", "1000000", "1000000"]
+    completed = subprocess.run(
+        [sys.executable, str(FOLDER / "loop.py"), *size_options, "--folder", str(folder)],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    lines = [line.split(maxsplit=3) for line in ran.stdout.splitlines()]
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    lines = [line.split(maxsplit=3) for line in completed.stdout.splitlines()]
     steps = [line[2] for line in lines if line[2].isalpha() and line[2] != "forecast"]
     assert steps == [
         "database",
@@ -57,8 +57,8 @@ def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -
         "relay",
         "page",
     ]
-    assert "0 wrong pages or missing keys" in ran.stdout
-    assert ran.stdout.count("calls, keys, bytes and used keys are those of the forecast") == 2
+    assert "0 wrong pages or missing keys" in completed.stdout
+    assert completed.stdout.count("calls, keys, bytes and used keys are those of the forecast") == 2
     for page in ("replay.html", "replay-relay.html"):
         assert (folder / page).read_text().endswith("</html>\n")
     # Without the strategy, with it, and with it through the relay.
@@ -70,17 +70,20 @@ def test_a_relay_passes_everything_on_with_delays_of_the_table(
 ) -> None:
     import relay
 
-    draw = random.Random(1)
-    delays_ms = sorted(1e3 * relay.draw_delay_s(draw) for _ in range(10_001))
+    rng = random.Random(1)
+    delays_ms = sorted(1e3 * relay.draw_delay_s(rng) for _ in range(10_001))
     for percent, ms in relay.DELAY_MS_PCT:
         assert delays_ms[percent * 100] == pytest.approx(ms, rel=0.1)
-    with relay.Relay(server.address) as between, Client(between.address, timeout=60) as client:
+    with (
+        relay.Relay(server.address) as relay_between,
+        Client(relay_between.address, timeout=60) as client,
+    ):
         values = {f"relay:{number}": bytes(number) for number in (1, 1000, 500_000)}
         client.set_many(values)
         assert client.get_many(values) == values
-        began = time.monotonic()
+        started_at = time.monotonic()
         assert client.get("relay:1") == bytes(1)
-        assert time.monotonic() - began >= relay.DELAY_MS_PCT[0][1] / 1e3
+        assert time.monotonic() - started_at >= relay.DELAY_MS_PCT[0][1] / 1e3
 
 
 def test_a_relay_passes_the_end_of_a_connection_on_in_both_directions(modules: Any) -> None:
@@ -89,16 +92,18 @@ def test_a_relay_passes_the_end_of_a_connection_on_in_both_directions(modules: A
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
         port = listener.getsockname()[1]
-        with relay.Relay(f"127.0.0.1:{port}") as between:
-            host, _, relay_port = between.address.rpartition(":")
-            for first_ends in (0, 1):
+        with relay.Relay(f"127.0.0.1:{port}") as relay_between:
+            host, _, relay_port = relay_between.address.rpartition(":")
+            for first_to_close in (0, 1):
                 client = socket.create_connection((host, int(relay_port)), 60)
                 upstream, _ = listener.accept()
                 upstream.settimeout(60)
-                ends = (client, upstream) if first_ends == 0 else (upstream, client)
-                ends[0].close()
-                assert ends[1].recv(1) == b""
-                ends[1].close()
+                sockets_in_closing_order = (
+                    (client, upstream) if first_to_close == 0 else (upstream, client)
+                )
+                sockets_in_closing_order[0].close()
+                assert sockets_in_closing_order[1].recv(1) == b""
+                sockets_in_closing_order[1].close()
 
 
 def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strategy(
@@ -108,24 +113,30 @@ def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strateg
     file, strategy = tmp_path / "c.db", tmp_path / "s.strategy"
     catalogue.create(file, 200)
     strategy.write_text("glasscache-strategy 1\nstrategy lru:9+children\nchild topic:0 topic:0/0\n")
-    plain = {"CATALOGUE_FILE": str(file), "CATALOGUE_CACHE": server.address}
+    environment_without_strategy = {"CATALOGUE_FILE": str(file), "CATALOGUE_CACHE": server.address}
 
-    async def pages(environment: dict[str, str]) -> list[str | None]:
-        made = app.pages_from_environment(environment)
-        paths = [*visitors.visited_paths(made, 20, seed=1), "0", "0/0"]
+    async def read_pages(environment: dict[str, str]) -> list[str | None]:
+        topic_pages = app.pages_from_environment(environment)
+        paths = [*visitors.visited_paths(topic_pages, 20, seed=1), "0", "0/0"]
         statuses = [
-            await visitors.request_page(app.application(made), path) for path in [*paths, "0/x"]
+            await visitors.request_page(app.application(topic_pages), path)
+            for path in [*paths, "0/x"]
         ]
         assert statuses == [200] * len(paths) + [404]
-        found = [await made._page(path) for path in paths]
-        await made.client.close()
-        made.catalogue.close()
-        return found
+        page_texts = [await topic_pages._page(path) for path in paths]
+        await topic_pages.client.close()
+        topic_pages.catalogue.close()
+        return page_texts
 
-    first = asyncio.run(pages(plain))
-    assert asyncio.run(pages({**plain, "CATALOGUE_STRATEGY": str(strategy)})) == first
-    assert "<p>Topic 0<h1>Topic 0/0</h1>" in str(first[-1])
-    assert "<li>Topic 0/0: " in str(first[-2])
+    first_pages = asyncio.run(read_pages(environment_without_strategy))
+    assert (
+        asyncio.run(
+            read_pages({**environment_without_strategy, "CATALOGUE_STRATEGY": str(strategy)})
+        )
+        == first_pages
+    )
+    assert "<p>Topic 0<h1>Topic 0/0</h1>" in str(first_pages[-1])
+    assert "<li>Topic 0/0: " in str(first_pages[-2])
 
 
 DJANGO = """
@@ -183,29 +194,31 @@ def test_a_django_site_of_the_catalogue_makes_the_calls_that_were_forecast(
     topics = catalogue.Catalogue(file)
     paths = ["0", "1", "0/1", "0/1", "2", "0/1/0", "0", "1/2", "3", "0/1/0", "2", "4"]
 
-    def django(*files: Path | str) -> str:
-        given = [str(each) for each in (FOLDER, file, server.address, *files, *paths)]
-        command = [sys.executable, "-c", DJANGO, *given]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+    def run_django_site(*files: Path | str) -> str:
+        arguments = [str(argument) for argument in (FOLDER, file, server.address, *files, *paths)]
+        command = [sys.executable, "-c", DJANGO, *arguments]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
-    django("-", "-")
-    django(log, "-")
+    run_django_site("-", "-")
+    run_django_site(log, "-")
     (part,) = log.glob("requests-*.jsonl")
     rows = [json.loads(line) for line in part.read_text().splitlines()]
 
-    def items(path: str) -> list[str]:
-        read = [path, *catalogue.ancestors(path), *topics.children_of(path)]
-        return [f":1:{catalogue.key_of(each)}" for each in read]
+    def expected_items(path: str) -> list[str]:
+        topics_read = [path, *catalogue.ancestors(path), *topics.children_of(path)]
+        return [f":1:{catalogue.key_of(each)}" for each in topics_read]
 
-    assert [row["items"] for row in rows] == [items(path) for path in paths]
+    assert [row["items"] for row in rows] == [expected_items(path) for path in paths]
     assert {row["route"] for row in rows} == {"topic/<path:path>"}
     (log / "latency.json").write_text('{"unit":"us","single_us":[[1,9]],"batch_us":[[1,9]]}')
-    name = "fixed:3+lru:20+children"
-    found = lab.simulate(log, strategies=[name], save=strategy)["strategies"][name]["all"]
-    assert int(django("-", strategy)) == found["calls"]
-    assert found["calls"] < found["used_keys"]
+    strategy_name = "fixed:3+lru:20+children"
+    forecast = lab.simulate(log, strategies=[strategy_name], save=strategy)["strategies"][
+        strategy_name
+    ]["all"]
+    assert int(run_django_site("-", strategy)) == forecast["calls"]
+    assert forecast["calls"] < forecast["used_keys"]
 
 
 def test_visitors_are_the_same_for_a_seed_and_prefer_some_topics(
@@ -218,7 +231,7 @@ def test_visitors_are_the_same_for_a_seed_and_prefer_some_topics(
     paths = list(visitors.visited_paths(pages, 2000, seed=5))
     assert paths == list(visitors.visited_paths(pages, 2000, seed=5))
     assert paths != list(visitors.visited_paths(pages, 2000, seed=6))
-    by_visits = sorted((paths.count(path) for path in set(paths)), reverse=True)
-    assert sum(by_visits[:20]) > 2000 / 5  # a fifth of the visits are to one in a hundred topics
+    visit_counts = sorted((paths.count(path) for path in set(paths)), reverse=True)
+    assert sum(visit_counts[:20]) > 2000 / 5  # a fifth of the visits are to one in a hundred topics
     assert {path.count("/") for path in paths} >= {0, 1, 2, 3}
     pages.catalogue.close()

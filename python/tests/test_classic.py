@@ -36,14 +36,16 @@ class ClassicOnlyRelay:
 
     def _serve(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
-            first = client.recv(65536)
-            if not first.startswith(META_COMMANDS):
-                server.sendall(first)
-                back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
-                back.start()
+            first_bytes = client.recv(65536)
+            if not first_bytes.startswith(META_COMMANDS):
+                server.sendall(first_bytes)
+                reply_thread = threading.Thread(
+                    target=self._forward, args=(server, client), daemon=True
+                )
+                reply_thread.start()
                 self._forward(client, server)
                 server.shutdown(socket.SHUT_WR)
-                back.join()
+                reply_thread.join()
 
     @staticmethod
     def _forward(source: socket.socket, target: socket.socket) -> None:
@@ -62,43 +64,43 @@ def classic_server(server: Server) -> Iterator[str]:
     relay.close()
 
 
-async def calls_by_name(client: Any, name: str, *arguments: Any) -> Any:
+async def call_by_name(client: Any, name: str, *arguments: Any) -> Any:
     outcome = getattr(client, name)(*arguments)
     return await outcome if asyncio.iscoroutine(outcome) else outcome
 
 
-async def bulk_calls(client: Any) -> None:
-    items = {f"classic{n}": b"%d" % n for n in range(300)}
-    assert await calls_by_name(client, "set_many", items) == {}
-    assert await calls_by_name(client, "get_many", [*items, "never"]) == items
-    found = await calls_by_name(client, "gets_many", list(items))
-    assert {key: value for key, (value, _) in found.items()} == items
-    big = b"b" * 2_000_000
-    failures = await calls_by_name(
-        client, "set_many", {"classic0": big, "a b": b"", "classic1": b"new"}
+async def check_bulk_calls(client: Any) -> None:
+    items = {f"classic{number}": b"%d" % number for number in range(300)}
+    assert await call_by_name(client, "set_many", items) == {}
+    assert await call_by_name(client, "get_many", [*items, "never"]) == items
+    values_and_uniques = await call_by_name(client, "gets_many", list(items))
+    assert {key: value for key, (value, _) in values_and_uniques.items()} == items
+    large_value = b"b" * 2_000_000
+    failures = await call_by_name(
+        client, "set_many", {"classic0": large_value, "a b": b"", "classic1": b"new"}
     )
     assert {key: type(error) for key, error in failures.items()} == {
         "classic0": ValueTooLarge,
         "a b": Unsupported,
     }
     assert failures["classic0"].limit == 1 << 20
-    read = await calls_by_name(client, "get_many", ["classic0", "classic1"])
-    assert read == {"classic1": b"new"}
+    values = await call_by_name(client, "get_many", ["classic0", "classic1"])
+    assert values == {"classic1": b"new"}
     with pytest.raises(Unsupported) as error:
-        await calls_by_name(client, "get_many", ["classic1", "a b"])
+        await call_by_name(client, "get_many", ["classic1", "a b"])
     assert (error.value.arrived, error.value.unanswered) == ({"classic1": b"new"}, ["a b"])
-    assert await calls_by_name(client, "delete_many", list(items)) == {}
-    assert await calls_by_name(client, "get_many", list(items)) == {}
+    assert await call_by_name(client, "delete_many", list(items)) == {}
+    assert await call_by_name(client, "get_many", list(items)) == {}
 
 
 def test_the_blocking_clients_bulk_calls_need_no_meta(classic_server: str) -> None:
     with Client(classic_server, **CLASSIC_COMMANDS) as client:
-        asyncio.run(bulk_calls(client))
+        asyncio.run(check_bulk_calls(client))
 
 
 def test_asyncios_bulk_calls_need_no_meta(classic_server: str) -> None:
     async def main() -> None:
         async with AsyncClient(classic_server, **CLASSIC_COMMANDS) as client:
-            await bulk_calls(client)
+            await check_bulk_calls(client)
 
     asyncio.run(main())

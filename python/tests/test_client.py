@@ -74,21 +74,21 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
         pipeline.incr("text")
         pipeline.get("gone")
         pipeline.delete("a")
-    *rest, refused, missing, deleted = pipeline.results
-    assert rest == [True, 6, 6, True]
+    *later_results, refused, missing, deleted = pipeline.results
+    assert later_results == [True, 6, 6, True]
     assert isinstance(refused, RequestRefused)
     assert (missing, deleted) == (None, True)
 
 
 def test_threads_and_forked_children_share_connections_fairly(client: Client) -> None:
     """A thread of the parent that waited for the interpreter lock at the fork does not block the child."""
-    wrong: list[object] = []
+    wrong_values: list[object] = []
     is_over = threading.Event()
 
     def read(key: str) -> None:
         while not is_over.is_set():
             if client.get(key) != key * 30:
-                wrong.append(key)
+                wrong_values.append(key)
 
     keys = [f"turn{number}" for number in range(8)]
     client.set_many({key: key * 30 for key in keys})
@@ -97,17 +97,17 @@ def test_threads_and_forked_children_share_connections_fairly(client: Client) ->
         thread.start()
     try:
         for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                good = all(client.get(key, deadline=5) == key * 30 for key in keys * 5)
-                os._exit(0 if good else 1)
-            assert os.waitpid(child, 0)[1] == 0
+            child_pid = os.fork()
+            if child_pid == 0:
+                are_all_correct = all(client.get(key, deadline=5) == key * 30 for key in keys * 5)
+                os._exit(0 if are_all_correct else 1)
+            assert os.waitpid(child_pid, 0)[1] == 0
     finally:
         is_over.set()
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
-    assert wrong == []
+    assert wrong_values == []
 
 
 @pytest.mark.parametrize("size", [4096, 4097, 16_385, 65_537, 900_000])
@@ -118,7 +118,7 @@ def test_a_pipeline_sends_values_of_every_size(size: int, client: Client) -> Non
             pipeline.set(f"long{number}", value)
             pipeline.get(f"long{number}")
         pipeline.set("after", "the last")
-    assert pipeline.results == [each for value in values for each in (True, value)] + [True]
+    assert pipeline.results == [outcome for value in values for outcome in (True, value)] + [True]
     keys = [f"long{number}" for number in range(3)]
     assert client.get_many([*keys, "after"]) == dict(
         zip([*keys, "after"], [*values, "the last"], strict=True)
@@ -129,9 +129,9 @@ def test_a_value_too_large_for_a_pipeline_is_named_and_the_rest_is_done(client: 
     with client.pipeline() as pipeline:
         pipeline.set("big", os.urandom(2_000_000))
         pipeline.set("a", 1)
-    refused, done = pipeline.results
-    assert isinstance(refused, ValueTooLarge)
-    assert (refused.key, refused.value_bytes, done) == ("big", 2_000_000, True)
+    value_error, get_result = pipeline.results
+    assert isinstance(value_error, ValueTooLarge)
+    assert (value_error.key, value_error.value_bytes, get_result) == ("big", 2_000_000, True)
 
 
 @pytest.mark.parametrize("amount", [-1, -5, 2**64, pytest.param(10**5000, id="5001 digits")])
@@ -158,10 +158,13 @@ def test_an_amount_beyond_64_bits_is_refused_with_the_accepted_range(
 def test_a_client_shows_its_servers_and_placement() -> None:
     names = [f"10.0.0.{host}:11211" for host in range(1, 8)]
     assert repr(Client(names[0])) == "<Client of 10.0.0.1:11211, placement ketama>"
-    many = Client(names, placement="rendezvous")
-    assert repr(many) == f"<Client of {', '.join(names[:4])} and 3 more, placement rendezvous>"
-    many.set_servers("/run/of.sock")
-    assert repr(many) == "<Client of /run/of.sock, placement rendezvous>"
+    client_of_many_servers = Client(names, placement="rendezvous")
+    assert (
+        repr(client_of_many_servers)
+        == f"<Client of {', '.join(names[:4])} and 3 more, placement rendezvous>"
+    )
+    client_of_many_servers.set_servers("/run/of.sock")
+    assert repr(client_of_many_servers) == "<Client of /run/of.sock, placement rendezvous>"
 
 
 def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:
@@ -200,17 +203,19 @@ def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
 
 
 def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
-    big = os.urandom(3_000_000)
-    with Server(arguments=("-I", "2m")) as other:
-        limits = {server.address: 1 << 20, other.address: 2 << 20}
+    large_value = os.urandom(3_000_000)
+    with Server(arguments=("-I", "2m")) as other_server:
+        limits = {server.address: 1 << 20, other_server.address: 2 << 20}
         with Client(list(limits), timeout=5) as client:
             keys = [f"k{number}" for number in range(20)]
             with client.pipeline() as pipeline:
                 for key in keys:
-                    pipeline.set(key, big)
+                    pipeline.set(key, large_value)
                 pipeline.set("small", "fits")
             *refused, stored = pipeline.results
-            assert [error.limit for error in refused] == [limits[client.server_of(k)] for k in keys]
+            assert [error.limit for error in refused] == [
+                limits[client.server_of(key)] for key in keys
+            ]
     assert {error.limit for error in refused} == set(limits.values())
     assert all(f"limit {error.limit}" in str(error) for error in refused)
     assert {error.value_bytes for error in refused} == {3_000_000}
@@ -235,25 +240,28 @@ def test_keys_with_spaces_can_go_as_base64(server: Server) -> None:
 
 
 def test_a_namespace_stands_before_each_key(server: Server) -> None:
-    shop = Client(server.address, timeout=5, namespace="shop:")
-    with shop, Client(server.address, timeout=5) as plain:
-        shop.set("k", 1)
-        shop.set_many({"l": 2})
-        assert plain.get_many(["shop:k", "shop:l", "k"]) == {"shop:k": 1, "shop:l": 2}
-        assert shop.get_many(["k", "l"]) == {"k": 1, "l": 2}
+    client_with_namespace = Client(server.address, timeout=5, namespace="shop:")
+    with client_with_namespace, Client(server.address, timeout=5) as client_without_namespace:
+        client_with_namespace.set("k", 1)
+        client_with_namespace.set_many({"l": 2})
+        assert client_without_namespace.get_many(["shop:k", "shop:l", "k"]) == {
+            "shop:k": 1,
+            "shop:l": 2,
+        }
+        assert client_with_namespace.get_many(["k", "l"]) == {"k": 1, "l": 2}
 
 
 def test_three_servers_share_the_keys() -> None:
-    with Server() as one, Server() as two, Server() as three:
-        addresses = [one.address, two.address, f"{three.address}*2"]
+    with Server() as first_server, Server() as second_server, Server() as third_server:
+        addresses = [first_server.address, second_server.address, f"{third_server.address}*2"]
         with Client(addresses, timeout=5) as client:
-            values = {f"key{n}": n for n in range(600)}
+            values = {f"key{number}": number for number in range(600)}
             assert client.set_many(values) == {}
             assert client.get_many(values) == values
             counts = [int(rows["curr_items"]) for rows in client.server_stats().values()]
             assert sum(counts) == 600
             assert counts[2] == max(counts)
-            two.stop()
+            second_server.stop()
             with pytest.raises(ServerUnavailable) as error:
                 client.get_many(values)
             assert len(error.value.arrived) + len(error.value.unanswered) == 600
@@ -262,21 +270,21 @@ def test_three_servers_share_the_keys() -> None:
 
 
 def test_threads_share_a_client(client: Client) -> None:
-    wrong: list[Any] = []
+    wrong_values: list[Any] = []
 
-    def work(number: int) -> None:
+    def use_client(number: int) -> None:
         for round_number in range(300):
             key = f"t{number}:{round_number % 10}"
             client.set(key, key)
             if client.get(key) != key:
-                wrong.append(key)
+                wrong_values.append(key)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=use_client, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert wrong_values == []
 
 
 def test_an_invalid_deadline_is_refused(client: Client) -> None:
@@ -328,7 +336,7 @@ def test_costs_are_found_by_size_and_width(client: Client) -> None:
 def test_public_objects_do_not_name_the_native_module() -> None:
     from glasscache import _native
 
-    public = {name for name in dir(_native) if not name.startswith("_")}
+    public_names = {name for name in dir(_native) if not name.startswith("_")}
     client_names = {
         "Client",
         "ClientState",
@@ -350,5 +358,5 @@ def test_public_objects_do_not_name_the_native_module() -> None:
         "server_of",
     }
     sim_names = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
-    assert public == client_names | sim_names
+    assert public_names == client_names | sim_names
     assert issubclass(glasscache.Client, _native.Client)

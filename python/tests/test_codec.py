@@ -17,20 +17,22 @@ JSON_VALUES = st.recursive(
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda json_values: st.lists(json_values) | st.dictionaries(st.text(), json_values),
     max_leaves=20,
 )
 SCALARS = st.text() | st.binary(max_size=5000) | st.integers() | st.floats(allow_nan=False)
 
 
-def is_same(left: Any, right: Any) -> bool:
+def is_same_value(left: Any, right: Any) -> bool:
     """Whether two values are equal and of the same types throughout."""
     if type(left) is not type(right):
         return False
     if isinstance(left, list):
-        return len(left) == len(right) and all(map(is_same, left, right))
+        return len(left) == len(right) and all(map(is_same_value, left, right))
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(
+            is_same_value(left[key], right[key]) for key in left
+        )
     return bool(left == right)
 
 
@@ -39,7 +41,7 @@ def is_same(left: Any, right: Any) -> bool:
 def test_what_was_stored_comes_back_as_it_was(value: Any) -> None:
     for codec in (Codec(), Codec(threshold=0, min_saving=0), Codec(objects="pickle")):
         flags, body = codec.encode(value)
-        assert is_same(codec.decode(flags, body), value)
+        assert is_same_value(codec.decode(flags, body), value)
 
 
 @settings(max_examples=50, deadline=None)
@@ -47,7 +49,7 @@ def test_what_was_stored_comes_back_as_it_was(value: Any) -> None:
 def test_messagepack_brings_back_what_json_does(value: Any) -> None:
     codec = Codec(objects="msgpack")
     flags, body = codec.encode(value)
-    assert is_same(codec.decode(flags, body), value)
+    assert is_same_value(codec.decode(flags, body), value)
 
 
 @pytest.mark.parametrize("value", [object(), float, {"a": object()}, [memoryview(b"")], 1j])
@@ -61,23 +63,23 @@ def test_arrays_come_back_with_their_type() -> None:
 
     numbers = array.array("I", range(1000))
     codec = Codec()
-    assert is_same(codec.decode(*codec.encode(numbers)), numbers)
-    for table in (
+    assert is_same_value(codec.decode(*codec.encode(numbers)), numbers)
+    for array_value in (
         np.arange(12, dtype="f4").reshape(3, 4),
         np.array([[True, False]]),
         np.array(["ab", "c"]),
         np.zeros((0, 3)),
         np.asfortranarray(np.arange(6).reshape(2, 3)),
     ):
-        back = codec.decode(*codec.encode(table))
-        assert back.dtype == table.dtype
-        assert np.array_equal(back, table)
+        decoded = codec.decode(*codec.encode(array_value))
+        assert decoded.dtype == array_value.dtype
+        assert np.array_equal(decoded, array_value)
 
 
 def test_raw_json_is_stored_as_it_is() -> None:
     flags, body = Codec().encode(RawJSON(b'{"a": 1}'))
     assert body == b'{"a": 1}'
-    assert is_same(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
+    assert is_same_value(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
 
 
 def test_a_decompression_bomb_is_refused() -> None:
@@ -101,10 +103,10 @@ def test_the_memory_of_a_long_list_is_retained_for_the_next() -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     codec.decode(flags, body)
-    before = page_faults()
+    faults_before = page_faults()
     for _ in range(10):
         codec.decode(flags, body)
-    assert page_faults() - before < 10 * 300, "some 1,000 each where the room is given back"
+    assert page_faults() - faults_before < 10 * 300, "some 1,000 each where the room is given back"
 
 
 @pytest.mark.parametrize("text", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, ["\ud83d\ude00"]])
@@ -112,8 +114,8 @@ def test_text_without_a_utf8_form_is_refused_or_pickled(text: Any) -> None:
     for objects in ("json", "msgpack"):
         with pytest.raises(UnwritableValue, match="UTF-8"):
             Codec(objects=objects).encode(text)
-    pickling = Codec(objects="pickle")
-    assert pickling.decode(*pickling.encode(text)) == text
+    pickle_codec = Codec(objects="pickle")
+    assert pickle_codec.decode(*pickle_codec.encode(text)) == text
 
 
 def test_what_no_writer_takes_is_refused_in_one_way() -> None:
@@ -127,8 +129,8 @@ def test_what_no_writer_takes_is_refused_in_one_way() -> None:
             Codec().encode(value)
         with pytest.raises(UnwritableValue, match="pickle"):
             Codec(objects="pickle").encode(value)
-    long = Codec(objects="pickle")
-    assert long.decode(*long.encode(10**5000)) == 10**5000
+    pickle_codec = Codec(objects="pickle")
+    assert pickle_codec.decode(*pickle_codec.encode(10**5000)) == 10**5000
 
 
 @pytest.mark.parametrize("dtype", [">i4", ">f8", ">U3", "<U3", "S5", "?", "f2", "g", "G"])
@@ -137,11 +139,11 @@ def test_numpy_arrays_keep_their_dtype_and_shape(dtype: str, shape: tuple[int, .
     numpy = pytest.importorskip("numpy")
     array = numpy.ones(shape, dtype)
     for codec in (Codec(), Codec(compress=None), Codec(objects="pickle")):
-        back = codec.decode(*codec.encode(array))
-        assert (back.dtype, back.shape) == (array.dtype, array.shape)
-        assert back.dtype.byteorder == array.dtype.byteorder
-        assert (back == array).all()
-        assert back.flags.writeable
+        decoded = codec.decode(*codec.encode(array))
+        assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+        assert decoded.dtype.byteorder == array.dtype.byteorder
+        assert (decoded == array).all()
+        assert decoded.flags.writeable
 
 
 @pytest.mark.parametrize("dtype", ["O", "M8[s]", "i4,f8", "S300", "V4"])
@@ -150,10 +152,10 @@ def test_numpy_arrays_without_a_form_are_refused_or_pickled(dtype: str) -> None:
     array = numpy.zeros((2, 3), dtype)
     with pytest.raises(UnwritableValue, match="pickle"):
         Codec().encode(array)
-    pickling = Codec(objects="pickle")
-    back = pickling.decode(*pickling.encode(array))
-    assert back.dtype == array.dtype
-    assert back.tolist() == array.tolist()
+    pickle_codec = Codec(objects="pickle")
+    decoded = pickle_codec.decode(*pickle_codec.encode(array))
+    assert decoded.dtype == array.dtype
+    assert decoded.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("compress", ["zstd", "zlib", "lz4", "quicklz"])
@@ -172,9 +174,9 @@ def test_nothing_is_written_that_could_not_be_read(compress: str) -> None:
 )
 def test_what_was_appended_to_a_packed_value_is_never_overlooked(codec: Codec, value: Any) -> None:
     flags, body = codec.encode(value)
-    for changed in (body + b"x", b"x" + body):
+    for changed_body in (body + b"x", b"x" + body):
         with pytest.raises(UnreadableValue):
-            codec.decode(flags, changed)
+            codec.decode(flags, changed_body)
 
 
 @pytest.mark.parametrize(

@@ -67,24 +67,26 @@ def keys_and_sizes() -> tuple[Any, Any]:
 def test_curve_on_a_cluster_equals_the_single_process(cluster: Any) -> None:
     keys, sizes = keys_and_sizes()
     for trace in (sim.Trace(keys), sim.Trace(keys, sizes)):
-        here = trace.curve(policies=POLICIES, capacities=CAPACITIES, seed=9)
-        there = trace.curve(
+        result_of_process = trace.curve(policies=POLICIES, capacities=CAPACITIES, seed=9)
+        result_on_cluster = trace.curve(
             policies=POLICIES, capacities=CAPACITIES, seed=9, dask=cluster.scheduler_address
         )
-        assert there == here
+        assert result_on_cluster == result_of_process
 
 
 def test_file_with_ttls_on_a_cluster_equals_the_single_process(
     cluster: Any, tmp_path: Path
 ) -> None:
     rows = [
-        f"{at},{(at * at) % 97},{at % 50 + 1},{'set' if at % 7 == 0 else 'get'},{at % 5}"
-        for at in range(3000)
+        f"{index},{(index * index) % 97},{index % 50 + 1},{'set' if index % 7 == 0 else 'get'},{index % 5}"
+        for index in range(3000)
     ]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["time,key,size,op,ttl", *rows]) + "\n")
-    here = sim.curve(trace, mode="bytes", policies=["LRU", "FIFO"], capacities=[100, 0.3])
-    assert here == sim.curve(
+    result_of_process = sim.curve(
+        trace, mode="bytes", policies=["LRU", "FIFO"], capacities=[100, 0.3]
+    )
+    assert result_of_process == sim.curve(
         trace,
         mode="bytes",
         policies=["LRU", "FIFO"],
@@ -95,17 +97,19 @@ def test_file_with_ttls_on_a_cluster_equals_the_single_process(
 
 def test_simulate_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
     for draw_seed in (None, 3):
-        here = sim.simulate(site, STRATEGIES, draw_seed=draw_seed)
-        there = sim.simulate(site, STRATEGIES, draw_seed=draw_seed, dask=cluster.scheduler_address)
-        assert there == here
-        assert list(there) == list(here)
+        result_of_process = sim.simulate(site, STRATEGIES, draw_seed=draw_seed)
+        result_on_cluster = sim.simulate(
+            site, STRATEGIES, draw_seed=draw_seed, dask=cluster.scheduler_address
+        )
+        assert result_on_cluster == result_of_process
+        assert list(result_on_cluster) == list(result_of_process)
 
 
 def test_search_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
-    here = sim.search(site, memory=300_000)
-    assert here["tried"] > 200
-    assert sim.search(site, memory=300_000, threads=1) == here
-    assert sim.search(site, memory=300_000, dask=cluster.scheduler_address) == here
+    result_of_process = sim.search(site, memory=300_000)
+    assert result_of_process["tried"] > 200
+    assert sim.search(site, memory=300_000, threads=1) == result_of_process
+    assert sim.search(site, memory=300_000, dask=cluster.scheduler_address) == result_of_process
 
 
 def test_results_are_the_same_when_a_worker_is_killed(
@@ -113,31 +117,31 @@ def test_results_are_the_same_when_a_worker_is_killed(
 ) -> None:
     monkeypatch.setattr(_dask, "PART_BYTES", 10_000)  # the killed worker holds some of many parts
     strategies = [f"lru:{count}+children" for count in range(1, 200)]
-    here = sim.simulate(site, strategies)
-    found: dict[str, sim.Outcome] = {}
+    result_of_process = sim.simulate(site, strategies)
+    outcomes: dict[str, sim.Outcome] = {}
 
     def simulate() -> None:
-        found.update(sim.simulate(site, strategies, dask=cluster.scheduler_address))
+        outcomes.update(sim.simulate(site, strategies, dask=cluster.scheduler_address))
 
-    caller = threading.Thread(target=simulate)
-    caller.start()
+    simulating_thread = threading.Thread(target=simulate)
+    simulating_thread.start()
     kill_a_busy_worker(cluster)
-    caller.join(KILL_WAIT_S)
-    assert not caller.is_alive()
-    assert found == here
+    simulating_thread.join(KILL_WAIT_S)
+    assert not simulating_thread.is_alive()
+    assert outcomes == result_of_process
 
 
 def kill_a_busy_worker(cluster: Any) -> None:
     """Kill a worker process that has computations which it cannot finish any more."""
-    end = time.monotonic() + KILL_WAIT_S
-    while time.monotonic() < end:
+    deadline = time.monotonic() + KILL_WAIT_S
+    while time.monotonic() < deadline:
         for nanny in cluster.workers.values():
-            state = cluster.scheduler.workers.get(nanny.worker_address)
-            if nanny.pid is None or state is None or not computations(state):
+            worker_state = cluster.scheduler.workers.get(nanny.worker_address)
+            if nanny.pid is None or worker_state is None or not running_computations(worker_state):
                 continue
             os.kill(nanny.pid, signal.SIGSTOP)
             time.sleep(0.2)  # what it had sent before has arrived
-            if computations(state):
+            if running_computations(worker_state):
                 os.kill(nanny.pid, signal.SIGKILL)
                 return
             os.kill(nanny.pid, signal.SIGCONT)
@@ -145,8 +149,10 @@ def kill_a_busy_worker(cluster: Any) -> None:
     pytest.fail("no worker was busy")
 
 
-def computations(state: Any) -> list[str]:
-    return [task.key for task in list(state.processing) if str(task.key).startswith("compute-")]
+def running_computations(worker_state: Any) -> list[str]:
+    return [
+        task.key for task in list(worker_state.processing) if str(task.key).startswith("compute-")
+    ]
 
 
 def test_refusals_are_those_of_the_single_process(cluster: Any, site: Path) -> None:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 CALLS = 2000
 MIXED_CALLS = int(os.environ.get("GLASSCACHE_TEST_CALLS", "600"))
-DEADLINE = 0.005
-OVERRUN_P999 = 0.02
-OVERRUN_WORST = 0.1
+DEADLINE_S = 0.005
+OVERRUN_P999_MAX_S = 0.02
+OVERRUN_MAX_S = 0.1
 
 # Room for a machine that is busy with other work; `make faults-strict` holds to the bounds themselves.
-SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "1.0"))
+SCHEDULING_SLACK_S = float(os.environ.get("GLASSCACHE_TEST_SLACK", "1.0"))
 
 
 class SilentServer:
@@ -88,40 +88,40 @@ def probe_only_server() -> Iterator[ProbeOnlyServer]:
     server.close()
 
 
-def assert_within_bounds(client_name: str, overruns: list[float]) -> None:
-    overruns.sort()
-    p999, worst = overruns[len(overruns) * 999 // 1000], overruns[-1]
-    middle = overruns[len(overruns) // 2]
+def assert_within_bounds(client_name: str, overruns_s: list[float]) -> None:
+    overruns_s.sort()
+    p999_s, worst_s = overruns_s[len(overruns_s) * 999 // 1000], overruns_s[-1]
+    median_s = overruns_s[len(overruns_s) // 2]
     print(  # noqa: T201 - the figures themselves are what `make faults` is run for
-        f"{client_name}: {len(overruns)} calls: late by {middle * 1e3:.2f} ms in "
-        f"the middle, {p999 * 1e3:.2f} at p99.9, {worst * 1e3:.2f} at worst"
+        f"{client_name}: {len(overruns_s)} calls: late by {median_s * 1e3:.2f} ms in "
+        f"the middle, {p999_s * 1e3:.2f} at p99.9, {worst_s * 1e3:.2f} at worst"
     )
-    assert p999 <= OVERRUN_P999 + SLACK
-    assert worst <= OVERRUN_WORST + SLACK
+    assert p999_s <= OVERRUN_P999_MAX_S + SCHEDULING_SLACK_S
+    assert worst_s <= OVERRUN_MAX_S + SCHEDULING_SLACK_S
 
 
 def test_calls_end_at_their_deadline(silent_server: SilentServer) -> None:
-    overruns = []
+    overruns_s = []
     with Client(silent_server.address, timeout=5) as client:
         for number in range(CALLS):
-            begin = time.perf_counter()
+            started_at = time.perf_counter()
             with pytest.raises(DeadlineExceeded):
                 if number % 3:
-                    client.get("k", deadline=DEADLINE)
+                    client.get("k", deadline=DEADLINE_S)
                 else:
-                    client.get_many(["a", "b"], deadline=DEADLINE)
-            overruns.append(time.perf_counter() - begin - DEADLINE)
-    assert_within_bounds("threads", overruns)
+                    client.get_many(["a", "b"], deadline=DEADLINE_S)
+            overruns_s.append(time.perf_counter() - started_at - DEADLINE_S)
+    assert_within_bounds("threads", overruns_s)
 
 
 def test_awaited_calls_end_at_their_deadline(silent_server: SilentServer) -> None:
-    overruns: list[float] = []
+    overruns_s: list[float] = []
 
     async def call(client: AsyncClient) -> None:
-        begin = time.perf_counter()
+        started_at = time.perf_counter()
         with pytest.raises(DeadlineExceeded):
-            await client.get("k", deadline=DEADLINE)
-        overruns.append(time.perf_counter() - begin - DEADLINE)
+            await client.get("k", deadline=DEADLINE_S)
+        overruns_s.append(time.perf_counter() - started_at - DEADLINE_S)
 
     async def main() -> None:
         async with AsyncClient(silent_server.address, timeout=0.5) as client:
@@ -129,7 +129,7 @@ def test_awaited_calls_end_at_their_deadline(silent_server: SilentServer) -> Non
                 await asyncio.gather(*(call(client) for _ in range(10)))
 
     asyncio.run(main())
-    assert_within_bounds("asyncio", overruns)
+    assert_within_bounds("asyncio", overruns_s)
 
 
 def test_a_deadline_shorter_than_one_before_is_kept(silent_server: SilentServer) -> None:
@@ -138,16 +138,16 @@ def test_a_deadline_shorter_than_one_before_is_kept(silent_server: SilentServer)
     async def main() -> None:
         async with AsyncClient(silent_server.address, timeout=60) as client:
             await client.version(deadline=0.01)  # connects, and is late: the next connection is new
-            patient = asyncio.create_task(client.get("patient"))
+            patient_task = asyncio.create_task(client.get("patient"))
             await asyncio.sleep(0.05)
             with pytest.raises(DeadlineExceeded):
                 await asyncio.wait_for(client.get("k", deadline=0.02), 20)
-            assert not patient.done()
-            another = asyncio.create_task(client.get("another"))
+            assert not patient_task.done()
+            other_task = asyncio.create_task(client.get("another"))
             await asyncio.sleep(0.05)
             with client.deadline(0.02), pytest.raises(DeadlineExceeded):
                 await asyncio.wait_for(client.get("k"), 20)
-            for task in (patient, another):
+            for task in (patient_task, other_task):
                 task.cancel()
 
     asyncio.run(main())
@@ -187,60 +187,61 @@ def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connect
             await asyncio.wait([task])
         await asyncio.wait_for(client.close(), 20)
 
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        asyncio.run(main(f"127.0.0.1:{silent.getsockname()[1]}"))
+    with socket.create_server(("127.0.0.1", 0)) as silent_listener:
+        asyncio.run(main(f"127.0.0.1:{silent_listener.getsockname()[1]}"))
 
 
 def test_awaited_calls_of_many_deadlines_end_at_their_own(
     probe_only_server: ProbeOnlyServer,
 ) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
-    at_a_time = max(MIXED_CALLS // 10, 1)
-    longest = 5.0 if MIXED_CALLS >= 10_000 else 0.5
+    concurrent_calls = max(MIXED_CALLS // 10, 1)
+    longest_deadline_s = 5.0 if MIXED_CALLS >= 10_000 else 0.5
     rng = random.Random(7)
-    overruns: list[float] = []
-    lags: list[float] = []
-    refused = [0]
+    overruns_s: list[float] = []
+    loop_lags_s: list[float] = []
+    refused_count = [0]
 
     async def call(client: AsyncClient) -> None:
         while True:
-            deadline = rng.uniform(0.005, longest)
-            begin = time.perf_counter()
+            deadline = rng.uniform(0.005, longest_deadline_s)
+            started_at = time.perf_counter()
             try:
                 await client.get("k", deadline=deadline)
             except DeadlineExceeded:
-                overruns.append(time.perf_counter() - begin - deadline)
+                overruns_s.append(time.perf_counter() - started_at - deadline)
                 return
             except ServerUnavailable:
-                refused[0] += 1  # between being late and being probed it counts as down
+                refused_count[0] += 1  # between being late and being probed it counts as down
                 await asyncio.sleep(0.02)
 
     async def watch_the_loop() -> None:
         while True:
-            begin = time.perf_counter()
+            started_at = time.perf_counter()
             await asyncio.sleep(0.001)
-            lags.append(time.perf_counter() - begin - 0.001)
+            loop_lags_s.append(time.perf_counter() - started_at - 0.001)
 
     async def main() -> None:
         async with AsyncClient(probe_only_server.address, timeout=10) as client:
-            watch = asyncio.create_task(watch_the_loop())
+            watch_task = asyncio.create_task(watch_the_loop())
             workers = [
-                asyncio.create_task(_repeat(lambda: call(client), MIXED_CALLS // at_a_time))
-                for _ in range(at_a_time)
+                asyncio.create_task(_repeat(lambda: call(client), MIXED_CALLS // concurrent_calls))
+                for _ in range(concurrent_calls)
             ]
             await asyncio.gather(*workers)
-            watch.cancel()
+            watch_task.cancel()
 
     asyncio.run(main())
-    lags.sort()
+    loop_lags_s.sort()
+    lag_p999_s = loop_lags_s[len(loop_lags_s) * 999 // 1000]
     print(  # noqa: T201 - as above
-        f"loop: {len(lags)} naps of 1 ms, late by {lags[len(lags) * 999 // 1000] * 1e3:.2f} ms at p99.9, "
-        f"{lags[-1] * 1e3:.2f} at worst; {refused[0]} calls met a server known to be down; "
-        f"ended early by {max(0.0, -min(overruns)) * 1e3:.2f} ms at most"
+        f"loop: {len(loop_lags_s)} naps of 1 ms, late by {lag_p999_s * 1e3:.2f} ms at p99.9, "
+        f"{loop_lags_s[-1] * 1e3:.2f} at worst; {refused_count[0]} calls met a server known to be down; "
+        f"ended early by {max(0.0, -min(overruns_s)) * 1e3:.2f} ms at most"
     )
-    assert_within_bounds("asyncio, many deadlines", overruns)
+    assert_within_bounds("asyncio, many deadlines", overruns_s)
 
 
-async def _repeat(call: Callable[[], Awaitable[None]], times: int) -> None:
-    for _ in range(times):
+async def _repeat(call: Callable[[], Awaitable[None]], count: int) -> None:
+    for _ in range(count):
         await call()

@@ -10,55 +10,59 @@ import pytest
 from glasscache import discovery
 
 
-class Recorder:
+class ServerListRecorder:
     def __init__(self) -> None:
-        self.lists: list[list[str]] = []
+        self.server_lists: list[list[str]] = []
 
     def set_servers(self, servers: list[str]) -> None:
-        self.lists.append(servers)
+        self.server_lists.append(servers)
 
 
-def _name_server(replies: bytes, count: int, code: int = 0) -> tuple[str, threading.Thread]:
+def _name_server(
+    replies: bytes, count: int, response_code: int = 0
+) -> tuple[str, threading.Thread]:
     """A name server for one query, which replies with these records."""
-    peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    peer.bind(("127.0.0.1", 0))
+    name_server_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    name_server_socket.bind(("127.0.0.1", 0))
 
     def serve() -> None:
-        query, asker = peer.recvfrom(512)
-        header = query[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, count, 0, 0)
-        peer.sendto(header + query[12:] + replies, asker)
-        peer.close()
+        query, client_address = name_server_socket.recvfrom(512)
+        header = query[:2] + struct.pack(">HHHHH", 0x8180 | response_code, 1, count, 0, 0)
+        name_server_socket.sendto(header + query[12:] + replies, client_address)
+        name_server_socket.close()
 
     thread = threading.Thread(target=serve)
     thread.start()
-    return f"127.0.0.1:{peer.getsockname()[1]}", thread
+    return f"127.0.0.1:{name_server_socket.getsockname()[1]}", thread
 
 
 def _srv_record(priority: int, weight: int, port: int, host: str) -> bytes:
     name = b"".join(bytes([len(label)]) + label.encode() for label in host.split(".")) + b"\0"
-    data = struct.pack(">HHH", priority, weight, port) + name
-    return b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, len(data)) + data
+    record_data = struct.pack(">HHH", priority, weight, port) + name
+    return b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, len(record_data)) + record_data
 
 
 def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
     replies = _srv_record(1, 2, 11211, "a.example") + _srv_record(1, 1, 11212, "b.example")
     replies += _srv_record(9, 1, 1, "spare.example")
     nameserver, thread = _name_server(replies, 3)
-    found = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
+    servers = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()
-    assert found == ["a.example:11211*2", "b.example:11212*1"]
+    assert servers == ["a.example:11211*2", "b.example:11212*1"]
 
 
 def test_a_name_without_records_is_a_sentence() -> None:
-    nameserver, thread = _name_server(b"", 0, code=3)
+    nameserver, thread = _name_server(b"", 0, response_code=3)
     with pytest.raises(discovery.DiscoveryError, match="no such record"):
         discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()
 
 
 def test_a_dns_reply_whose_name_points_at_itself_is_refused() -> None:
-    looped = b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
-    nameserver, thread = _name_server(looped + b"\xc0\x2a", 1)
+    self_pointing_record = (
+        b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
+    )
+    nameserver, thread = _name_server(self_pointing_record + b"\xc0\x2a", 1)
     with pytest.raises((discovery.DiscoveryError, UnicodeDecodeError, struct.error, IndexError)):
         discovery.srv("a.b", nameserver=nameserver)()
     thread.join()
@@ -72,18 +76,18 @@ def test_a_cluster_names_its_nodes() -> None:
 
 
 def test_a_changed_list_is_handed_on_once_and_a_failure_changes_nothing() -> None:
-    lists: list[object] = [["a:1"], ["a:1"], OSError("name server down"), [], ["a:1", "b:1"]]
+    server_lists: list[object] = [["a:1"], ["a:1"], OSError("name server down"), [], ["a:1", "b:1"]]
 
     def source() -> list[str]:
-        now = lists.pop(0)
-        if isinstance(now, OSError):
-            raise now
-        return now  # type: ignore[return-value]
+        next_list = server_lists.pop(0)
+        if isinstance(next_list, OSError):
+            raise next_list
+        return next_list  # type: ignore[return-value]
 
-    client = Recorder()
+    client = ServerListRecorder()
     watch = discovery.Watch(client, source)
     assert [watch.check() for _ in range(5)] == [True, False, False, False, True]
-    assert client.lists == [["a:1"], ["a:1", "b:1"]]
+    assert client.server_lists == [["a:1"], ["a:1", "b:1"]]
 
 
 def test_addresses_of_a_host_become_servers() -> None:

@@ -32,14 +32,14 @@ class Cluster:
         self.announce(0, 1)
         self.endpoint = Server(arguments=("--cluster-file", str(self._file)))
 
-    def announce(self, *which: int) -> list[str]:
+    def announce(self, *indices: int) -> list[str]:
         """Write the file anew; its servers."""
         self._version += 1
-        addresses = [self.servers[index].address for index in which]
+        addresses = [self.servers[index].address for index in indices]
         nodes = " ".join(f"node|{address.replace(':', '|')}" for address in addresses)
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(f"{self._version}\n{nodes}\n")
-        fresh.replace(self._file)
+        new_file = self._file.with_suffix(".new")
+        new_file.write_text(f"{self._version}\n{nodes}\n")
+        new_file.replace(self._file)
         return sorted(addresses)
 
     def stop(self) -> None:
@@ -49,9 +49,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
-    yield made
-    made.stop()
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.stop()
 
 
 class Findings:
@@ -59,20 +59,22 @@ class Findings:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.wrong: list[str] = []
+        self.wrong_values: list[str] = []
         self.failed_servers: set[str] = set()
 
-    def check(self, key: str, found: object, last: int) -> None:
+    def check(self, key: str, value: object, last_written: int) -> None:
         self.calls += 1
-        if found is not None and found != f"{key}={last}":
-            self.wrong.append(f"{key}: {found!r}, written {last}")
+        if value is not None and value != f"{key}={last_written}":
+            self.wrong_values.append(f"{key}: {value!r}, written {last_written}")
 
 
-def _read_and_write(client: Client, name: str, stop: threading.Event, findings: Findings) -> None:
-    """Write and read keys of its own until `stop` is set."""
+def _read_and_write(
+    client: Client, name: str, stop_event: threading.Event, findings: Findings
+) -> None:
+    """Write and read keys of its own until `stop_event` is set."""
     written: dict[str, int] = {}
     round_number = 0
-    while not stop.is_set():
+    while not stop_event.is_set():
         round_number += 1
         key = f"{name}-{round_number % 50}"
         try:
@@ -91,65 +93,67 @@ def _servers_in_use(client: Client) -> list[str]:
 
 
 def _wait_until(is_true: Callable[[], bool]) -> float:
-    begin = time.monotonic()
+    started_at = time.monotonic()
     while not is_true():
-        assert time.monotonic() - begin < NOTICE_TIMEOUT_S, "not noticed"
+        assert time.monotonic() - started_at < NOTICE_TIMEOUT_S, "not noticed"
         time.sleep(0.005)
-    return time.monotonic() - begin
+    return time.monotonic() - started_at
 
 
 def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> None:
     source = discovery.elasticache(cluster.endpoint.address)
-    first, lost = cluster.servers[0].address, cluster.servers[1].address
-    stop, findings = threading.Event(), Findings()
-    with Client(first, timeout=5) as client:
+    first_address, lost_address = cluster.servers[0].address, cluster.servers[1].address
+    stop_event, findings = threading.Event(), Findings()
+    with Client(first_address, timeout=5) as client:
         with discovery.Watch(client, source, interval=INTERVAL_S):
-            assert _servers_in_use(client) == sorted([first, lost])
+            assert _servers_in_use(client) == sorted([first_address, lost_address])
             threads = [
                 threading.Thread(
-                    target=_read_and_write, args=(client, f"t{number}", stop, findings)
+                    target=_read_and_write, args=(client, f"t{number}", stop_event, findings)
                 )
                 for number in range(3)
             ]
             for thread in threads:
                 thread.start()
-            named = cluster.announce(0, 1, 2)
-            _wait_until(lambda: _servers_in_use(client) == named)
+            announced_addresses = cluster.announce(0, 1, 2)
+            _wait_until(lambda: _servers_in_use(client) == announced_addresses)
             calls = findings.calls
             _wait_until(lambda: findings.calls > calls + 200)
             assert findings.failed_servers == set()
             cluster.servers[1].stop()
-            _wait_until(lambda: findings.failed_servers == {lost})
-            named = cluster.announce(0, 2)
-            _wait_until(lambda: _servers_in_use(client) == named)
+            _wait_until(lambda: findings.failed_servers == {lost_address})
+            announced_addresses = cluster.announce(0, 2)
+            _wait_until(lambda: _servers_in_use(client) == announced_addresses)
             findings.failed_servers.clear()
             calls = findings.calls
             _wait_until(lambda: findings.calls > calls + 200)
-            stop.set()
+            stop_event.set()
             for thread in threads:
                 thread.join()
         # A call that was on its way when the list changed may still have met the lost one.
-        assert findings.failed_servers <= {lost}
-        assert findings.wrong == []
+        assert findings.failed_servers <= {lost_address}
+        assert findings.wrong_values == []
 
 
 def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
     async def run() -> None:
         source = discovery.elasticache(cluster.endpoint.address)
         async with AsyncClient(cluster.servers[0].address, timeout=5) as client:
-            keeping = asyncio.create_task(discovery.keep_up(client, source, interval=INTERVAL_S))
-            named = cluster.announce(1, 2)
-            ends = time.monotonic() + NOTICE_TIMEOUT_S
+            keep_up_task = asyncio.create_task(
+                discovery.keep_up(client, source, interval=INTERVAL_S)
+            )
+            announced_addresses = cluster.announce(1, 2)
+            deadline = time.monotonic() + NOTICE_TIMEOUT_S
             round_number = 0
-            while sorted(client._names.values()) != named:
-                assert time.monotonic() < ends, "not noticed"
+            while sorted(client._names.values()) != announced_addresses:
+                assert time.monotonic() < deadline, "not noticed"
                 round_number += 1
                 assert await client.set("k", round_number)
                 assert await client.get("k") in {round_number, None}
                 await asyncio.sleep(0)
-            keeping.cancel()
+            keep_up_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+                await keep_up_task
 
     asyncio.run(run())
 
@@ -157,40 +161,40 @@ def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
 class NameServer:
     """Answers A, AAAA and SRV questions over UDP from lists that may change."""
 
-    KINDS = {1: "A", 28: "AAAA", 33: "SRV"}  # noqa: RUF012 - a constant
+    RECORD_TYPES = {1: "A", 28: "AAAA", 33: "SRV"}  # noqa: RUF012 - a constant
 
     def __init__(self) -> None:
         self.records: dict[str, list[bytes]] = {}
-        self._peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._peer.bind(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._peer.getsockname()[1]}"
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         while True:
-            query, client_address = self._peer.recvfrom(512)
+            query, client_address = self._socket.recvfrom(512)
             if not query:
-                self._peer.close()
+                self._socket.close()
                 return
-            kind = struct.unpack(">H", query[-4:-2])[0]
-            replies = self.records.get(self.KINDS[kind], [])
+            record_type = struct.unpack(">H", query[-4:-2])[0]
+            replies = self.records.get(self.RECORD_TYPES[record_type], [])
             reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(replies), 0, 0) + query[12:]
             for data in replies:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 5, len(data)) + data
-            self._peer.sendto(reply, client_address)
+                reply += b"\xc0\x0c" + struct.pack(">HHIH", record_type, 1, 5, len(data)) + data
+            self._socket.sendto(reply, client_address)
 
     def stop(self) -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
-            last.sendto(b"", self._peer.getsockname())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as waking_socket:
+            waking_socket.sendto(b"", self._socket.getsockname())
         self._thread.join()
 
 
 @pytest.fixture
 def name_server() -> Iterator[NameServer]:
-    made = NameServer()
-    yield made
-    made.stop()
+    name_server = NameServer()
+    yield name_server
+    name_server.stop()
 
 
 def _service_records(addresses: list[str]) -> list[bytes]:
@@ -222,7 +226,7 @@ def test_a_service_that_moves_takes_the_client_along(
         assert ports == {address.rpartition(":")[2] for address in addresses[:2]}
         assert client.set("k", 1)
         name_server.records["SRV"] = _service_records(addresses[2:])
-        last = f"localhost:{addresses[2].rpartition(':')[2]}"
-        _wait_until(lambda: _servers_in_use(client) == [last])
+        last_address = f"localhost:{addresses[2].rpartition(':')[2]}"
+        _wait_until(lambda: _servers_in_use(client) == [last_address])
         assert client.set("k", 2)
         assert client.get("k") == 2

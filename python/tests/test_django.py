@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-HERE = "127.0.0.1:11211"
-THREE_SERVERS = [HERE, "127.0.0.1:11212", "127.0.0.1:11213"]
+ADDRESS = "127.0.0.1:11211"
+THREE_SERVERS = [ADDRESS, "127.0.0.1:11212", "127.0.0.1:11213"]
 
 
-class OwnSerde:
+class CustomSerde:
     """A serialiser of the project's own."""
 
 
@@ -40,14 +40,14 @@ def serde(name: str) -> Any:
 def test_every_option_of_the_old_clients_is_decided() -> None:
     pylibmc = pytest.importorskip("pylibmc")
     pymemcache = pytest.importorskip("pymemcache")
-    words = set(inspect.signature(pymemcache.HashClient.__init__).parameters) - {
+    option_names = set(inspect.signature(pymemcache.HashClient.__init__).parameters) - {
         "self",
         "servers",
         "timeout",
     }
-    assert words == set(PYMEMCACHE_OPTIONS)
-    words = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
-    assert words == set(PYLIBMC_OPTIONS)
+    assert option_names == set(PYMEMCACHE_OPTIONS)
+    option_names = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
+    assert option_names == set(PYLIBMC_OPTIONS)
     assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(PYLIBMC_BEHAVIORS)
 
 
@@ -87,21 +87,21 @@ def test_an_option_of_the_old_backend_is_translated(
     options: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     like = "pylibmc" if {"binary", "username", "behaviors"} & options.keys() else "pymemcache"
-    plan = translate_settings(HERE, {**options, "like": like})
-    assert (plan.refusals, plan.advice) == ([], [])
-    made = {
-        word: value
-        for word, value in plan.client_options.items()
-        if word not in {"codec", "dialect"}
+    translation = translate_settings(ADDRESS, {**options, "like": like})
+    assert (translation.refusals, translation.advice) == ([], [])
+    translated_options = {
+        option: value
+        for option, value in translation.client_options.items()
+        if option not in {"codec", "dialect"}
     }
-    assert made == {
+    assert translated_options == {
         "placement": {"pylibmc": "modula", "pymemcache": "rendezvous"}[like],
         **expected,
     }
-    assert plan.client_options["codec"].dialect == like
-    without = translate_settings(HERE, options)
-    assert without.refusals == []
-    assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
+    assert translation.client_options["codec"].dialect == like
+    plan_without_like = translate_settings(ADDRESS, options)
+    assert plan_without_like.refusals == []
+    assert len(plan_without_like.advice) == (0 if options.keys() <= {"timeout"} else 1)
 
 
 INVALID_OPTIONS = 10**400
@@ -114,9 +114,9 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"dead_timeout": 60}, "gutter"),
     ({"tls_context": object()}, "TLS"),
     ({"socket_module": json}, "leave it out"),
-    ({"serde": OwnSerde()}, '"codec"'),
+    ({"serde": CustomSerde()}, '"codec"'),
     ({"serde": None}, '"codec"'),
-    ({"hasher": OwnSerde}, '"placement"'),
+    ({"hasher": CustomSerde}, '"placement"'),
     ({"encoding": "utf-16"}, "leave it out"),
     ({"ignore_exc": True, "on_error": "raise"}, "contradicts"),
     ({"timeout": 0}, "above 0"),
@@ -170,9 +170,9 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
 def test_an_option_without_a_translation_is_refused_with_what_to_write(
     options: dict[str, Any], sentence: str
 ) -> None:
-    plan = translate_settings(HERE, options)
-    assert len(plan.refusals) >= 1
-    assert sentence in plan.refusals[0]
+    translation = translate_settings(ADDRESS, options)
+    assert len(translation.refusals) >= 1
+    assert sentence in translation.refusals[0]
 
 
 def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
@@ -185,42 +185,42 @@ def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
     )
 
 
-@pytest.mark.parametrize("location", ["", [], "::1", "a:99999", [("a", 1, 2, 3)], 5])
-def test_a_location_that_names_no_server_is_refused(location: Any) -> None:
-    assert translate_settings(location, {}).refusals != []
+@pytest.mark.parametrize("server_location", ["", [], "::1", "a:99999", [("a", 1, 2, 3)], 5])
+def test_a_location_that_names_no_server_is_refused(server_location: Any) -> None:
+    assert translate_settings(server_location, {}).refusals != []
 
 
 def test_the_serdes_of_pymemcache_are_taken_over() -> None:
     pytest.importorskip("pymemcache")
     value = {"a": ("x" * 100, {1, 2}), "b": bytearray(b"b" * 2000)}
     for name in ("pickle_serde", "compressed_serde"):
-        theirs = serde(name)
-        plan = translate_settings(HERE, {"like": "pymemcache", "serde": theirs})
-        assert plan.refusals == []
-        codec: Codec = plan.client_options["codec"]
-        body, flags = theirs.serialize("k", value)
+        pymemcache_serde = serde(name)
+        translation = translate_settings(ADDRESS, {"like": "pymemcache", "serde": pymemcache_serde})
+        assert translation.refusals == []
+        codec: Codec = translation.client_options["codec"]
+        body, flags = pymemcache_serde.serialize("k", value)
         assert codec.decode(flags, body) == value
         flags, body = codec.encode(value)
-        assert theirs.deserialize("k", body, flags) == value
+        assert pymemcache_serde.deserialize("k", body, flags) == value
         assert bool(flags & 8) == (name == "compressed_serde")
 
 
 def test_without_like_keys_have_a_prefix_of_their_own() -> None:
-    assert translate_settings(HERE, {}).client_options["namespace"] == "gc~"
-    assert translate_settings(HERE, {"namespace": "x:"}).client_options["namespace"] == "gc~x:"
-    assert translate_settings(HERE, {"namespace": b"x:"}).client_options["namespace"] == b"gc~x:"
+    assert translate_settings(ADDRESS, {}).client_options["namespace"] == "gc~"
+    assert translate_settings(ADDRESS, {"namespace": "x:"}).client_options["namespace"] == "gc~x:"
+    assert translate_settings(ADDRESS, {"namespace": b"x:"}).client_options["namespace"] == b"gc~x:"
     for options in (
         {"like": "pymemcache"},
         {"dialect": "pymemcache", "placement": "rendezvous"},
         {"codec": Codec(migrate_from="pymemcache")},
     ):
-        assert "namespace" not in translate_settings(HERE, options).client_options
+        assert "namespace" not in translate_settings(ADDRESS, options).client_options
 
 
 @pytest.fixture(scope="module")
 def three_servers() -> Iterator[list[str]]:
-    with Server() as a, Server() as b, Server() as c:
-        yield [a.address, b.address, c.address]
+    with Server() as first, Server() as second, Server() as third:
+        yield [first.address, second.address, third.address]
 
 
 def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[str]) -> None:
@@ -231,23 +231,27 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[s
         "ketama_weighted": [None, 0, 1],
         "distribution": [None, "modula", "consistent", "consistent ketama"],
     }
-    keys = [f"key{n}" for n in range(60)]
-    taken, wrong = 0, []
+    keys = [f"key{number}" for number in range(60)]
+    accepted_count, wrong_placements = 0, []
     for values in itertools.product(*choices.values()):
-        behaviors = {name: b for name, b in zip(choices, values, strict=True) if b is not None}
-        plan = translate_settings(three_servers, {"like": "pylibmc", "behaviors": behaviors})
-        if plan.refusals:
+        behaviors = {
+            name: behavior
+            for name, behavior in zip(choices, values, strict=True)
+            if behavior is not None
+        }
+        translation = translate_settings(three_servers, {"like": "pylibmc", "behaviors": behaviors})
+        if translation.refusals:
             continue
-        taken += 1
-        theirs = pylibmc.Client(three_servers, behaviors=behaviors)
-        theirs.set_multi(dict.fromkeys(keys, b"v"))
-        with Client(plan.servers, **{**plan.client_options, "timeout": 5}) as ours:
+        accepted_count += 1
+        pylibmc_client = pylibmc.Client(three_servers, behaviors=behaviors)
+        pylibmc_client.set_multi(dict.fromkeys(keys, b"v"))
+        with Client(translation.servers, **{**translation.client_options, "timeout": 5}) as ours:
             if len(ours.get_many(keys)) != len(keys):
-                wrong.append(behaviors)
+                wrong_placements.append(behaviors)
             ours.flush()
-        theirs.disconnect_all()
-    assert wrong == []
-    assert taken > 60
+        pylibmc_client.disconnect_all()
+    assert wrong_placements == []
+    assert accepted_count > 60
 
 
 SITE_PROGRAM = """
@@ -266,9 +270,13 @@ def run_site(
     program: str, *, settings: dict[str, Any] | None = None, **cache: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a site with one cache."""
-    default = {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": HERE, **cache}
-    everything = {"CACHES": {"default": default}, **(settings or {})}
-    command = [sys.executable, "-c", SITE_PROGRAM + program, json.dumps(everything)]
+    default_cache = {
+        "BACKEND": "glasscache.contrib.django.GlassCache",
+        "LOCATION": ADDRESS,
+        **cache,
+    }
+    all_settings = {"CACHES": {"default": default_cache}, **(settings or {})}
+    command = [sys.executable, "-c", SITE_PROGRAM + program, json.dumps(all_settings)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, timeout=120
@@ -282,17 +290,17 @@ execute_from_command_line(["manage.py", "check", *sys.argv[2:]])
 
 
 def test_check_refuses_an_option_without_a_traceback_and_without_an_app() -> None:
-    done = run_site(CHECK_PROGRAM, OPTIONS={"retry_attempts": 2, "colour": 1})
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert '(glasscache.E001) OPTIONS["retry_attempts"]' in done.stderr
-    assert 'OPTIONS["colour"]: not an option' in done.stderr
+    completed = run_site(CHECK_PROGRAM, OPTIONS={"retry_attempts": 2, "colour": 1})
+    assert completed.returncode == 1
+    assert "Traceback" not in completed.stderr
+    assert '(glasscache.E001) OPTIONS["retry_attempts"]' in completed.stderr
+    assert 'OPTIONS["colour"]: not an option' in completed.stderr
 
 
 def test_check_is_silent_about_what_is_translated() -> None:
     documented = {"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True}
-    done = run_site(CHECK_PROGRAM, OPTIONS={**documented, "like": "pymemcache"})
-    assert (done.returncode, done.stdout.strip()) == (
+    completed = run_site(CHECK_PROGRAM, OPTIONS={**documented, "like": "pymemcache"})
+    assert (completed.returncode, completed.stdout.strip()) == (
         0,
         "System check identified no issues (0 silenced).",
     )
@@ -305,10 +313,10 @@ from django.core import checks
 for message in checks.run_checks(tags=[checks.Tags.caches]):
     print(message.id, message.msg)
 """
-    done = run_site(program, OPTIONS={"tls_context": 1, "no_delay": True})
-    lines = done.stdout.splitlines()
+    completed = run_site(program, OPTIONS={"tls_context": 1, "no_delay": True})
+    lines = completed.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["glasscache.E001", "glasscache.W001"], (
-        done.stdout + done.stderr
+        completed.stdout + completed.stderr
     )
     assert 'write "like"' in lines[1]
 
@@ -321,19 +329,19 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    done = run_site(program, OPTIONS={"colour": 1})
-    assert done.stdout.startswith('BadSetting OPTIONS["colour"]: not an option'), (
-        done.stdout + done.stderr
+    completed = run_site(program, OPTIONS={"colour": 1})
+    assert completed.stdout.startswith('BadSetting OPTIONS["colour"]: not an option'), (
+        completed.stdout + completed.stderr
     )
 
 
 def test_an_entry_that_cannot_be_read_is_a_counted_miss_and_one_warning(server: Server) -> None:
-    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other:
-        other.flush()
-        for n in range(3):
-            other.set(f":1:k{n}", {n})
-    with Client(server.address, timeout=5, codec="json") as other:
-        other.set(":1:own", {"a": [1, 2]})
+    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other_client:
+        other_client.flush()
+        for number in range(3):
+            other_client.set(f":1:k{number}", {number})
+    with Client(server.address, timeout=5, codec="json") as other_client:
+        other_client.set(":1:own", {"a": [1, 2]})
     program = """
 import asyncio
 from django.core.cache import cache
@@ -345,29 +353,29 @@ async def awaited():
 print(asyncio.run(awaited()))
 print(cache.stats()["misses_by_error"])
 """
-    location = {"LOCATION": server.address}
-    reading = run_site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **location)
-    lines = reading.stdout.splitlines()
+    server_location = {"LOCATION": server.address}
+    site_run = run_site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **server_location)
+    lines = site_run.stdout.splitlines()
     assert [line for line in lines if line.startswith("LOG")] == [
         line for line in lines if 'set OPTIONS["like"]' in line
     ]
-    assert sum(line.startswith("LOG WARNING") for line in lines) == 1, reading.stdout
+    assert sum(line.startswith("LOG WARNING") for line in lines) == 1, site_run.stdout
     # Another client's pickles are read where its flags are the same; our own dialect's values are not.
-    assert "missed" in reading.stdout
+    assert "missed" in site_run.stdout
 
     other_codec = run_site(
         program,
         OPTIONS={"dialect": "own", "codec": "json", "namespace": "", "timeout": 5},
-        **location,
+        **server_location,
     )
     assert other_codec.returncode == 0, other_codec.stderr
 
 
 def test_a_pickle_of_a_class_that_is_gone_is_a_miss(server: Server) -> None:
-    gone = b"cgone_module\nGone\n."
-    with Client(server.address, timeout=5, codec=flagged_values()) as other:
-        other.set(":1:gone", (1, gone))
-        other.set(":1:odd", (0x400, b"?"))
+    pickle_of_missing_class = b"cgone_module\nGone\n."
+    with Client(server.address, timeout=5, codec=flagged_values()) as other_client:
+        other_client.set(":1:gone", (1, pickle_of_missing_class))
+        other_client.set(":1:odd", (0x400, b"?"))
     program = """
 from django.core.cache import cache
 print(cache.get("gone", "missed"), cache.get("odd", "missed"), cache.get_many(["gone", "odd"]))
@@ -375,12 +383,12 @@ cache.set("gone", [1])
 print(cache.get("gone"), cache.stats()["misses_by_error"])
 """
     for like in ("pymemcache", "pylibmc"):
-        done = run_site(program, LOCATION=server.address, OPTIONS={"like": like, "timeout": 5})
-        lines = done.stdout.splitlines()
-        assert lines[-2:] == ["missed missed {}", "[1] 4"], done.stdout + done.stderr
+        completed = run_site(program, LOCATION=server.address, OPTIONS={"like": like, "timeout": 5})
+        lines = completed.stdout.splitlines()
+        assert lines[-2:] == ["missed missed {}", "[1] 4"], completed.stdout + completed.stderr
         assert sum(line.startswith("LOG") for line in lines) == 1
-        with Client(server.address, timeout=5, codec=flagged_values()) as other:
-            other.set(":1:gone", (1, gone))
+        with Client(server.address, timeout=5, codec=flagged_values()) as other_client:
+            other_client.set(":1:gone", (1, pickle_of_missing_class))
 
 
 def flagged_values() -> Any:
@@ -390,8 +398,8 @@ def flagged_values() -> Any:
 
 
 def test_the_plain_client_raises_and_names_the_two_settings(server: Server) -> None:
-    with Client(server.address, timeout=5, dialect="pymemcache") as other:
-        other.set("theirs", "text")
+    with Client(server.address, timeout=5, dialect="pymemcache") as other_client:
+        other_client.set("theirs", "text")
     with (
         Client(server.address, timeout=5) as client,
         pytest.raises(UnreadableValue, match=r'dialect="pymemcache", placement="rendezvous"'),
@@ -411,8 +419,8 @@ cache.set(key, 1)
 cache.set(key[:-1] + "з", 2)
 print(cache.get(key), cache.incr(key), cache.delete(key), cache.get(key))
 """
-    done = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
-    assert done.stdout.strip() == "1 2 True None", done.stdout + done.stderr
+    completed = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    assert completed.stdout.strip() == "1 2 True None", completed.stdout + completed.stderr
 
 
 def test_one_client_serves_all_threads_of_a_process(server: Server) -> None:
@@ -429,8 +437,8 @@ for thread in threads: thread.join()
 use()
 print(len(clients))
 """
-    done = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
-    assert done.stdout.strip() == "1", done.stdout + done.stderr
+    completed = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    assert completed.stdout.strip() == "1", completed.stdout + completed.stderr
 
 
 PANEL_PROGRAM = """
@@ -489,17 +497,19 @@ def test_the_panel_of_the_debug_toolbar_has_calls_keys_and_time(server: Server) 
             {"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}
         ],
     }
-    done = run_site(
+    completed = run_site(
         PANEL_PROGRAM, settings=settings, LOCATION=server.address, OPTIONS={"timeout": 5}
     )
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
-    blocking = [["set", ["a"], None], ["get", ["a"], 1], ["get", ["never"], 0], ["get_many", ["a", "b"], 1],
-                ["get_or_set", ["c"], None]]  # fmt: skip
-    awaited = [["aset", ["a"], None], ["aget", ["a"], 1], ["aget_many", ["a", "b"], 1]]
+    lines = [line for line in completed.stdout.splitlines() if not line.startswith("LOG")]
+    blocking_calls = [
+        ["set", ["a"], None], ["get", ["a"], 1], ["get", ["never"], 0], ["get_many", ["a", "b"], 1],
+        ["get_or_set", ["c"], None],
+    ]  # fmt: skip
+    awaited_calls = [["aset", ["a"], None], ["aget", ["a"], 1], ["aget_many", ["a", "b"], 1]]
     assert lines == [
-        f"{json.dumps(blocking)} 5 calls True",
-        f"{json.dumps(awaited)} 3 calls True",
-    ], done.stdout + done.stderr
+        f"{json.dumps(blocking_calls)} 5 calls True",
+        f"{json.dumps(awaited_calls)} 3 calls True",
+    ], completed.stdout + completed.stderr
 
 
 def test_a_site_moves_from_its_old_backend_and_back() -> None:
@@ -524,6 +534,6 @@ def test_a_site_moves_from_its_old_backend_and_back() -> None:
         "3",
         "--short",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok ") == 12
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert completed.stdout.count("ok ") == 12

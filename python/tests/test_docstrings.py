@@ -70,14 +70,16 @@ def test_every_name_in_the_reference_exists() -> None:
 def test_the_stubs_are_the_module() -> None:
     command = [sys.executable, "-m", "mypy.stubtest", "glasscache._native"]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_importing_brings_nothing_that_is_slow_to_import() -> None:
     code = "import sys, glasscache; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    slow = {
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    slow_modules = {
         "asyncio",
         "subprocess",
         "json",
@@ -87,4 +89,4 @@ def test_importing_brings_nothing_that_is_slow_to_import() -> None:
         "msgspec",
         "numpy",
     }
-    assert slow & set(done.stdout.split()) == set()
+    assert slow_modules & set(completed.stdout.split()) == set()

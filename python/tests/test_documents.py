@@ -61,9 +61,11 @@ def program_of_steps(steps: list[Step]) -> str:
         if not step.command.endswith("&"):
             lines.append(f"{{ {step.command}\n}} 2>&1")
             continue
-        out = f"background.{number}"
-        lines.append(f"{step.command[:-1].rstrip()} >{out} 2>&1 &")
-        lines.append(f"listening {out}; cat {out}" if " serve" in step.command else "busy")
+        output_file = f"background.{number}"
+        lines.append(f"{step.command[:-1].rstrip()} >{output_file} 2>&1 &")
+        lines.append(
+            f"listening {output_file}; cat {output_file}" if " serve" in step.command else "busy"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -86,11 +88,11 @@ DOCUMENTS_WITH_COMMANDS = [
 @pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=figures_in_document)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
     port = str(free_port())
-    todo = command_steps(document.read_text().replace("11211", port))
+    steps = command_steps(document.read_text().replace("11211", port))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     path = [str(Path(find_command()).parent), str(Path(sys.executable).parent), os.environ["PATH"]]
-    ran = subprocess.run(
-        ["bash", "-c", program_of_steps(todo)],  # noqa: S607 - the reader's own
+    completed = subprocess.run(
+        ["bash", "-c", program_of_steps(steps)],  # noqa: S607 - the reader's own
         cwd=tmp_path,
         env={
             **os.environ,
@@ -105,15 +107,15 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
         timeout=300,
         check=False,
     )
-    outputs = re.split(r"\n@@\d+\n", ran.stdout)[1:]
-    assert len(outputs) == len(todo), ran.stdout + ran.stderr
-    wrong = [
+    outputs = re.split(r"\n@@\d+\n", completed.stdout)[1:]
+    assert len(outputs) == len(steps), completed.stdout + completed.stderr
+    unexpected_outputs = [
         f"$ {step.command}\n{output}\n---- shown in {figures_in_document(document)}:\n"
         + "\n".join(step.expected)
-        for step, output in zip(todo, outputs, strict=True)
+        for step, output in zip(steps, outputs, strict=True)
         if not step.is_printed_by(output)
     ]
-    assert not wrong, "\n\n".join(wrong)
+    assert not unexpected_outputs, "\n\n".join(unexpected_outputs)
 
 
 def test_readme_and_the_guides_have_commands() -> None:
@@ -134,9 +136,9 @@ def test_blocks_that_are_not_run_are_about_installing_or_another_machine(documen
     if "decisions" in document.parts:
         return
     for block in code_blocks(document.read_text(), "sh"):
-        firsts = {line.split()[0].rpartition("/")[2] for line in block.text.splitlines() if line}
-        assert firsts <= RUN_ELSEWHERE, (
-            f"run it: mark the block as console, not as sh: {firsts - RUN_ELSEWHERE}"
+        programs = {line.split()[0].rpartition("/")[2] for line in block.text.splitlines() if line}
+        assert programs <= RUN_ELSEWHERE, (
+            f"run it: mark the block as console, not as sh: {programs - RUN_ELSEWHERE}"
         )
 
 
@@ -183,12 +185,12 @@ def test_what_readme_installs_can_be_installed() -> None:
     pip, cargo, podman = [line.partition("  ")[0].split() for line in block.text.splitlines()]
     assert pip[:2] == ["pip", "install"]
     options = "--dry-run --no-deps --no-build-isolation --quiet --disable-pip-version-check"
-    dry = [sys.executable, "-m", "pip", "install", *options.split(), *pip[2:]]
+    dry_run_command = [sys.executable, "-m", "pip", "install", *options.split(), *pip[2:]]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        dry, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    completed = subprocess.run(
+        dry_run_command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert cargo[:3] == ["cargo", "install", "--path"]
     manifest = ROOT / cargo[3] / "Cargo.toml"
     options = "metadata --no-deps --offline --format-version=1 --manifest-path"
@@ -205,7 +207,7 @@ def test_what_readme_installs_can_be_installed() -> None:
     assert (ROOT / podman[podman.index("-f") + 1]).is_file()
 
 
-def kept_figures(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run_figures_script(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
     environment = {**os.environ, "FIGURES_ROOT": str(root)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -222,32 +224,32 @@ def bench(tmp_path: Path) -> Path:
 
 
 def test_the_page_of_figures_and_readme_match_the_kept_results() -> None:
-    done = kept_figures("--check")
-    assert done.returncode == 0, done.stdout
+    completed = run_figures_script("--check")
+    assert completed.returncode == 0, completed.stdout
 
 
 def test_every_missed_figure_is_listed_with_its_reason() -> None:
-    done = kept_figures("--kept")
-    assert done.returncode == 0, done.stderr
+    completed = run_figures_script("--kept")
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_a_missed_figure_that_is_not_listed_fails(bench: Path) -> None:
     missed = bench / "bench" / "missed.toml"
-    what = re.search(r'^what = "(.*)"$', missed.read_text(), re.MULTILINE)
-    assert what is not None
-    missed.write_text(missed.read_text().replace(what[0], 'what = "a figure that is met"'))
-    done = kept_figures("--kept", root=bench)
-    assert done.returncode == 1
-    assert f"missed, and not listed in bench/missed.toml: {what[1]}" in done.stderr
-    assert "listed in bench/missed.toml, and not missed: a figure that is met" in done.stderr
+    missed_figure = re.search(r'^what = "(.*)"$', missed.read_text(), re.MULTILINE)
+    assert missed_figure is not None
+    missed.write_text(missed.read_text().replace(missed_figure[0], 'what = "a figure that is met"'))
+    completed = run_figures_script("--kept", root=bench)
+    assert completed.returncode == 1
+    assert f"missed, and not listed in bench/missed.toml: {missed_figure[1]}" in completed.stderr
+    assert "listed in bench/missed.toml, and not missed: a figure that is met" in completed.stderr
 
 
 def test_a_page_of_figures_that_is_out_of_date_is_noticed(bench: Path) -> None:
-    assert kept_figures("--check", root=bench).returncode == 0
-    speed = bench / "bench" / "figures" / "speed.toml"
-    speed.write_text(speed.read_text().replace("<= 0.95", "<= 0.90"))
-    done = kept_figures("--check", root=bench)
-    assert done.returncode == 1
-    assert "docs/reference/figures.md" in done.stdout
-    assert kept_figures("--write", root=bench).returncode == 0
-    assert kept_figures("--check", root=bench).returncode == 0
+    assert run_figures_script("--check", root=bench).returncode == 0
+    figures_file = bench / "bench" / "figures" / "speed.toml"
+    figures_file.write_text(figures_file.read_text().replace("<= 0.95", "<= 0.90"))
+    completed = run_figures_script("--check", root=bench)
+    assert completed.returncode == 1
+    assert "docs/reference/figures.md" in completed.stdout
+    assert run_figures_script("--write", root=bench).returncode == 0
+    assert run_figures_script("--check", root=bench).returncode == 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "value", ["text", b"bytes", 7, None, 1.5, [1, 2, 3], {"a": {"b"}}, b"x" * 200_000, "y" * 5000]
 )
 def test_a_value_with_compute_info_comes_back_equal(glasscache_client: Client, value: Any) -> None:
-    begin = time.time()
+    started_at = time.time()
     for _ in range(2):
         assert glasscache_client.get_or_set("k", lambda: value, 60, early=True) == value
     assert glasscache_client.get("k", "none") == value
@@ -33,9 +33,9 @@ def test_a_value_with_compute_info_comes_back_equal(glasscache_client: Client, v
     item = glasscache_client.get_with_meta("k")
     assert item is not None
     assert item.compute_info is not None
-    made_at, cost = item.compute_info
-    assert begin - 0.01 <= made_at <= time.time()
-    assert 0 <= cost < 10
+    made_at, cost_s = item.compute_info
+    assert started_at - 0.01 <= made_at <= time.time()
+    assert 0 <= cost_s < 10
     glasscache_client.set("k", value)
     item = glasscache_client.get_with_meta("k")
     assert item is not None
@@ -45,19 +45,19 @@ def test_a_value_with_compute_info_comes_back_equal(glasscache_client: Client, v
 def test_a_value_in_pieces_keeps_its_compute_info(glasscache_client: Client) -> None:
     with Client(glasscache_client.server_of("k"), codec=Codec(compress=None), timeout=5) as client:
         value = b"z" * 3_000_000
-        made: list[int] = []
+        compute_calls: list[int] = []
 
-        def make() -> bytes:
-            made.append(1)
+        def compute_value() -> bytes:
+            compute_calls.append(1)
             return value
 
         for _ in range(3):
-            assert client.get_or_set("k", make, 60, early=True, split=True) == value
+            assert client.get_or_set("k", compute_value, 60, early=True, split=True) == value
         item = client.get_with_meta("k")
         assert item is not None
         assert item.value == value
         assert item.compute_info is not None
-        assert made == [1]
+        assert compute_calls == [1]
 
 
 def test_another_dialect_stores_the_value_alone(glasscache_client: Client) -> None:
@@ -82,8 +82,8 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
             assert await client.get("k") == "new"
 
             @client.cached(ttl=60, early=True)
-            async def double(number: int) -> int:
-                return 2 * number
+            async def double(sequence_numbers: int) -> int:
+                return 2 * sequence_numbers
 
             assert await double(4) == await double(4) == await double.refresh(4) == 8
             item = await client.get_with_meta(double.cache_key(4))
@@ -107,10 +107,10 @@ def test_a_constant_needs_no_stored_cost() -> None:
     options = GetOrSetOptions(ttl=60, early=2)
     assert options.is_due_for_refresh(3, random_fraction=0.1, cost=1e9)
     assert not options.is_due_for_refresh(3, random_fraction=0.9, cost=1e9)
-    measured = GetOrSetOptions(ttl=60, early=True)
-    assert measured.is_due_for_refresh(3, random_fraction=0.1, cost=2)
-    assert not measured.is_due_for_refresh(3, random_fraction=0.9, cost=2)
-    assert not measured.is_due_for_refresh(3, random_fraction=1e-9, cost=0)
+    options_by_cost = GetOrSetOptions(ttl=60, early=True)
+    assert options_by_cost.is_due_for_refresh(3, random_fraction=0.1, cost=2)
+    assert not options_by_cost.is_due_for_refresh(3, random_fraction=0.9, cost=2)
+    assert not options_by_cost.is_due_for_refresh(3, random_fraction=1e-9, cost=0)
 
 
 class SimulatedStore:
@@ -138,8 +138,8 @@ class SimulatedStore:
         self.unstored += 1
 
     def find(self, key: str) -> tuple[Any, int, int] | None:
-        found = self.items.get(key)
-        return None if found is None or found[2] <= int(self.now) else found
+        stored = self.items.get(key)
+        return None if stored is None or stored[2] <= int(self.now) else stored
 
     def put(self, key: str, value: Any, ttl: float) -> bool:
         self.items[key] = (value, next(self.uniques), int(self.now) + math.ceil(ttl))
@@ -150,15 +150,15 @@ class SimulatedStore:
         return default if item is None else item.value
 
     def get_with_meta(self, key: str) -> Item | None:
-        found = self.find(key)
-        if found is None or isinstance(found[0], tuple):
+        stored = self.find(key)
+        if stored is None or isinstance(stored[0], tuple):
             return None
-        value, unique, ends = found
+        value, unique, expires_at = stored
         computation = None
         if type(value) is ComputedValue:
             computation = self.computations[unique]
             value = value.value
-        return Item(value, unique, ends - int(self.now), 0, True, False, 1, computation)
+        return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, computation)
 
     computations: dict[int, tuple[float, float]]
 
@@ -166,37 +166,37 @@ class SimulatedStore:
         return self.find(key) is None and self.put(key, value, ttl)
 
     def cas(self, key: str, value: Any, unique: int, ttl: float) -> bool | None:
-        found = self.find(key)
-        if found is None or found[1] != unique:
-            return None if found is None else False
+        stored = self.find(key)
+        if stored is None or stored[1] != unique:
+            return None if stored is None else False
         return self.put(key, value, ttl)
 
     def delete(self, key: str) -> bool:
         return self.items.pop(key, None) is not None
 
-    def _reserve(self, key: str, token: bytes, life: float, instead_of: int | None) -> bool:
-        return instead_of is None and self.add(key, (token,), life)
+    def _reserve(self, key: str, token: bytes, ttl: float, instead_of: int | None) -> bool:
+        return instead_of is None and self.add(key, (token,), ttl)
 
     def _reservation(self, key: str) -> tuple[bytes, int, int] | None:
-        found = self.find(key)
-        if found is None or not isinstance(found[0], tuple):
+        stored = self.find(key)
+        if stored is None or not isinstance(stored[0], tuple):
             return None
-        return found[0][0], found[1], 50
+        return stored[0][0], stored[1], 50
 
 
 class Requests:
     """Requests at a rate, each a plan of `get_or_set`, on the time of a simulated store."""
 
-    def __init__(self, store: SimulatedStore, cost: float) -> None:
-        self.store, self.cost = store, cost
+    def __init__(self, store: SimulatedStore, cost_s: float) -> None:
+        self.store, self.cost_s = store, cost_s
         self.events: list[tuple[float, int, Generator[Any, Any, Any], Any]] = []
         self.number = itertools.count()
         self.computed_at: list[float] = []
         self.running = self.concurrent_computations_max = self.waits = 0
         self.ages: list[float] = []
 
-    def run_at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
-        heapq.heappush(self.events, (when, next(self.number), plan, outcome))
+    def run_at(self, at: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
+        heapq.heappush(self.events, (at, next(self.number), plan, outcome))
 
     def run(self) -> None:
         store = self.store
@@ -212,15 +212,15 @@ class Requests:
         try:
             step = plan.send(outcome)
             while type(step) is Call:
-                done = step.begin()
+                reply = step.begin()
                 if (
                     step.name in {"cas", "add"}
-                    and done is True
+                    and reply is True
                     and type(step.arguments[1]) is ComputedValue
                 ):
                     unique = store.items[step.arguments[0]][1]
-                    store.computations[unique] = (store.now, self.cost)
-                step = plan.send(done)
+                    store.computations[unique] = (store.now, self.cost_s)
+                step = plan.send(reply)
         except StopIteration as end:
             self.ages.append(store.now - end.value)
             return
@@ -228,7 +228,7 @@ class Requests:
             self.computed_at.append(store.now)
             self.running += 1
             self.concurrent_computations_max = max(self.concurrent_computations_max, self.running)
-            self.run_at(store.now + self.cost, plan, "made")
+            self.run_at(store.now + self.cost_s, plan, "made")
         else:
             assert type(step) is Sleep
             self.waits += 1
@@ -244,17 +244,17 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     store = SimulatedStore()
     store.computations = {}
     monkeypatch.setattr(leases, "time", store)
-    requests, seconds, rate = Requests(store, 0.05), 60, 500
+    requests, duration_s, rate_per_s = Requests(store, 0.05), 60, 500
     options = GetOrSetOptions(ttl=ttl, early=True)
-    for number in range(seconds * rate):
+    for number in range(duration_s * rate_per_s):
         plan = leases._plan_get_or_set(store, "k", options, lambda: None)
-        requests.run_at(1000.25 + 1 + number / rate, plan)
-    first = leases._plan_get_or_set(store, "k", options, lambda: None)
-    requests.run_at(1000.25, first)
+        requests.run_at(1000.25 + 1 + number / rate_per_s, plan)
+    first_plan = leases._plan_get_or_set(store, "k", options, lambda: None)
+    requests.run_at(1000.25, first_plan)
     requests.run()
     assert requests.waits == 0, seed
     assert requests.concurrent_computations_max == 1, seed
-    assert len(requests.computed_at) <= 1.15 * (seconds + 1) / ttl + 1, (
+    assert len(requests.computed_at) <= 1.15 * (duration_s + 1) / ttl + 1, (
         seed,
         len(requests.computed_at),
     )

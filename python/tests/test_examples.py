@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from glasscache import Server
 
 FOLDER = Path(__file__).parents[2] / "examples"
-PRINTED = {
+EXPECTED_OUTPUTS = {
     "language_models": "microdollars saved",
     "look_aside": "ms for 10 profiles",
     "one_request": "one multi-get",
@@ -26,17 +26,17 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 def test_there_are_examples() -> None:
-    assert {example.stem for example in EXAMPLES} == PRINTED.keys()
+    assert {example.stem for example in EXAMPLES} == EXPECTED_OUTPUTS.keys()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, server: Server) -> None:
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(example), server.address],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    assert PRINTED[example.stem] in ran.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert EXPECTED_OUTPUTS[example.stem] in completed.stdout

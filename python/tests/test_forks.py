@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 FORKS = int(os.environ.get("GLASSCACHE_TEST_FORKS", "120"))
 KEYS = [f"fork{number}" for number in range(50)]
-WRONG, FAILED = 2, 3
+WRONG_VALUE_EXIT_CODE, FAILED_EXIT_CODE = 2, 3
 
 fork_in_c: Callable[[], int] = ctypes.PyDLL(None).fork
 """The C library's own; called with the interpreter lock held, as by a server that embeds Python."""
 
 
-def run_in_child(fork: Callable[[], int], work: Callable[[], bool]) -> int:
-    """Return the process id of a child that does `work` and ends with what came of it."""
-    child = fork()
-    if child:
-        return child
-    code = FAILED
+def run_in_child(fork: Callable[[], int], check_values: Callable[[], bool]) -> int:
+    """Return the process id of a child that does `check_values` and ends with what came of it."""
+    child_pid = fork()
+    if child_pid:
+        return child_pid
+    exit_code = FAILED_EXIT_CODE
     try:
-        code = 0 if work() else WRONG
+        exit_code = 0 if check_values() else WRONG_VALUE_EXIT_CODE
     except BaseException:  # noqa: BLE001 - a child must not go on as its parent
         traceback.print_exc()
-    os._exit(code)
+    os._exit(exit_code)
 
 
-def exit_codes(children: list[int]) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+def exit_codes(child_pids: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) for child_pid in child_pids]
 
 
 def store_own_values(client: Client) -> None:
@@ -64,16 +64,15 @@ def store_own_values(client: Client) -> None:
 def reads_only_own_values(client: Client, number: int) -> bool:
     """Make a call of each kind, and return whether each reply was this caller's."""
     key = KEYS[number % len(KEYS)]
-    other_value = KEYS[(number * 7 + 3) % len(KEYS)]
+    other_key = KEYS[(number * 7 + 3) % len(KEYS)]
     counter = f"counter{os.urandom(8).hex()}"
     return (
         client.get(key)[0] == key
-        and client.gat(other_value, 60)[0] == other_value
+        and client.gat(other_key, 60)[0] == other_key
         and client.incr(counter, initial=number) == number
         and client.incr(counter, 5) == number + 5
         and all(
-            found[0] == requested
-            for requested, found in client.get_many([key, other_value]).items()
+            value[0] == requested for requested, value in client.get_many([key, other_key]).items()
         )
     )
 
@@ -85,20 +84,20 @@ def test_children_get_replies_to_their_own_requests_alone(
     """Two children and their parent, which has writes in flight, call at the same time."""
     with Client(server.address, timeout=10) as client:
         store_own_values(client)
-        codes: list[int] = []
+        exit_codes_of_children: list[int] = []
         for number in range(0, FORKS, 2):
             for number_of_round in range(3):
                 client.set(f"unasked{number_of_round}", number, noreply=True)
-            children = [
+            child_pids = [
                 run_in_child(
                     fork,
-                    lambda which=number + number_of_round: reads_only_own_values(client, which),
+                    lambda number=number + number_of_round: reads_only_own_values(client, number),
                 )
                 for number_of_round in (0, 1)
             ]
             assert reads_only_own_values(client, number)
-            codes += exit_codes(children)
-        assert codes == [0] * len(codes)
+            exit_codes_of_children += exit_codes(child_pids)
+        assert exit_codes_of_children == [0] * len(exit_codes_of_children)
         assert client.stats()["servers"][server.address]["noreply_failures"] == 0
 
 
@@ -142,10 +141,10 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
 ) -> None:
     with Client(slow_address, timeout=10, dialect="raw") as client:
         parent = os.getpid()
-        children: list[int] = []
+        child_pids: list[int] = []
 
         def fork(_number: int, _frame: object) -> None:
-            children.append(fork_in_c())
+            child_pids.append(fork_in_c())
 
         def call(key: str) -> None:
             try:
@@ -155,38 +154,38 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
             else:
                 assert value == key.encode()
 
-        before = signal.signal(signal.SIGALRM, fork)
-        codes: list[int] = []
+        handler_before = signal.signal(signal.SIGALRM, fork)
+        exit_codes_of_children: list[int] = []
         try:
             assert client.get("first") == b"first"
             for number in range(FORKS):
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
                 try:
                     call(f"amid{number}")
-                    if 0 in children:
-                        right = [
+                    if 0 in child_pids:
+                        replies_are_own = [
                             client.get(f"child{number_of_round}") == b"child%d" % number_of_round
                             for number_of_round in (0, 1)
                         ]
-                        os._exit(0 if all(right) else WRONG)
+                        os._exit(0 if all(replies_are_own) else WRONG_VALUE_EXIT_CODE)
                 except BaseException:
                     if os.getpid() != parent:
                         traceback.print_exc()
-                        os._exit(FAILED)
+                        os._exit(FAILED_EXIT_CODE)
                     raise
-                while not children:
+                while not child_pids:
                     time.sleep(0.001)  # the alarm came after the reply
-                    if 0 in children:
+                    if 0 in child_pids:
                         os._exit(0)
-                codes += exit_codes(children)
-                children.clear()
+                exit_codes_of_children += exit_codes(child_pids)
+                child_pids.clear()
         finally:
-            signal.signal(signal.SIGALRM, before)
-        assert codes == [0] * FORKS
+            signal.signal(signal.SIGALRM, handler_before)
+        assert exit_codes_of_children == [0] * FORKS
 
 
 def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_address: str) -> None:
-    async def in_child_loop(client: AsyncClient) -> bool:
+    async def reads_own_values_in_child_loop(client: AsyncClient) -> bool:
         return all(
             [
                 await client.get(f"child{number_of_round}") == b"child%d" % number_of_round
@@ -194,24 +193,29 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
             ]
         )
 
-    def child_work(client: AsyncClient) -> bool:
+    def reads_own_values(client: AsyncClient) -> bool:
         asyncio._set_running_loop(None)
-        return asyncio.new_event_loop().run_until_complete(in_child_loop(client))
+        return asyncio.new_event_loop().run_until_complete(reads_own_values_in_child_loop(client))
 
     async def main() -> list[int]:
-        codes: list[int] = []
+        exit_codes_of_children: list[int] = []
         async with AsyncClient(slow_address, timeout=10, dialect="raw") as client:
             for number in range(0, FORKS, 2):
-                tasks = [asyncio.create_task(client.get(f"amid{number}-{n}")) for n in range(4)]
+                tasks = [
+                    asyncio.create_task(client.get(f"amid{number}-{task_number}"))
+                    for task_number in range(4)
+                ]
                 await asyncio.sleep(0.001)
-                children = [run_in_child(fork_in_c, lambda: child_work(client)) for _ in (0, 1)]
-                found = await asyncio.gather(*tasks)
-                assert found == [b"amid%d-%d" % (number, n) for n in range(4)]
-                codes += exit_codes(children)
-        return codes
+                child_pids = [
+                    run_in_child(fork_in_c, lambda: reads_own_values(client)) for _ in (0, 1)
+                ]
+                replies = await asyncio.gather(*tasks)
+                assert replies == [b"amid%d-%d" % (number, task_number) for task_number in range(4)]
+                exit_codes_of_children += exit_codes(child_pids)
+        return exit_codes_of_children
 
-    codes = asyncio.run(main())
-    assert codes == [0] * len(codes)
+    exit_codes_of_children = asyncio.run(main())
+    assert exit_codes_of_children == [0] * len(exit_codes_of_children)
 
 
 def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_address: str) -> None:
@@ -219,10 +223,10 @@ def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_addr
     client = AsyncClient(slow_address, timeout=5, dialect="raw")
     try:
         assert loop.run_until_complete(client.get("before")) == b"before"
-        child = run_in_child(
+        child_pid = run_in_child(
             fork_in_c, lambda: loop.run_until_complete(client.get("child")) == b"child"
         )
-        assert exit_codes([child]) == [0]
+        assert exit_codes([child_pid]) == [0]
         # The parent's connection is as it was: neither shut down nor taken out of its selector.
         assert loop.run_until_complete(client.get("after")) == b"after"
         assert client.stats()["servers"][slow_address]["times_down"] == 0
@@ -253,11 +257,11 @@ APPLICATION = """
 
 
 def uwsgi_command() -> list[str] | None:
-    in_environment = Path(sys.executable).parent / "uwsgi"
-    found = os.environ.get("GLASSCACHE_TEST_UWSGI") or (
-        str(in_environment) if in_environment.exists() else shutil.which("uwsgi")
+    uwsgi_in_environment = Path(sys.executable).parent / "uwsgi"
+    path = os.environ.get("GLASSCACHE_TEST_UWSGI") or (
+        str(uwsgi_in_environment) if uwsgi_in_environment.exists() else shutil.which("uwsgi")
     )
-    return [found] if found else None
+    return [path] if path else None
 
 
 def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
@@ -268,9 +272,9 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
     if command is None:
         pytest.skip("no uwsgi: pip install uwsgi, or GLASSCACHE_TEST_UWSGI=path")
     (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        port = reserved_socket.getsockname()[1]
     package = str(Path(__file__).parent.parent)
     arguments = [
         "--http-socket", f"127.0.0.1:{port}", "--master", "--processes", "4", "--die-on-term",
@@ -278,9 +282,9 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
         "--max-requests", "25",
     ]  # fmt: skip
     log = (tmp_path / "log").open("w+b")
-    environ = {**os.environ, "CACHE": server.address, "PYTHONPATH": package}
+    environment = {**os.environ, "CACHE": server.address, "PYTHONPATH": package}
     process = subprocess.Popen(
-        [*command, *arguments], cwd=tmp_path, env=environ, stdout=log, stderr=log
+        [*command, *arguments], cwd=tmp_path, env=environment, stdout=log, stderr=log
     )
     replies: list[bytes] = []
 
@@ -296,7 +300,8 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
 
     try:
         threads = [
-            threading.Thread(target=request, args=(range(n, FORKS * 4, 8),)) for n in range(8)
+            threading.Thread(target=request, args=(range(first_number, FORKS * 4, 8),))
+            for first_number in range(8)
         ]
         for thread in threads:
             thread.start()

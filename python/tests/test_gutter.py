@@ -19,54 +19,56 @@ class Servers:
     """Two servers and one of the gutter."""
 
     def __init__(self) -> None:
-        self.kept, self.lost, self.gutter = Server(), Server(), Server()
+        self.kept_server, self.lost_server, self.gutter_server = Server(), Server(), Server()
 
     @property
     def main(self) -> list[str]:
-        return [self.kept.address, self.lost.address]
+        return [self.kept_server.address, self.lost_server.address]
 
     def stop(self) -> None:
-        for server in (self.kept, self.lost, self.gutter):
+        for server in (self.kept_server, self.lost_server, self.gutter_server):
             server.stop()
 
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
-    made = Servers()
-    yield made
-    made.stop()
+    servers = Servers()
+    yield servers
+    servers.stop()
 
 
 def _keys_of_lost_server(client: Client, servers: Servers) -> list[str]:
-    return [key for key in KEYS if client.server_of(key) == servers.lost.address]
+    return [key for key in KEYS if client.server_of(key) == servers.lost_server.address]
 
 
 def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers: Servers) -> None:
-    with Client(servers.main, timeout=5, gutter=servers.gutter.address, gutter_ttl=7) as client:
+    with Client(
+        servers.main, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
+    ) as client:
         assert isinstance(client, Client)
         assert client.set_many(dict.fromkeys(KEYS, "old")) == {}
-        lost = _keys_of_lost_server(client, servers)
-        servers.lost.stop()
-        assert client.get(lost[0], "gone") == "gone"
-        assert client.set(lost[0], "new", ttl=3600)
-        assert client.get(lost[0]) == "new"
-        assert client.get_with_meta(lost[0]).ttl == 7
-        assert client.add(lost[1], 1)
-        assert client.incr(lost[1]) == 2
-        value, unique = client.gets(lost[1])
-        assert client.cas(lost[1], value + 1, unique)
-        assert client.touch(lost[1], 3)
-        assert client.gat(lost[1], 100) == 3
-        assert client.delete(lost[1])
-        assert client.get_or_set(lost[2], lambda: "made", ttl=60) == "made"
-        found = client.get_many(KEYS)
-        assert found == {key: "old" for key in KEYS if key not in lost} | {
-            lost[0]: "new",
-            lost[2]: "made",
+        lost_keys = _keys_of_lost_server(client, servers)
+        servers.lost_server.stop()
+        assert client.get(lost_keys[0], "gone") == "gone"
+        assert client.set(lost_keys[0], "new", ttl=3600)
+        assert client.get(lost_keys[0]) == "new"
+        assert client.get_with_meta(lost_keys[0]).ttl == 7
+        assert client.add(lost_keys[1], 1)
+        assert client.incr(lost_keys[1]) == 2
+        value, unique = client.gets(lost_keys[1])
+        assert client.cas(lost_keys[1], value + 1, unique)
+        assert client.touch(lost_keys[1], 3)
+        assert client.gat(lost_keys[1], 100) == 3
+        assert client.delete(lost_keys[1])
+        assert client.get_or_set(lost_keys[2], lambda: "made", ttl=60) == "made"
+        values = client.get_many(KEYS)
+        assert values == {key: "old" for key in KEYS if key not in lost_keys} | {
+            lost_keys[0]: "new",
+            lost_keys[2]: "made",
         }
         assert client.set_many(dict.fromkeys(KEYS, "all"), ttl=60) == {}
         assert client.get_many(KEYS) == dict.fromkeys(KEYS, "all")
-        assert client.gets_many(lost).keys() == set(lost)
+        assert client.gets_many(lost_keys).keys() == set(lost_keys)
         assert client.delete_many(KEYS) == {}
         assert client.get_many(KEYS) == {}
         assert client.stats()["gutter"]["calls"] > 0
@@ -74,20 +76,22 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
 
 def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
     values = dict.fromkeys(KEYS, "quiet")
-    with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
-        lost = _keys_of_lost_server(client, servers)
-        servers.lost.stop()
-        assert client.get(lost[0]) is None  # from now on it is known to be down
+    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
+        lost_keys = _keys_of_lost_server(client, servers)
+        servers.lost_server.stop()
+        assert client.get(lost_keys[0]) is None  # from now on it is known to be down
         assert client.set_many(values, noreply=True) == {}
         assert client.get_many(KEYS) == values
-        with Client(servers.gutter.address, timeout=5) as gutter:
-            assert gutter.get_many(KEYS).keys() == set(lost)
+        with Client(servers.gutter_server.address, timeout=5) as gutter_client:
+            assert gutter_client.get_many(KEYS).keys() == set(lost_keys)
         assert client.delete_many(KEYS, noreply=True) == {}
         assert client.get_many(KEYS) == {}
 
     async def run() -> None:
-        async with AsyncClient(servers.main, timeout=5, gutter=servers.gutter.address) as client:
-            assert await client.get(lost[0]) is None
+        async with AsyncClient(
+            servers.main, timeout=5, gutter=servers.gutter_server.address
+        ) as client:
+            assert await client.get(lost_keys[0]) is None
             assert await client.set_many(values, noreply=True) == {}
             assert await client.get_many(KEYS) == values
             assert await client.delete_many(KEYS, noreply=True) == {}
@@ -97,31 +101,36 @@ def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
 
 
 def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
-    port = int(servers.lost.address.rpartition(":")[2])
-    with Client(servers.main, timeout=5, gutter=[servers.gutter.address]) as client:
+    port = int(servers.lost_server.address.rpartition(":")[2])
+    with Client(servers.main, timeout=5, gutter=[servers.gutter_server.address]) as client:
         key = _keys_of_lost_server(client, servers)[0]
-        servers.lost.stop()
+        servers.lost_server.stop()
         client.set(key, "in the gutter")
-        with Server(port=port) as back, Client(back.address, timeout=5) as direct:
-            direct.set(key, "home")
-            seen = {client.get(key)}
-            while "home" not in seen:
-                seen.add(client.get(key))
-            assert seen <= {"in the gutter", "home"}
+        with (
+            Server(port=port) as restarted_server,
+            Client(restarted_server.address, timeout=5) as direct_client,
+        ):
+            direct_client.set(key, "home")
+            values_seen = {client.get(key)}
+            while "home" not in values_seen:
+                values_seen.add(client.get(key))
+            assert values_seen <= {"in the gutter", "home"}
             assert client.get(key) == "home"
 
 
 def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: Servers) -> None:
-    with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
+    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
         key = _keys_of_lost_server(client, servers)[0]
-        servers.lost.stop()
-        servers.gutter.stop()
+        servers.lost_server.stop()
+        servers.gutter_server.stop()
         with pytest.raises(ServerUnavailable):
             client.get(key)
         with pytest.raises(ServerUnavailable):
             client.get_many(KEYS)
         assert client.set_many({key: 1}).keys() == {key}
-    with Client(servers.main, timeout=5, gutter=servers.gutter.address, on_error="miss") as client:
+    with Client(
+        servers.main, timeout=5, gutter=servers.gutter_server.address, on_error="miss"
+    ) as client:
         assert client.get(key, "miss") == "miss"
         assert client.set(key, 1) is False
         assert client.get_many(KEYS) == {}
@@ -131,7 +140,7 @@ def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: 
 def test_the_methods_with_a_gutter_can_be_watched(
     servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
+    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
         log_slow_calls(client, threshold=0)
         client.get("k")
     assert "slow call: get" in caplog.text
@@ -140,23 +149,23 @@ def test_the_methods_with_a_gutter_can_be_watched(
 def test_the_asyncio_client_moves_to_the_gutter_as_well(servers: Servers) -> None:
     async def run() -> None:
         async with AsyncClient(
-            servers.main, timeout=5, gutter=servers.gutter.address, gutter_ttl=7
+            servers.main, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
         ) as client:
             with Client(servers.main) as blocking:
-                lost = _keys_of_lost_server(blocking, servers)
+                lost_keys = _keys_of_lost_server(blocking, servers)
             assert await client.set_many(dict.fromkeys(KEYS, "old")) == {}
             assert await client.gets_many(KEYS[:3]) == {
                 key: await client.gets(key) for key in KEYS[:3]
             }
-            servers.lost.stop()
-            assert await client.get(lost[0], "gone") == "gone"
-            assert await client.set(lost[0], "new", ttl=3600)
-            meta = await client.get_with_meta(lost[0])
-            assert meta is not None
-            assert (meta.value, meta.ttl) == ("new", 7)
-            assert await client.get_or_set(lost[2], lambda: "made", ttl=60) == "made"
-            assert set(await client.get_many(lost)) == {lost[0], lost[2]}
-            assert set(await client.gets_many(lost)) == {lost[0], lost[2]}
+            servers.lost_server.stop()
+            assert await client.get(lost_keys[0], "gone") == "gone"
+            assert await client.set(lost_keys[0], "new", ttl=3600)
+            item = await client.get_with_meta(lost_keys[0])
+            assert item is not None
+            assert (item.value, item.ttl) == ("new", 7)
+            assert await client.get_or_set(lost_keys[2], lambda: "made", ttl=60) == "made"
+            assert set(await client.get_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
+            assert set(await client.gets_many(lost_keys)) == {lost_keys[0], lost_keys[2]}
             assert await client.set_many(dict.fromkeys(KEYS, "all")) == {}
             assert await asyncio.gather(*map(client.get, KEYS)) == ["all"] * len(KEYS)
             assert await client.delete_many(KEYS) == {}

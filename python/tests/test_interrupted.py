@@ -17,7 +17,7 @@ KEYS = [f"k{n}" for n in range(20)]
 VALUES = {key: value_of(key.encode()) for key in KEYS}
 
 
-class Interruption(BaseException):
+class SignalInterruption(BaseException):
     """What the handler raises."""
 
 
@@ -61,19 +61,19 @@ class SignalOnUnpickle:
 
 @pytest.fixture(autouse=True)
 def _interrupting_signals() -> Iterator[None]:
-    def stop(_number: int, _frame: object) -> None:
-        raise Interruption
+    def raise_interruption(_number: int, _frame: object) -> None:
+        raise SignalInterruption
 
-    before = signal.signal(signal.SIGALRM, stop)
+    handler_before = signal.signal(signal.SIGALRM, raise_interruption)
     yield
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, handler_before)
 
 
 def assert_interrupted(call: Callable[[], object]) -> None:
     """Hold a call that would last for seconds to an interruption."""
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        with pytest.raises(Interruption):
+        with pytest.raises(SignalInterruption):
             call()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -90,10 +90,10 @@ def client_of_addresses(*servers: FaultyServer) -> Iterator[Client]:
 
 @pytest.mark.parametrize("method", ["delete_many", "get_many"])
 def test_servers_that_hang_keep_no_bulk_call(method: str) -> None:
-    one, other = FaultyServer(), FaultyServer()
-    with client_of_addresses(one, other) as client:
+    first_server, second_server = FaultyServer(), FaultyServer()
+    with client_of_addresses(first_server, second_server) as client:
         assert client.set_many(VALUES) == {}
-        one.mode = other.mode = "hang"
+        first_server.mode = second_server.mode = "hang"
         assert_interrupted(lambda: getattr(client, method)(KEYS))
 
 
@@ -103,32 +103,36 @@ def test_a_server_that_replies_for_one_key_only_does_not_hold_a_bulk_call() -> N
 
 
 def test_no_refused_value_is_stored_again_after_an_interruption() -> None:
-    refusing = RefusingServer(b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False)
-    with client_of_addresses(refusing) as client:
+    refusing_server = RefusingServer(
+        b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False
+    )
+    with client_of_addresses(refusing_server) as client:
         assert_interrupted(lambda: client.set_many(VALUES))
 
 
 @pytest.mark.parametrize("method", ["set", "set_many", "pipeline"])
 def test_the_limit_of_a_server_is_not_waited_for(method: str) -> None:
-    def by_pipeline(client: Client) -> None:
+    def set_by_pipeline(client: Client) -> None:
         with client.pipeline() as pipeline:
             pipeline.set("k", b"v")
 
     calls: dict[str, Callable[[Client], object]] = {
         "set": lambda client: client.set("k", b"v"),
         "set_many": lambda client: client.set_many({"k": b"v"}),
-        "pipeline": by_pipeline,
+        "pipeline": set_by_pipeline,
     }
-    refusing = RefusingServer(b"SERVER_ERROR object too large for cache\r\n", refuses_all=True)
-    with client_of_addresses(refusing) as client:
+    refusing_server = RefusingServer(
+        b"SERVER_ERROR object too large for cache\r\n", refuses_all=True
+    )
+    with client_of_addresses(refusing_server) as client:
         assert_interrupted(lambda: calls[method](client))
 
 
 @pytest.mark.parametrize("method", ["version", "server_stats", "flush"])
 def test_an_interrupted_call_sends_no_further_request(method: str) -> None:
-    one, other = FaultyServer(), FaultyServer()
-    with client_of_addresses(one, other) as client:
-        one.mode = other.mode = "hang"
+    first_server, second_server = FaultyServer(), FaultyServer()
+    with client_of_addresses(first_server, second_server) as client:
+        first_server.mode = second_server.mode = "hang"
         assert_interrupted(getattr(client, method))
 
 
@@ -137,11 +141,11 @@ def test_a_signal_while_failures_are_reported_is_not_one_of_them(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SignalOnConstruction(errors.ServerUnavailable):
-        def __init__(self, message: str = "", **rest: Any) -> None:
+        def __init__(self, message: str = "", **details: Any) -> None:
             signal.raise_signal(signal.SIGALRM)
-            super().__init__(message, **rest)
+            super().__init__(message, **details)
 
-    def by_pipeline(client: Client) -> None:
+    def set_by_pipeline(client: Client) -> None:
         with client.pipeline() as pipeline:
             pipeline.delete("k")
 
@@ -149,10 +153,10 @@ def test_a_signal_while_failures_are_reported_is_not_one_of_them(
         "set_many": lambda client: client.set_many(VALUES),
         "delete_many": lambda client: client.delete_many(KEYS),
         "version": lambda client: client.version(),
-        "pipeline": by_pipeline,
+        "pipeline": set_by_pipeline,
     }
     monkeypatch.setattr(errors, "ServerUnavailable", SignalOnConstruction)
-    with Client("127.0.0.1:1") as client, pytest.raises(Interruption):
+    with Client("127.0.0.1:1") as client, pytest.raises(SignalInterruption):
         calls[method](client)
 
 
@@ -164,8 +168,8 @@ def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> Non
         client.set("signal", SignalOnUnpickle())
         with pytest.raises(UnreadableValue):
             client.get_many(["foreign"])
-        with pytest.raises(Interruption):
+        with pytest.raises(SignalInterruption):
             client.get_many(["foreign", "signal"])
-        with pytest.raises(Interruption), client.pipeline() as pipeline:
+        with pytest.raises(SignalInterruption), client.pipeline() as pipeline:
             pipeline.get("foreign")
             pipeline.get("signal")

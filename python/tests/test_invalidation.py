@@ -70,80 +70,86 @@ def address(request: pytest.FixtureRequest, glasscache_server: Server) -> str:
     return memcached
 
 
-def ways_to_invalidate(
-    client: Client, other: Client, foreign: ForeignClient
+def named_invalidations(
+    client: Client, other_client: Client, foreign_client: ForeignClient
 ) -> dict[str, tuple[Callable[[], object], object]]:
     """Return each way, and what is under the key afterwards."""
     return {
         "delete": (lambda: client.delete("k"), None),
-        "delete by another client": (lambda: other.delete("k"), None),
-        "delete by a foreign client": (lambda: foreign.send_line(b"delete k"), None),
+        "delete by another client": (lambda: other_client.delete("k"), None),
+        "delete by a foreign client": (lambda: foreign_client.send_line(b"delete k"), None),
         "set": (lambda: client.set("k", "newer"), "newer"),
-        "set by a foreign client": (lambda: foreign.send_line(b"set k 0 0 5\r\n12345"), b"12345"),
-        "set and delete": (lambda: (other.set("k", "newer"), foreign.send_line(b"delete k")), None),
+        "set by a foreign client": (
+            lambda: foreign_client.send_line(b"set k 0 0 5\r\n12345"),
+            b"12345",
+        ),
+        "set and delete": (
+            lambda: (other_client.set("k", "newer"), foreign_client.send_line(b"delete k")),
+            None,
+        ),
         "flush": (lambda: client.flush(), None),
-        "flush by a foreign client": (lambda: foreign.send_line(b"flush_all"), None),
+        "flush by a foreign client": (lambda: foreign_client.send_line(b"flush_all"), None),
     }
 
 
 def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> None:
-    migrating = Codec(migrate_from="raw")  # so that bytes of a foreign client can be read
-    foreign = ForeignClient(address)
+    migrating_codec = Codec(migrate_from="raw")  # so that bytes of a foreign client can be read
+    foreign_client = ForeignClient(address)
     with (
-        Client(address, timeout=30, codec=migrating) as client,
-        Client(address, timeout=30) as other,
+        Client(address, timeout=30, codec=migrating_codec) as client,
+        Client(address, timeout=30) as other_client,
     ):
-        ways = ways_to_invalidate(client, other, foreign)
+        invalidations = named_invalidations(client, other_client, foreign_client)
         for number in range(RACES):
-            name, (invalidate, left) = list(ways.items())[number % len(ways)]
-            other.delete("k")
+            name, (invalidate, left) = list(invalidations.items())[number % len(invalidations)]
+            other_client.delete("k")
 
-            def make() -> str:
+            def compute_and_invalidate() -> str:
                 invalidate()  # noqa: B023 - called at once
                 return "overtaken"
 
-            assert client.get_or_set("k", make, ttl=60) == "overtaken"
+            assert client.get_or_set("k", compute_and_invalidate, ttl=60) == "overtaken"
             assert client.get("k") == left, name
-            other.delete("k")
+            other_client.delete("k")
             assert client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
             assert client.get("k") == "kept", name
         assert client.stats()["fills_not_stored"] == RACES
-    foreign.close()
+    foreign_client.close()
 
 
 def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> None:
-    migrating = Codec(migrate_from="raw")
-    foreign = ForeignClient(address)
+    migrating_codec = Codec(migrate_from="raw")
+    foreign_client = ForeignClient(address)
     with (
-        Client(address, timeout=30, codec=migrating) as client,
-        Client(address, timeout=30) as other,
+        Client(address, timeout=30, codec=migrating_codec) as client,
+        Client(address, timeout=30) as other_client,
     ):
-        ways = ways_to_invalidate(client, other, foreign)
+        invalidations = named_invalidations(client, other_client, foreign_client)
         for number in range(min(RACES, 200)):
-            name, (invalidate, left) = list(ways.items())[number % len(ways)]
-            other.set("k", "old", ttl=10)
+            name, (invalidate, left) = list(invalidations.items())[number % len(invalidations)]
+            other_client.set("k", "old", ttl=10)
 
-            def make() -> str:
+            def compute_and_invalidate() -> str:
                 invalidate()  # noqa: B023 - called at once
                 return "overtaken"
 
-            assert client.get_or_set("k", make, ttl=60, stale=20) == "overtaken"
+            assert client.get_or_set("k", compute_and_invalidate, ttl=60, stale=20) == "overtaken"
             assert client.get("k") == left, name
-    foreign.close()
+    foreign_client.close()
 
 
 def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> None:
-    foreign = ForeignClient(address)
+    foreign_client = ForeignClient(address)
 
-    async def make() -> str:
+    async def compute_and_invalidate() -> str:
         await asyncio.sleep(0)
-        foreign.send_line(b"delete k")
+        foreign_client.send_line(b"delete k")
         return "overtaken"
 
     async def main() -> None:
         async with AsyncClient(address, timeout=30) as client:
             for _ in range(min(RACES, 200)):
-                assert await client.get_or_set("k", make, ttl=60) == "overtaken"
+                assert await client.get_or_set("k", compute_and_invalidate, ttl=60) == "overtaken"
                 assert await client.get("k") is None
                 assert await client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
                 assert await client.get("k") == "kept"
@@ -151,54 +157,54 @@ def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> Non
             assert client.stats()["fills_not_stored"] == min(RACES, 200)
 
     asyncio.run(main())
-    foreign.close()
+    foreign_client.close()
 
 
 def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address: str) -> None:
     """A writer raises a number and deletes its key; whoever reads then meets no number below it."""
-    row, is_over = [0], threading.Event()
-    wrong: list[Any] = []
+    current_row, is_over = [0], threading.Event()
+    wrong_rows: list[Any] = []
 
     def fill() -> None:
         with Client(address, timeout=30) as client:
             while not is_over.is_set():
-                client.get_or_set("row", lambda: row[0], ttl=60, lease=30)
+                client.get_or_set("row", lambda: current_row[0], ttl=60, lease=30)
 
     fillers = [threading.Thread(target=fill) for _ in range(3)]
-    foreign = ForeignClient(address)
+    foreign_client = ForeignClient(address)
     with Client(address, timeout=30) as client:
         client.delete("row")
         for filler in fillers:
             filler.start()
         for number in range(1, RACES + 1):
-            row[0] = number
+            current_row[0] = number
             if number % 2:
                 client.delete("row")
             else:
-                foreign.send_line(b"delete row")
+                foreign_client.send_line(b"delete row")
             for _ in range(2):
-                found = client.get("row")
-                if found is not None and found < number:
-                    wrong.append((found, number))
+                value = client.get("row")
+                if value is not None and value < number:
+                    wrong_rows.append((value, number))
         is_over.set()
         for filler in fillers:
             filler.join()
-        found = client.get("row")
-        assert found is None or found == RACES
-    foreign.close()
-    assert wrong == []
+        value = client.get("row")
+        assert value is None or value == RACES
+    foreign_client.close()
+    assert wrong_rows == []
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: str) -> None:
-    foreign = ForeignClient(address)
+    foreign_client = ForeignClient(address)
     token = bytes(16)
     with Client(address, timeout=30, dialect=dialect) as client:
         assert client._has_reservations
         client.delete("k")
         assert client._reserve("k", token, 60) is True
         assert client._reserve("k", token, 60) is False
-        flags, body = foreign.get(b"k") or (0, b"")
+        flags, body = foreign_client.get(b"k") or (0, b"")
         if dialect in {"pymemcache", "pylibmc", "python-memcached", "bmemcached"}:
             assert flags == 1
             assert pickle.loads(body) is None
@@ -213,12 +219,12 @@ def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: s
             pipeline.get("k")
             pipeline.get("other")
         assert pipeline.results == [None, "x"]
-        held = client._reservation("k")
-        assert held is not None
-        assert held[0] == token
-        assert client.cas("k", "value", held[1]) is True
+        reservation = client._reservation("k")
+        assert reservation is not None
+        assert reservation[0] == token
+        assert client.cas("k", "value", reservation[1]) is True
         assert (client.get("k"), client._reservation("k")) == ("value", None)
-    foreign.close()
+    foreign_client.close()
 
 
 def test_asyncio_reads_a_reserved_key_as_a_miss(address: str) -> None:
@@ -246,11 +252,11 @@ def test_a_dialect_without_a_none_has_no_reservations(address: str, dialect: str
         assert client.get("k") == b"made"
         client.delete("k")
 
-        def make() -> bytes:
+        def compute_and_invalidate() -> bytes:
             client.set("k", b"newer")
             return b"older"
 
-        assert client.get_or_set("k", make, ttl=60) == b"older"
+        assert client.get_or_set("k", compute_and_invalidate, ttl=60) == b"older"
         assert client.get("k") == b"newer"
 
 
@@ -259,9 +265,9 @@ def test_base64_keys_are_reserved_too(address: str) -> None:
         client.delete("a key")
         assert client.get_or_set("a key", lambda: 1, ttl=60) == 1
 
-        def make() -> int:
+        def compute_and_invalidate() -> int:
             client.delete("another key")
             return 2
 
-        assert client.get_or_set("another key", make, ttl=60) == 2
+        assert client.get_or_set("another key", compute_and_invalidate, ttl=60) == 2
         assert (client.get("a key"), client.get("another key")) == (1, None)

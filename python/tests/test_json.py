@@ -24,15 +24,15 @@ SCHEMA = Path(__file__).parents[2] / "docs/reference/json.schema.json"
 COMMAND = find_command()
 
 
-def envelope(*arguments: str, code: int = 0) -> dict[str, Any]:
+def run_for_envelope(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
     """Run a command with --json, and return its only document, checked against the schema."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [COMMAND, *arguments, "--json"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == code, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
+    assert completed.returncode == exit_code, completed.stderr
+    document: dict[str, Any] = json.loads(completed.stdout)
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
-    assert (document["error"] is None) == (code in {0, 1}), document
+    assert (document["error"] is None) == (exit_code in {0, 1}), document
     return document
 
 
@@ -41,42 +41,53 @@ def address() -> Iterator[str]:
     """A server of this binary on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    extra = ["-u", "root"] if os.getuid() == 0 else []
+    user_options = ["-u", "root"] if os.getuid() == 0 else []
     server = subprocess.Popen(
-        [COMMAND, "serve", "-l", "127.0.0.1", "-p", str(port), *extra],
+        [COMMAND, "serve", "-l", "127.0.0.1", "-p", str(port), *user_options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    name = f"127.0.0.1:{port}"
+    server_address = f"127.0.0.1:{port}"
     for _ in range(200):
         if (
             subprocess.run(
-                [COMMAND, "ping", "-s", name], capture_output=True, check=False
+                [COMMAND, "ping", "-s", server_address], capture_output=True, check=False
             ).returncode
             == 0
         ):
             break
         time.sleep(0.05)
-    yield name
+    yield server_address
     server.send_signal(signal.SIGTERM)
     server.wait()
 
 
 def test_small_commands_print_lists_and_objects(address: str) -> None:
-    assert envelope("set", "a", "x", "-s", address)["result"]["stored"] is True
-    got = envelope("get", "a", "b", "-s", address, code=1)
-    assert [row["value"] for row in got["result"]] == ["x", None]
-    assert [row["key"] for row in envelope("keys", "-s", address)["result"]] == ["a"]
-    assert envelope("ping", "-s", address)["result"][0]["server"] == address
-    assert envelope("stats", "-s", address)["result"][0]["rows"]["curr_items"] == 1
-    assert envelope("delete", "a", "-s", address)["result"] == [{"key": "a", "deleted": True}]
-    assert envelope("keys", "-s", address)["result"] == []
+    assert run_for_envelope("set", "a", "x", "-s", address)["result"]["stored"] is True
+    result_of_get = run_for_envelope("get", "a", "b", "-s", address, exit_code=1)
+    assert [row["value"] for row in result_of_get["result"]] == ["x", None]
+    assert [row["key"] for row in run_for_envelope("keys", "-s", address)["result"]] == ["a"]
+    assert run_for_envelope("ping", "-s", address)["result"][0]["server"] == address
+    assert run_for_envelope("stats", "-s", address)["result"][0]["rows"]["curr_items"] == 1
+    assert run_for_envelope("delete", "a", "-s", address)["result"] == [
+        {"key": "a", "deleted": True}
+    ]
+    assert run_for_envelope("keys", "-s", address)["result"] == []
 
 
 def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
     table = tmp_path / "l.json"
-    few = ["--calls", "200", "--sizes", "10,100", "--widths", "1,2", "--latency-out", str(table)]
-    result = envelope("profile", address, "--vs", address, *few)["result"]
+    short_run_options = [
+        "--calls",
+        "200",
+        "--sizes",
+        "10,100",
+        "--widths",
+        "1,2",
+        "--latency-out",
+        str(table),
+    ]
+    result = run_for_envelope("profile", address, "--vs", address, *short_run_options)["result"]
     assert [row["bytes"] for row in result["by_size"]] == [10, 100]
     assert result["wrong_values"] == 0
     assert "ratio" in result
@@ -84,8 +95,17 @@ def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
 
 
 def test_bench_prints_its_figures(address: str) -> None:
-    few = ["--for", "300ms", "--warm-up", "100ms", "--keys", "100", "--connections", "2"]
-    result = envelope("bench", address, "--vs", address, *few)["result"]
+    short_run_options = [
+        "--for",
+        "300ms",
+        "--warm-up",
+        "100ms",
+        "--keys",
+        "100",
+        "--connections",
+        "2",
+    ]
+    result = run_for_envelope("bench", address, "--vs", address, *short_run_options)["result"]
     assert result["wrong_values"] == 0
     assert result["ratio"]["50"]["low"] <= result["ratio"]["50"]["high"]
 
@@ -95,8 +115,8 @@ def test_codec_measures_the_serialisers_of_python(
 ) -> None:
     monkeypatch.setenv("GLASSCACHE_PYTHON", sys.executable)
     samples = tmp_path / "values.jsonl"
-    samples.write_text("".join(f'{{"id": {n}, "tags": ["a", "b"]}}\n' for n in range(30)))
-    result = envelope("codec", str(samples), "--server", address)["result"]
+    samples.write_text("".join(f'{{"id": {number}, "tags": ["a", "b"]}}\n' for number in range(30)))
+    result = run_for_envelope("codec", str(samples), "--server", address)["result"]
     forms = {row["codec"] for row in result["candidates"]}
     assert {"Codec", "pickle", "json + zlib 6", "msgspec + lz4"} <= forms
     assert result["client"] == "Python's Client"
@@ -107,34 +127,38 @@ def test_codec_measures_the_serialisers_of_python(
     assert recommended["measured"]["wrong"] == 0 == result["wrong_values"]
     assert Codec(**recommended["arguments"]).encode({"a": 1})
 
-    samples.write_text("".join(f"[{n}, {n + 1}, {n + 5}]\n" for n in range(30)))
-    result = envelope("codec", str(samples), "--server", address)["result"]
+    samples.write_text("".join(f"[{number}, {number + 1}, {number + 5}]\n" for number in range(30)))
+    result = run_for_envelope("codec", str(samples), "--server", address)["result"]
     assert "packed" in {row["codec"] for row in result["candidates"]}
-    assert envelope("keys", "-s", address)["result"] == []
+    assert run_for_envelope("keys", "-s", address)["result"] == []
 
 
 def test_warm_prints_what_it_copied_also_where_it_fails(address: str) -> None:
-    gone = envelope("warm", "--from", "127.0.0.1:1", "--to", address, code=3)
-    assert (gone["result"], gone["error"]["kind"]) == (None, "unreachable")
-    extra = ["-u", "root"] if os.getuid() == 0 else []
+    failure_document = run_for_envelope(
+        "warm", "--from", "127.0.0.1:1", "--to", address, exit_code=3
+    )
+    assert (failure_document["result"], failure_document["error"]["kind"]) == (None, "unreachable")
+    user_options = ["-u", "root"] if os.getuid() == 0 else []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        old = f"127.0.0.1:{listener.getsockname()[1]}"
+        old_address = f"127.0.0.1:{listener.getsockname()[1]}"
     server = subprocess.Popen(
-        [COMMAND, "serve", "-l", old, *extra],
+        [COMMAND, "serve", "-l", old_address, *user_options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         for _ in range(200):
-            ping = subprocess.run([COMMAND, "ping", "-s", old], capture_output=True, check=False)
+            ping = subprocess.run(
+                [COMMAND, "ping", "-s", old_address], capture_output=True, check=False
+            )
             if ping.returncode == 0:
                 break
             time.sleep(0.05)
-        envelope("set", "warmed", "x", "-s", old)
-        result = envelope("warm", "--from", old, "--to", address)["result"]
+        run_for_envelope("set", "warmed", "x", "-s", old_address)
+        result = run_for_envelope("warm", "--from", old_address, "--to", address)["result"]
         assert (result["copied_items"], result["end"]) == (1, "complete")
-        assert envelope("get", "warmed", "-s", address)["result"][0]["value"] == "x"
-        envelope("delete", "warmed", "-s", address)
+        assert run_for_envelope("get", "warmed", "-s", address)["result"][0]["value"] == "x"
+        run_for_envelope("delete", "warmed", "-s", address)
     finally:
         server.terminate()
         server.wait()
@@ -145,38 +169,45 @@ def test_web_prints_what_the_http_cache_stores(
 ) -> None:
     monkeypatch.setenv("GLASSCACHE_PYTHON", sys.executable)
     url = "http://shop.example/lamps"
-    lines = envelope("web", "explain", url, "-H", "Cookie: a=b", "-s", address)["result"]
+    lines = run_for_envelope("web", "explain", url, "-H", "Cookie: a=b", "-s", address)["result"]
     assert {"name": "request", "value": f"GET {url}"} in lines
     assert {"name": "stored", "value": "nothing: a miss"} in lines
-    purged = envelope("web", "purge", "--url", url, "-s", address)["result"]
-    assert purged == {"is_purged": False, "soft": False}
-    listing = envelope("web", "tag", "lamps", "-s", address)["result"]
+    purge_result = run_for_envelope("web", "purge", "--url", url, "-s", address)["result"]
+    assert purge_result == {"is_purged": False, "soft": False}
+    listing = run_for_envelope("web", "tag", "lamps", "-s", address)["result"]
     assert (listing["urls"], listing["is_complete"]) == ([], True)
-    assert envelope("web", "explain", "/lamps", "-s", address, code=2)["error"]["kind"] == "usage"
-    gone = envelope("web", "tag", "lamps", "-s", "127.0.0.1:1", code=3)
-    assert gone["error"]["kind"] == "unreachable"
+    assert (
+        run_for_envelope("web", "explain", "/lamps", "-s", address, exit_code=2)["error"]["kind"]
+        == "usage"
+    )
+    failure_document = run_for_envelope("web", "tag", "lamps", "-s", "127.0.0.1:1", exit_code=3)
+    assert failure_document["error"]["kind"] == "unreachable"
 
 
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     trace, site = str(tmp_path / "t.csv"), str(tmp_path / "site")
-    made = envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")
-    assert made["result"]["requests"] == 5000
-    assert envelope("curve", trace)["result"]["results"]
-    assert envelope("inspect", trace)["command"] == "inspect"
-    sized = str(tmp_path / "s.csv")
-    envelope("generate", "zipf", sized, "--requests", "5000", "--keys", "300", "--size", "500")
+    generated = run_for_envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")
+    assert generated["result"]["requests"] == 5000
+    assert run_for_envelope("curve", trace)["result"]["results"]
+    assert run_for_envelope("inspect", trace)["command"] == "inspect"
+    sized_trace = str(tmp_path / "s.csv")
+    run_for_envelope(
+        "generate", "zipf", sized_trace, "--requests", "5000", "--keys", "300", "--size", "500"
+    )
     costs = ("--cost-per-gb", "60", "--miss-cost-ms", "5")
-    over_m = envelope("curve", sized, "--server", "--capacities", "4m,64m", *costs)["result"]
-    assert [row["m_bytes"] for row in over_m["server"]] == [4 << 20, 64 << 20]
-    assert envelope("generate", "topic-tree", site)["command"] == "generate topic-tree"
-    assert "log" in envelope("simulate", site)["result"]
-    assert envelope("slabs")["result"]["chunk_sizes"][0] == 96
-    assert envelope("config", "show")["result"]["settings"]
-    assert envelope("config", "check", "-m", "64")["result"]["ok"] is True
+    curve_over_memory = run_for_envelope(
+        "curve", sized_trace, "--server", "--capacities", "4m,64m", *costs
+    )["result"]
+    assert [row["m_bytes"] for row in curve_over_memory["server"]] == [4 << 20, 64 << 20]
+    assert run_for_envelope("generate", "topic-tree", site)["command"] == "generate topic-tree"
+    assert "log" in run_for_envelope("simulate", site)["result"]
+    assert run_for_envelope("slabs")["result"]["chunk_sizes"][0] == 96
+    assert run_for_envelope("config", "show")["result"]["settings"]
+    assert run_for_envelope("config", "check", "-m", "64")["result"]["ok"] is True
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "kind", "command"),
+    ("arguments", "exit_code", "error_kind", "command"),
     [
         (["ping", "-s", "127.0.0.1:1"], 3, "unreachable", "ping"),
         (["get"], 2, "usage", "get"),
@@ -189,17 +220,17 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     ],
 )
 def test_failures_are_envelopes_too(
-    arguments: list[str], code: int, kind: str, command: str | None
+    arguments: list[str], exit_code: int, error_kind: str, command: str | None
 ) -> None:
-    document = envelope(*arguments, code=code)
+    document = run_for_envelope(*arguments, exit_code=exit_code)
     assert document["command"] == command
     assert document["result"] is None
-    assert (document["error"]["kind"], document["error"]["exit"]) == (kind, code)
+    assert (document["error"]["kind"], document["error"]["exit"]) == (error_kind, exit_code)
 
 
 def test_help_and_version_are_no_envelope() -> None:
     for flag in ("--help", "--version"):
-        done = subprocess.run(
+        completed = subprocess.run(
             [COMMAND, "ping", flag, "--json"], capture_output=True, text=True, check=True
         )
-        assert not done.stdout.startswith("{")
+        assert not completed.stdout.startswith("{")

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def test_results_of_the_measuring_commands_are_dicts(server: Server, tmp_path: Path) -> None:
-    few = {"calls": 200, "sizes": [10, 100], "widths": [1, 2]}
-    found = lab.profile(server.address, latency_out=tmp_path / "latency.json", **few)
-    assert [row["bytes"] for row in found["by_size"]] == [10, 100]
+    short_run_options = {"calls": 200, "sizes": [10, 100], "widths": [1, 2]}
+    result = lab.profile(server.address, latency_out=tmp_path / "latency.json", **short_run_options)
+    assert [row["bytes"] for row in result["by_size"]] == [10, 100]
     assert (tmp_path / "latency.json").exists()
-    found = lab.bench(
+    result = lab.bench(
         server.address, for_="200ms", warm_up="50ms", keys=100, connections=2, protocol="meta"
     )
-    assert found["wrong_values"] == 0
-    assert found["run"]["arguments"][0] == "bench"
+    assert result["wrong_values"] == 0
+    assert result["run"]["arguments"][0] == "bench"
     samples = tmp_path / "values.jsonl"
     samples.write_text('{"a": [1, 2]}\n' * 20)
-    found = lab.codec(samples, server=server.address, network="as-measured")
-    assert found["client"] == "Python's Client"
-    assert Codec(**found["recommended"]["arguments"]).encode([1])
+    result = lab.codec(samples, server=server.address, network="as-measured")
+    assert result["client"] == "Python's Client"
+    assert Codec(**result["recommended"]["arguments"]).encode([1])
 
 
 def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None:
@@ -38,12 +38,12 @@ def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None
     assert lab.inspect(trace)["requests"] == 2000
     assert lab.slabs()["chunk_sizes"][0] == 96
     lab.generate("topic-tree", site, requests=2000, items=500)
-    found = lab.simulate(site, strategies=["remote", "lru:20"])
-    assert set(found["strategies"]) == {"remote", "lru:20"}
+    result = lab.simulate(site, strategies=["remote", "lru:20"])
+    assert set(result["strategies"]) == {"remote", "lru:20"}
     assert lab.run("config check", memory_limit=64)["ok"] is True
-    with pytest.raises(lab.LabError, match="no result of a command") as caught:
+    with pytest.raises(lab.LabError, match="no result of a command") as error_info:
         lab.report(tmp_path)
-    assert (caught.value.kind, caught.value.exit_code) == ("bad-data", 4)
+    assert (error_info.value.kind, error_info.value.exit_code) == ("bad-data", 4)
 
 
 def test_a_strategy_is_replayed_and_compared_with_its_forecast(
@@ -52,16 +52,16 @@ def test_a_strategy_is_replayed_and_compared_with_its_forecast(
     site, strategy = tmp_path / "site", tmp_path / "best.strategy"
     lab.generate("topic-tree", site, requests=400, items=200)
     lab.simulate(site, strategies=["fixed:20+children"], save=strategy)
-    found = lab.replay(site, target=server.address, strategy=strategy, fill=True)
-    assert found["strategy"] == "fixed:20+children"
-    assert found["error"]["all"]["calls"] == found["error"]["all"]["bytes"] == 0
-    assert found["forecast"]["second_half"]["requests"] == 200
+    result = lab.replay(site, target=server.address, strategy=strategy, fill=True)
+    assert result["strategy"] == "fixed:20+children"
+    assert result["error"]["all"]["calls"] == result["error"]["all"]["bytes"] == 0
+    assert result["forecast"]["second_half"]["requests"] == 200
 
 
 def test_errors_have_their_kind_and_a_message_of_the_command() -> None:
-    with pytest.raises(lab.LabError, match="cannot open no-such-file") as caught:
+    with pytest.raises(lab.LabError, match="cannot open no-such-file") as error_info:
         lab.curve("no-such-file")
-    assert (caught.value.kind, caught.value.exit_code, caught.value.result) == (
+    assert (error_info.value.kind, error_info.value.exit_code, error_info.value.result) == (
         "unreachable",
         3,
         None,

@@ -51,21 +51,29 @@ def test_a_repeated_request_is_computed_once_and_its_price_is_counted(
 ) -> None:
     model = CountingModel()
     cache = example.CompletionCache(client, model)
-    first, second = cache.complete(**request_of("a")), cache.complete(**request_of("a"))
-    assert (first.text, first.cost_usd) == ("reply 1", 0.000_25)
-    assert (second.text, second.price_usd, second.cost_usd) == ("reply 1", 0.000_25, 0.0)
+    first_completion, second_completion = (
+        cache.complete(**request_of("a")),
+        cache.complete(**request_of("a")),
+    )
+    assert (first_completion.text, first_completion.cost_usd) == ("reply 1", 0.000_25)
+    assert (second_completion.text, second_completion.price_usd, second_completion.cost_usd) == (
+        "reply 1",
+        0.000_25,
+        0.0,
+    )
     assert (cache.microdollars("paid"), cache.microdollars("saved")) == (250, 250)
 
 
 @pytest.mark.parametrize(
-    "other", [request_of("b"), request_of("a", temperature=0.5), {**request_of("a"), "model": "n"}]
+    "other_request",
+    [request_of("b"), request_of("a", temperature=0.5), {**request_of("a"), "model": "n"}],
 )
 def test_another_request_is_another_call(
-    example: Any, client: Client, other: dict[str, Any]
+    example: Any, client: Client, other_request: dict[str, Any]
 ) -> None:
     model = CountingModel()
     cache = example.CompletionCache(client, model)
-    texts = {cache.complete(**request).text for request in (request_of("a"), other)}
+    texts = {cache.complete(**request).text for request in (request_of("a"), other_request)}
     assert texts == {"reply 1", "reply 2"}
 
 
@@ -81,11 +89,11 @@ def test_requests_at_the_same_time_wait_for_one_call(example: Any, client: Clien
 
 
 def test_a_model_that_fails_is_not_cached(example: Any, client: Client) -> None:
-    def failing(**_: Any) -> tuple[str, float]:
+    def fail(**_: Any) -> tuple[str, float]:
         raise ConnectionError("no credit")
 
     with pytest.raises(ConnectionError, match="no credit"):
-        example.CompletionCache(client, failing).complete(**request_of("a"))
+        example.CompletionCache(client, fail).complete(**request_of("a"))
     cache = example.CompletionCache(client, CountingModel())
     assert cache.complete(**request_of("a")).text == "reply 1"
 
@@ -100,7 +108,10 @@ def test_litellm_replies_and_prices_come_from_the_store(
     cache = example.CompletionCache(client, example.call_litellm)
     message = {"role": "user", "content": "Name a lamp."}
     request = {"model": "gpt-4o-mini", "messages": [message], "mock_response": "A bankers lamp."}
-    first, second = cache.complete(**request), cache.complete(**request)
-    assert first.text == second.text == "A bankers lamp."
-    assert first.cost_usd > 0
-    assert (second.price_usd, second.cost_usd) == (first.price_usd, 0.0)
+    first_completion, second_completion = cache.complete(**request), cache.complete(**request)
+    assert first_completion.text == second_completion.text == "A bankers lamp."
+    assert first_completion.cost_usd > 0
+    assert (second_completion.price_usd, second_completion.cost_usd) == (
+        first_completion.price_usd,
+        0.0,
+    )

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from glasscache._plans import Plan
 
 
-def _get_or_set_in_process(address: str, log: str, results: multiprocessing.Queue[object]) -> None:
+def _get_or_set_in_process(
+    address: str, log_file: str, results: multiprocessing.Queue[object]
+) -> None:
     def fill() -> dict[str, list[int]]:
-        with Path(log).open("a") as file:
-            file.write("x")
+        with Path(log_file).open("a") as log_stream:
+            log_stream.write("x")
         time.sleep(0.2)
         return {"made": [1]}
 
@@ -40,38 +42,38 @@ def test_of_many_processes_one_fills(
     glasscache_client: Client, glasscache_server: Server, tmp_path: Path
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    log, results = str(tmp_path / "fills"), context.Queue()
-    arguments = (glasscache_server.address, log, results)
+    log_file, results = str(tmp_path / "fills"), context.Queue()
+    arguments = (glasscache_server.address, log_file, results)
     count = int(os.environ.get("GLASSCACHE_TEST_PROCESSES", "8"))
     processes = [
         context.Process(target=_get_or_set_in_process, args=arguments) for _ in range(count)
     ]
     for process in processes:
         process.start()
-    got = [results.get(timeout=60) for _ in processes]
+    results_of_processes = [results.get(timeout=60) for _ in processes]
     for process in processes:
         process.join()
-    assert got == [{"made": [1]}] * count
-    assert Path(log).read_text() == "x"
+    assert results_of_processes == [{"made": [1]}] * count
+    assert Path(log_file).read_text() == "x"
 
 
 def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Client) -> None:
     client = glasscache_client
     # A life of 10 s of which 20 would be stale: worn from the start.
     client.set("k", "old", ttl=10)
-    filling, go_on = threading.Event(), threading.Event()
+    is_filling, may_finish = threading.Event(), threading.Event()
 
-    def slow() -> str:
-        filling.set()
-        go_on.wait(10)
+    def compute_slowly() -> str:
+        is_filling.set()
+        may_finish.wait(10)
         return "new"
 
     options = {"ttl": 60, "stale": 20, "lease": 30}
-    filler = threading.Thread(target=lambda: client.get_or_set("k", slow, **options))
+    filler = threading.Thread(target=lambda: client.get_or_set("k", compute_slowly, **options))
     filler.start()
-    assert filling.wait(10)
+    assert is_filling.wait(10)
     assert client.get_or_set("k", lambda: "other", **options) == "old"
-    go_on.set()
+    may_finish.set()
     filler.join()
     assert client.get_or_set("k", lambda: "other", **options) == "new"
 
@@ -128,9 +130,9 @@ def test_a_value_becomes_stale_at_the_end_of_its_ttl() -> None:
     assert not options.is_due_for_refresh(
         options.fresh_seconds_left(item._replace(ttl=None), 0), random_fraction=1
     )
-    early = GetOrSetOptions(ttl=60, early=2)
-    assert early.is_due_for_refresh(3, random_fraction=0.1)
-    assert not early.is_due_for_refresh(3, random_fraction=0.9)
+    early_options = GetOrSetOptions(ttl=60, early=2)
+    assert early_options.is_due_for_refresh(3, random_fraction=0.1)
+    assert not early_options.is_due_for_refresh(3, random_fraction=0.9)
 
 
 def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:
@@ -193,19 +195,22 @@ def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client: Client)
     with pytest.raises(TypeError, match="AsyncClient"):
 
         @cached(glasscache_client, ttl=60)
-        async def later() -> None:
+        async def compute_later() -> None:
             return 1
 
 
 def test_an_invalidated_tag_takes_its_values_along(glasscache_client: Client) -> None:
     client = glasscache_client
-    both, one = Tagged(client, "user:7", "prices"), Tagged(client, "user:7")
-    both.set("k", 1, ttl=60)
-    one.set("k", 2, ttl=60)
-    assert (both.get("k"), one.get("k")) == (1, 2)
+    client_of_both_tags, client_of_one_tag = (
+        Tagged(client, "user:7", "prices"),
+        Tagged(client, "user:7"),
+    )
+    client_of_both_tags.set("k", 1, ttl=60)
+    client_of_one_tag.set("k", 2, ttl=60)
+    assert (client_of_both_tags.get("k"), client_of_one_tag.get("k")) == (1, 2)
     invalidate_tag(client, "prices")
-    assert (both.get("k"), one.get("k")) == (None, 2)
-    assert both.get_or_set("k", lambda: 3, ttl=60) == 3
+    assert (client_of_both_tags.get("k"), client_of_one_tag.get("k")) == (None, 2)
+    assert client_of_both_tags.get_or_set("k", lambda: 3, ttl=60) == 3
 
 
 def test_the_results_of_a_tagged_function_go_with_the_tag(
@@ -228,15 +233,15 @@ def test_the_results_of_a_tagged_function_go_with_the_tag(
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
 
             @client.cached(ttl=60, tags=["prices"])
-            async def later(item: str) -> str:
+            async def compute_later(item: str) -> str:
                 fills.append(item)
                 return item
 
-            assert await later("b") == await later("b") == "b"
+            assert await compute_later("b") == await compute_later("b") == "b"
             await client.invalidate_tag("prices")
-            assert await later("b") == "b"
-            assert await later.refresh("b") == "b"
-            assert later.cache_info() == (3, 2)
+            assert await compute_later("b") == "b"
+            assert await compute_later.refresh("b") == "b"
+            assert compute_later.cache_info() == (3, 2)
             tagged = client.tagged("prices")
             assert await tagged.set("k", 1)
             assert await tagged.get("k") == 1
@@ -251,29 +256,33 @@ def test_a_decorated_function_refreshes_early_and_keeps_a_none_for_none_ttl(
     calls = []
 
     @glasscache_client.cached(ttl=10, early=1e6, none_ttl=0)
-    def found(number: int) -> int | None:
+    def compute_or_none(number: int) -> int | None:
         calls.append(number)
         return number or None
 
-    assert found(1) == found(1) == 1  # the second call refills: its value's end is near
-    assert found(0) is None
-    assert found(0) is None
+    assert (
+        compute_or_none(1) == compute_or_none(1) == 1
+    )  # the second call refills: its value's end is near
+    assert compute_or_none(0) is None
+    assert compute_or_none(0) is None
     assert calls == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("kind", [GeneratorExit, KeyboardInterrupt, SystemExit, StopIteration])
+@pytest.mark.parametrize(
+    "exception_class", [GeneratorExit, KeyboardInterrupt, SystemExit, StopIteration]
+)
 def test_the_lease_is_released_whatever_the_function_raises(
-    client: Client, kind: type[BaseException]
+    client: Client, exception_class: type[BaseException]
 ) -> None:
-    def make() -> int:
-        raise kind
+    def compute_value() -> int:
+        raise exception_class
 
-    with pytest.raises((kind, RuntimeError)) as raised:
-        client.get_or_set("raises", make, ttl=60)
-    assert (raised.type is RuntimeError) == (kind is StopIteration)
-    begin = time.monotonic()
+    with pytest.raises((exception_class, RuntimeError)) as error_info:
+        client.get_or_set("raises", compute_value, ttl=60)
+    assert (error_info.type is RuntimeError) == (exception_class is StopIteration)
+    started_at = time.monotonic()
     assert client.get_or_set("raises", lambda: 7, ttl=60) == 7
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - started_at < 1
 
 
 def test_a_plan_whose_coroutine_is_discarded_ends_quietly() -> None:
@@ -281,15 +290,15 @@ def test_a_plan_whose_coroutine_is_discarded_ends_quietly() -> None:
         def __await__(self) -> Generator[None]:
             yield
 
-    def inner() -> Plan[None]:
+    def inner_plan() -> Plan[None]:
         try:
             yield CallFunction(Never)
         finally:
             yield Sleep(0)
 
-    def outer() -> Plan[None]:
-        yield from inner()
+    def outer_plan() -> Plan[None]:
+        yield from inner_plan()
 
-    waits = carry_out_async(outer())
-    waits.send(None)
-    waits.close()
+    carried_out_plan = carry_out_async(outer_plan())
+    carried_out_plan.send(None)
+    carried_out_plan.close()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A login takes a round trip and a thread; a failed one is delayed by the server. The machine may be busy.
-SECONDS = 10.0
-RIGHT, WRONG = "pass word", "wrong"
+TIMEOUT_S = 10.0
+RIGHT_PASSWORD, WRONG_PASSWORD = "pass word", "wrong"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_client_logs_in_on_each_connection(address: str) -> None:
-    with Client(address, user="app", password=RIGHT, timeout=SECONDS) as client:
+    with Client(address, user="app", password=RIGHT_PASSWORD, timeout=TIMEOUT_S) as client:
         assert client.set("key", [1, 2])
         assert client.get("key") == [1, 2]
         # What the login wrote is not an item.
@@ -36,50 +36,54 @@ def test_a_client_logs_in_on_each_connection(address: str) -> None:
 
 
 def test_an_asyncio_client_logs_in_on_each_connection(address: str) -> None:
-    async def use() -> None:
+    async def use_async_client() -> None:
         async with AsyncClient(
-            address, user=b"app", password=RIGHT.encode(), timeout=SECONDS
+            address, user=b"app", password=RIGHT_PASSWORD.encode(), timeout=TIMEOUT_S
         ) as client:
             assert await client.set("other", "value")
             assert await client.get_many(["other", "none"]) == {"other": "value"}
 
-    asyncio.run(use())
+    asyncio.run(use_async_client())
 
 
 def test_a_wrong_password_is_an_error_of_its_own_and_none_is_a_refusal(address: str) -> None:
-    sentence = "authentication failure; check user and password"
+    refusal_message = "authentication failure; check user and password"
     with (
-        Client(address, user="app", password=WRONG, timeout=SECONDS) as client,
-        pytest.raises(LoginRefused, match=sentence),
+        Client(address, user="app", password=WRONG_PASSWORD, timeout=TIMEOUT_S) as client,
+        pytest.raises(LoginRefused, match=refusal_message),
     ):
         client.get("key")
-    with Client(address, user="app", password=WRONG, timeout=SECONDS, on_error="miss") as client:
+    with Client(
+        address, user="app", password=WRONG_PASSWORD, timeout=TIMEOUT_S, on_error="miss"
+    ) as client:
         assert client.get("key", "default") == "default"
 
 
 def test_an_asyncio_client_with_a_wrong_password_gets_that_error(address: str) -> None:
-    async def use() -> None:
-        async with AsyncClient(address, user="app", password=WRONG, timeout=SECONDS) as client:
+    async def use_async_client() -> None:
+        async with AsyncClient(
+            address, user="app", password=WRONG_PASSWORD, timeout=TIMEOUT_S
+        ) as client:
             with pytest.raises(LoginRefused):
                 await client.get("key")
 
-    asyncio.run(use())
+    asyncio.run(use_async_client())
 
 
 def test_a_function_provides_the_password_for_each_new_connection(address: str) -> None:
-    passwords = iter([WRONG, RIGHT])
-    with Client(address, user="app", password=lambda: next(passwords), timeout=SECONDS) as client:
+    passwords = iter([WRONG_PASSWORD, RIGHT_PASSWORD])
+    with Client(address, user="app", password=lambda: next(passwords), timeout=TIMEOUT_S) as client:
         with pytest.raises(LoginRefused):
             client.get("key")
         assert client.get("none") is None
 
 
 def test_the_error_of_the_function_is_in_the_error_of_the_call(address: str) -> None:
-    def fails() -> str:
+    def raise_error() -> str:
         raise LookupError("the vault is closed")
 
     with (
-        Client(address, user="app", password=fails, timeout=SECONDS) as client,
+        Client(address, user="app", password=raise_error, timeout=TIMEOUT_S) as client,
         pytest.raises(ServerUnavailable, match="the vault is closed"),
     ):
         client.get("key")

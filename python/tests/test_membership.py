@@ -61,8 +61,8 @@ def notified_by_function(
     nodes: list[str],
 ) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
     """A name server in the form of a function."""
-    present = [nodes]
-    yield lambda: sorted(present[-1]), present.append
+    current_nodes = [nodes]
+    yield lambda: sorted(current_nodes[-1]), current_nodes.append
 
 
 @contextlib.contextmanager
@@ -88,13 +88,13 @@ class ObservedCalls:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.wrong: list[tuple[str, object]] = []
+        self.wrong_values: list[tuple[str, object]] = []
         self.errors: list[tuple[str, str]] = []
 
     def record_value(self, key: str, value: object) -> None:
         self.calls += 1
         if value is not None and value != f"value of {key}":
-            self.wrong.append((key, value))
+            self.wrong_values.append((key, value))
 
     def record_failure(self, key: str, error: GlasscacheError) -> None:
         self.calls += 1
@@ -102,21 +102,23 @@ class ObservedCalls:
 
     def has_only_failures_of(self, lost: str, servers: list[str]) -> bool:
         """Whether every error was about a key whose server was the lost one."""
-        owned = [
+        owners = [
             servers[index]
             for index in _native.server_of(
                 "ketama", servers, [key.encode() for key, _ in self.errors]
             )
         ]
-        strange = [error for error, owner in zip(self.errors, owned, strict=True) if owner != lost]
-        assert not strange, strange[:3]
-        assert not self.wrong, self.wrong[:3]
+        errors_of_other_servers = [
+            error for error, owner in zip(self.errors, owners, strict=True) if owner != lost
+        ]
+        assert not errors_of_other_servers, errors_of_other_servers[:3]
+        assert not self.wrong_values, self.wrong_values[:3]
         return True
 
 
-def read_until_end(client: Client, record: ObservedCalls, ends: threading.Event) -> None:
+def read_until_end(client: Client, record: ObservedCalls, is_over: threading.Event) -> None:
     for number, key in enumerate(itertools.cycle(KEYS)):
-        if ends.is_set():
+        if is_over.is_set():
             return
         try:
             if number % 3:
@@ -129,60 +131,81 @@ def read_until_end(client: Client, record: ObservedCalls, ends: threading.Event)
 
 def wait_until(condition: Callable[[], bool]) -> float:
     """Seconds until a condition holds."""
-    begin = time.monotonic()
+    started_at = time.monotonic()
     while not condition():
-        assert time.monotonic() - begin < 30, "it never did"
+        assert time.monotonic() - started_at < 30, "it never did"
         time.sleep(0.002)
-    return time.monotonic() - begin
+    return time.monotonic() - started_at
 
 
-@pytest.mark.parametrize("reporting", [notified_by_function, notified_by_endpoint])
+@pytest.mark.parametrize("notified", [notified_by_function, notified_by_endpoint])
 def test_an_added_and_a_removed_server_are_noticed_under_load(
-    reporting: Callable[
+    notified: Callable[
         ..., contextlib.AbstractContextManager[tuple[discovery.Source, Callable[..., None]]]
     ],
     three_servers: list[Server],
 ) -> None:
-    first, second, third = (server.address for server in three_servers)
-    with reporting([first, second]) as (source, notify), Client(source(), timeout=2.0) as client:
-        ends, records = threading.Event(), [ObservedCalls() for _ in range(4)]
+    first_address, second_address, third_address = (server.address for server in three_servers)
+    with (
+        notified([first_address, second_address]) as (source, notify),
+        Client(source(), timeout=2.0) as client,
+    ):
+        is_over, records = threading.Event(), [ObservedCalls() for _ in range(4)]
         with discovery.Watch(client, source, interval=POLL_INTERVAL_S):
             threads = [
-                threading.Thread(target=read_until_end, args=(client, r, ends)) for r in records
+                threading.Thread(target=read_until_end, args=(client, record, is_over))
+                for record in records
             ]
             for thread in threads:
                 thread.start()
             wait_until(lambda: all(record.calls > 200 for record in records))
 
-            notify([first, second, third])
-            assert wait_until(lambda: third in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
-            wait_until(lambda: client.stats()["servers"][third]["connections"] > 0)
+            notify([first_address, second_address, third_address])
+            assert (
+                wait_until(lambda: third_address in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
+            )
+            wait_until(lambda: client.stats()["servers"][third_address]["connections"] > 0)
             assert not [error for record in records for error in record.errors]
 
             three_servers[1].stop()
-            notify([first, third])
-            assert wait_until(lambda: second not in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
-            seen = [record.calls for record in records]
-            failed = [len(record.errors) for record in records]
-            wait_until(lambda: all(r.calls > n + 500 for r, n in zip(records, seen, strict=True)))
-            ends.set()
+            notify([first_address, third_address])
+            assert (
+                wait_until(lambda: second_address not in client.stats()["servers"])
+                <= NOTICE_TIMEOUT_S
+            )
+            calls_before = [record.calls for record in records]
+            errors_before = [len(record.errors) for record in records]
+            wait_until(
+                lambda: all(
+                    record.calls > count_before + 500
+                    for record, count_before in zip(records, calls_before, strict=True)
+                )
+            )
+            is_over.set()
             for thread in threads:
                 thread.join()
 
-        every = sorted([first, second, third])
-        assert all(record.has_only_failures_of(second, every) for record in records)
+        all_servers = sorted([first_address, second_address, third_address])
+        assert all(record.has_only_failures_of(second_address, all_servers) for record in records)
         # A call that was on its way to the lost server when the ring changed may fail after it.
-        assert all(len(r.errors) <= n + 1 for r, n in zip(records, failed, strict=True))
-        assert sorted(client.get_many(KEYS)) == sorted(k for k in KEYS if client.get(k) is not None)
+        assert all(
+            len(record.errors) <= count_before + 1
+            for record, count_before in zip(records, errors_before, strict=True)
+        )
+        assert sorted(client.get_many(KEYS)) == sorted(
+            key for key in KEYS if client.get(key) is not None
+        )
 
 
 def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> None:
-    first, second, third = (server.address for server in three_servers)
-    present = [[first, second]]
+    first_address, second_address, third_address = (server.address for server in three_servers)
+    current_nodes = [[first_address, second_address]]
 
-    async def load(client: AsyncClient, record: ObservedCalls, ends: asyncio.Event) -> None:
+    async def read_until_over(
+        client: AsyncClient, record: ObservedCalls, is_over: asyncio.Event
+    ) -> None:
         for number, key in enumerate(itertools.cycle(KEYS)):
-            if ends.is_set():
+            if is_over.is_set():
                 return
             try:
                 if number % 3:
@@ -192,57 +215,75 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
             except GlasscacheError as error:
                 record.record_failure(key, error)
 
-    async def reached(condition: Callable[[], bool]) -> float:
-        begin = time.monotonic()
+    async def wait_until_async(condition: Callable[[], bool]) -> float:
+        started_at = time.monotonic()
         while not condition():
-            assert time.monotonic() - begin < 30, "it never did"
+            assert time.monotonic() - started_at < 30, "it never did"
             await asyncio.sleep(0.002)
-        return time.monotonic() - begin
+        return time.monotonic() - started_at
 
     async def run() -> list[ObservedCalls]:
-        records, ends = [ObservedCalls() for _ in range(8)], asyncio.Event()
-        async with AsyncClient(present[-1], timeout=2.0) as client:
-            watch = asyncio.create_task(
-                discovery.keep_up(client, lambda: sorted(present[-1]), interval=POLL_INTERVAL_S)
+        records, is_over = [ObservedCalls() for _ in range(8)], asyncio.Event()
+        async with AsyncClient(current_nodes[-1], timeout=2.0) as client:
+            keep_up_task = asyncio.create_task(
+                discovery.keep_up(
+                    client, lambda: sorted(current_nodes[-1]), interval=POLL_INTERVAL_S
+                )
             )
-            tasks = [asyncio.create_task(load(client, record, ends)) for record in records]
-            await reached(lambda: all(record.calls > 100 for record in records))
-            present.append([first, second, third])
-            assert await reached(lambda: third in client._names.values()) <= NOTICE_TIMEOUT_S
-            await reached(lambda: client.stats()["servers"][third]["speaks_meta"] is True)
+            tasks = [
+                asyncio.create_task(read_until_over(client, record, is_over)) for record in records
+            ]
+            await wait_until_async(lambda: all(record.calls > 100 for record in records))
+            current_nodes.append([first_address, second_address, third_address])
+            assert (
+                await wait_until_async(lambda: third_address in client._names.values())
+                <= NOTICE_TIMEOUT_S
+            )
+            await wait_until_async(
+                lambda: client.stats()["servers"][third_address]["speaks_meta"] is True
+            )
             assert not [error for record in records for error in record.errors]
-            present.append([first, third])  # it leaves, and is still there: nothing may fail
-            assert await reached(lambda: second not in client._names.values()) <= NOTICE_TIMEOUT_S
-            seen = min(record.calls for record in records)
-            await reached(lambda: all(record.calls > seen + 300 for record in records))
+            current_nodes.append(
+                [first_address, third_address]
+            )  # it leaves, and is still there: nothing may fail
+            assert (
+                await wait_until_async(lambda: second_address not in client._names.values())
+                <= NOTICE_TIMEOUT_S
+            )
+            calls_before = min(record.calls for record in records)
+            await wait_until_async(
+                lambda: all(record.calls > calls_before + 300 for record in records)
+            )
             assert not [error for record in records for error in record.errors]
             await asyncio.to_thread(three_servers[1].stop)
-            await reached(lambda: all(record.calls > seen + 600 for record in records))
-            ends.set()
+            await wait_until_async(
+                lambda: all(record.calls > calls_before + 600 for record in records)
+            )
+            is_over.set()
             await asyncio.gather(*tasks)
-            watch.cancel()
+            keep_up_task.cancel()
             await client.get_many(KEYS)
         return records
 
     for record in asyncio.run(run()):
-        assert not record.wrong
+        assert not record.wrong_values
         assert not record.errors
 
 
 def test_calls_in_flight_end_where_they_began_and_connections_that_stay_are_kept(
     three_servers: list[Server],
 ) -> None:
-    first, second, third = (server.address for server in three_servers)
-    with Client([first, second], timeout=2.0) as client:
+    first_address, second_address, third_address = (server.address for server in three_servers)
+    with Client([first_address, second_address], timeout=2.0) as client:
         assert not client.set_many({key: key for key in KEYS})
-        connections = int(client.server_stats()[first]["total_connections"])
-        client.set_servers([first, third])
-        assert set(client.stats()["servers"]) == {first, third}
-        client.set_servers([first])
+        connections = int(client.server_stats()[first_address]["total_connections"])
+        client.set_servers([first_address, third_address])
+        assert set(client.stats()["servers"]) == {first_address, third_address}
+        client.set_servers([first_address])
         assert {key for key in KEYS if client.get(key) == key}
-        assert int(client.server_stats()[first]["total_connections"]) == connections
-        client.set_servers([second, first])
+        assert int(client.server_stats()[first_address]["total_connections"]) == connections
+        client.set_servers([second_address, first_address])
         assert client.get_many(KEYS) == {key: key for key in KEYS if client.get(key) is not None}
         with pytest.raises(GlasscacheError):
             client.set_servers([])
-        assert set(client.stats()["servers"]) == {first, second}
+        assert set(client.stats()["servers"]) == {first_address, second_address}

@@ -23,8 +23,8 @@ OLD_SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def servers() -> Iterator[list[str]]:
-    with Server() as first, Server() as second:
-        yield [first.address, second.address]
+    with Server() as first_server, Server() as second_server:
+        yield [first_server.address, second_server.address]
 
 
 def _old_client(servers: list[str]) -> Client:
@@ -36,71 +36,77 @@ def _moving_client(servers: list[str]) -> MigratingClient:
 
 
 def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -> None:
-    with _old_client(servers) as old, _moving_client(servers) as cache:
-        values = {key: [key, "é", 1, True, {"n": None}][n % 5] for n, key in enumerate(KEYS)}
-        old.set_many(values, 100)
-        moved = [key for key in KEYS if cache.old.server_of(key) != cache.new.server_of(key)]
-        assert 5 < len(moved) < 35
-        assert cache.get_many(KEYS) == values
-        assert cache.get("never", "?") == "?"
+    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+        values = {
+            key: [key, "é", 1, True, {"n": None}][number % 5] for number, key in enumerate(KEYS)
+        }
+        old_client.set_many(values, 100)
+        moved_keys = [
+            key
+            for key in KEYS
+            if migrating_client.old.server_of(key) != migrating_client.new.server_of(key)
+        ]
+        assert 5 < len(moved_keys) < 35
+        assert migrating_client.get_many(KEYS) == values
+        assert migrating_client.get("never", "?") == "?"
         for key in KEYS:
-            assert cache.get(key) == values[key]
-            assert type(cache.get(key)) is type(values[key])
-        for key in moved:
-            copied = cache.new.get_with_meta(key)
-            assert (copied.value, 95 < copied.ttl <= 100) == (values[key], True)
+            assert migrating_client.get(key) == values[key]
+            assert type(migrating_client.get(key)) is type(values[key])
+        for key in moved_keys:
+            copied_item = migrating_client.new.get_with_meta(key)
+            assert (copied_item.value, 95 < copied_item.ttl <= 100) == (values[key], True)
 
 
 def test_an_old_value_never_comes_back(servers: list[str]) -> None:
-    with _old_client(servers) as old, _moving_client(servers) as cache:
-        old.set_many(dict.fromkeys(KEYS, "old"))
-        assert cache.set_many(dict.fromkeys(KEYS[:20], "new")) == {}
+    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+        old_client.set_many(dict.fromkeys(KEYS, "old"))
+        assert migrating_client.set_many(dict.fromkeys(KEYS[:20], "new")) == {}
         for key in KEYS[20:]:
-            assert cache.set(key, "new")
-        assert cache.get_many(KEYS) == dict.fromkeys(KEYS, "new")
-        cache.new.delete_many(KEYS)  # as if they were evicted
-        assert cache.get_many(KEYS) == {}
-        old.set_many(dict.fromkeys(KEYS, "old"))
-        assert cache.delete(KEYS[0])
-        assert cache.delete_many(KEYS[1:]) == {}
-        assert old.get_many(KEYS) == cache.get_many(KEYS) == {}
+            assert migrating_client.set(key, "new")
+        assert migrating_client.get_many(KEYS) == dict.fromkeys(KEYS, "new")
+        migrating_client.new.delete_many(KEYS)  # as if they were evicted
+        assert migrating_client.get_many(KEYS) == {}
+        old_client.set_many(dict.fromkeys(KEYS, "old"))
+        assert migrating_client.delete(KEYS[0])
+        assert migrating_client.delete_many(KEYS[1:]) == {}
+        assert old_client.get_many(KEYS) == migrating_client.get_many(KEYS) == {}
 
 
 def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
-    with _old_client(servers) as old, _moving_client(servers) as cache:
+    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
         for key in KEYS[:8]:
-            old.flush()
-            old.set(key, 5, 100)
-            assert cache.add(key, 1) is False
-            assert cache.incr(key) == 6
-            assert cache.decr(key, 2) == 4
-            old.flush()
-            old.set(key, "b", 100)
-            assert cache.append(key, "c")
-            assert cache.prepend(key, "a")
-            assert cache.gat(key, 50) == "abc"
-            old.flush()
-            old.set(key, "v", 100)
-            value, unique = cache.gets(key)
-            assert cache.cas(key, value + "w", unique)
-            assert cache.cas(key, "x", unique) is False
-            assert cache.touch(key, 70)
-            assert cache.get_with_meta(key).ttl == 70
-            old.flush()
-            old.set(key, "v", 100)
-            assert cache.replace(key, "w")
-            assert cache.get(key, deadline=1) == "w"
-            assert cache.incr("nothing") is None
-            assert cache.touch("nothing", 1) is False
+            old_client.flush()
+            old_client.set(key, 5, 100)
+            assert migrating_client.add(key, 1) is False
+            assert migrating_client.incr(key) == 6
+            assert migrating_client.decr(key, 2) == 4
+            old_client.flush()
+            old_client.set(key, "b", 100)
+            assert migrating_client.append(key, "c")
+            assert migrating_client.prepend(key, "a")
+            assert migrating_client.gat(key, 50) == "abc"
+            old_client.flush()
+            old_client.set(key, "v", 100)
+            value, unique = migrating_client.gets(key)
+            assert migrating_client.cas(key, value + "w", unique)
+            assert migrating_client.cas(key, "x", unique) is False
+            assert migrating_client.touch(key, 70)
+            assert migrating_client.get_with_meta(key).ttl == 70
+            old_client.flush()
+            old_client.set(key, "v", 100)
+            assert migrating_client.replace(key, "w")
+            assert migrating_client.get(key, deadline=1) == "w"
+            assert migrating_client.incr("nothing") is None
+            assert migrating_client.touch("nothing", 1) is False
 
 
 def test_leases_and_the_decorator_work_over_both(servers: list[str]) -> None:
-    with _old_client(servers) as old, _moving_client(servers) as cache:
-        old.set("k", "kept")
-        assert cache.get_or_set("k", lambda: "made", ttl=60) == "kept"
-        assert cache.get_or_set("l", lambda: "made", ttl=60) == "made"
+    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+        old_client.set("k", "kept")
+        assert migrating_client.get_or_set("k", lambda: "made", ttl=60) == "kept"
+        assert migrating_client.get_or_set("l", lambda: "made", ttl=60) == "made"
 
-        @cached(cache, ttl=60)
+        @cached(migrating_client, ttl=60)
         def double(number: int) -> int:
             return 2 * number
 
@@ -117,16 +123,16 @@ def test_the_asyncio_client_moves_alike(servers: list[str]) -> None:
     async def run() -> None:
         async with AsyncMigratingClient(
             servers, old=OLD_SETTINGS, codec="pickle", timeout=5
-        ) as cache:
-            assert await asyncio.gather(*map(cache.get, KEYS)) == ["old"] * len(KEYS)
-            assert await cache.get_many(KEYS) == dict.fromkeys(KEYS, "old")
-            assert await cache.incr("n") == 6
-            assert await cache.set_many(dict.fromkeys(KEYS, "new")) == {}
-            await cache.new.delete_many(KEYS)
-            assert await cache.get_many(KEYS) == {}
-            assert await cache.get_or_set("l", lambda: "made", ttl=60) == "made"
+        ) as migrating_client:
+            assert await asyncio.gather(*map(migrating_client.get, KEYS)) == ["old"] * len(KEYS)
+            assert await migrating_client.get_many(KEYS) == dict.fromkeys(KEYS, "old")
+            assert await migrating_client.incr("n") == 6
+            assert await migrating_client.set_many(dict.fromkeys(KEYS, "new")) == {}
+            await migrating_client.new.delete_many(KEYS)
+            assert await migrating_client.get_many(KEYS) == {}
+            assert await migrating_client.get_or_set("l", lambda: "made", ttl=60) == "made"
 
-    with _old_client(servers) as old:
-        old.set_many(dict.fromkeys(KEYS, "old"))
-        old.set("n", 5)
+    with _old_client(servers) as old_client:
+        old_client.set_many(dict.fromkeys(KEYS, "old"))
+        old_client.set("n", 5)
         asyncio.run(run())

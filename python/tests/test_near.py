@@ -57,15 +57,15 @@ def test_a_value_from_the_process_is_made_anew_for_each_read(
     }
     client.set_many(values)
     for key, value in values.items():
-        first = client.get(key)
-        assert first == value
-        if isinstance(first, dict):
-            first["a"].append(2)
-        elif isinstance(first, list):
-            first[1].clear()
-        again = client.get(key)
-        assert again == value
-        assert type(again) is type(value)
+        first_copy = client.get(key)
+        assert first_copy == value
+        if isinstance(first_copy, dict):
+            first_copy["a"].append(2)
+        elif isinstance(first_copy, list):
+            first_copy[1].clear()
+        second_copy = client.get(key)
+        assert second_copy == value
+        assert type(second_copy) is type(value)
     stats = client.near_stats()
     assert (stats["calls"], stats["near_hits"], stats["near_items"]) == (6, 6, 6)
     assert client.stats()["near_hits"] == 6
@@ -106,10 +106,10 @@ def test_a_request_fetches_what_belongs_together_and_no_key_twice(
     # "a b c"; "d" with c, which is held; "e"; "nobody"; and "a" after the write, whose children are held.
     assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (5, 7, 1)
     assert stats["fixed_hits"] == 1
-    before = client.near_stats()["calls"]
+    calls_before = client.near_stats()["calls"]
     client.get("a")
     client.get("a")
-    assert client.near_stats()["calls"] == before + 2, "outside a request nothing is held"
+    assert client.near_stats()["calls"] == calls_before + 2, "outside a request nothing is held"
 
 
 def test_a_strategy_over_binary_warns_once_that_it_keeps_nothing(
@@ -199,17 +199,19 @@ def test_threads_and_tasks_have_requests_of_their_own(
     assert client.near_stats()["calls"] == 8
 
     async def run() -> None:
-        awaited = AsyncClient(server.address, namespace=namespace, strategy=save("strategy remote"))
+        async_client = AsyncClient(
+            server.address, namespace=namespace, strategy=save("strategy remote")
+        )
 
         async def task() -> None:
-            with awaited.request():
-                assert await awaited.get("k") == 1
+            with async_client.request():
+                assert await async_client.get("k") == 1
                 await asyncio.sleep(0)
-                assert await awaited.get("k") == 1
+                assert await async_client.get("k") == 1
 
         await asyncio.gather(*(task() for _ in range(8)))
-        assert awaited.near_stats()["calls"] == 8
-        await awaited.close()
+        assert async_client.near_stats()["calls"] == 8
+        await async_client.close()
 
     asyncio.run(run())
 
@@ -227,8 +229,8 @@ def test_the_asyncio_client_runs_the_same_strategy(
                 assert await client.get_many(["b", "nobody"]) == {"b": ["b"]}
             stats = client.near_stats()
             assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (4, 6, 1)
-            first = await client.get("a")
-            first.append("changed")
+            value = await client.get("a")
+            value.append("changed")
             assert await client.get("a") == ["a"]
             assert client.near_stats()["calls"] == 4
             await client.set("a", "own")
@@ -240,7 +242,7 @@ def test_the_asyncio_client_runs_the_same_strategy(
     asyncio.run(run())
 
 
-class ErrorLineReader:
+class KeyRecordingReader:
     """Reads requests, and remembers the key of the last `mg`."""
 
     def __init__(self, reader: Any) -> None:
@@ -262,18 +264,18 @@ class OneKeyRefusingServer(FaultyServer):
     delay_s = 0.0
 
     def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
-        noting_reader = ErrorLineReader(reader)
-        for reply, is_last in super()._replies(noting_reader):
+        key_recording_reader = KeyRecordingReader(reader)
+        for reply, is_last in super()._replies(key_recording_reader):
             time.sleep(self.delay_s)
             self.delay_s = 0.0
-            is_refused = noting_reader.key == self.refused_key
-            found = reply.replace(b" f0", b" f0 t-1", 1)
-            yield (b"SERVER_ERROR busy\r\n" if is_refused else found), is_last
+            is_refused = key_recording_reader.key == self.refused_key
+            found_reply = reply.replace(b" f0", b" f0 t-1", 1)
+            yield (b"SERVER_ERROR busy\r\n" if is_refused else found_reply), is_last
 
 
-@pytest.mark.parametrize("refused", range(5))
+@pytest.mark.parametrize("refused_key_index", range(5))
 def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_another(
-    save: Save, refused: int
+    save: Save, refused_key_index: int
 ) -> None:
     servers = OneKeyRefusingServer(), OneKeyRefusingServer()
     keys = [f"k{number}" for number in range(12)]
@@ -281,14 +283,20 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
         for key in keys:
             server.put(key.encode(), value_of(key.encode()))
     addresses = [server.address for server in servers]
-    with Client(addresses) as plain:
-        of_first_server = [key for key in keys if plain.server_of(key) == addresses[0]]
-    servers[0].refused_key = of_first_server[refused % len(of_first_server)].encode()
-    right = {key: value_of(key.encode()) for key in keys}
-    wrong: list[tuple[str, Any]] = []
+    with Client(addresses) as client_without_strategy:
+        keys_of_first_server = [
+            key for key in keys if client_without_strategy.server_of(key) == addresses[0]
+        ]
+    servers[0].refused_key = keys_of_first_server[
+        refused_key_index % len(keys_of_first_server)
+    ].encode()
+    expected_values = {key: value_of(key.encode()) for key in keys}
+    wrong_values: list[tuple[str, Any]] = []
 
     def compare(values: dict[str, Any]) -> None:
-        wrong.extend((key, value) for key, value in values.items() if value != right[key])
+        wrong_values.extend(
+            (key, value) for key, value in values.items() if value != expected_values[key]
+        )
 
     async def run() -> None:
         async with AsyncClient(addresses, strategy=save("strategy lru:50"), timeout=5) as client:
@@ -308,7 +316,7 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
     asyncio.run(run())
     for server in servers:
         server.close()
-    assert wrong == []
+    assert wrong_values == []
 
 
 def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
@@ -316,14 +324,16 @@ def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
 ) -> None:
     monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
     value = os.urandom(5000)
-    remaining: list[float] = []
+    remaining_deadlines: list[float] = []
     join = _split.read_many_async
 
-    async def joined(client: Any, found: dict[Any, Any], deadline: float) -> dict[Any, Any]:
-        remaining.append(deadline)
-        return await join(client, found, deadline)
+    async def record_deadline_of_join(
+        client: Any, values: dict[Any, Any], deadline: float
+    ) -> dict[Any, Any]:
+        remaining_deadlines.append(deadline)
+        return await join(client, values, deadline)
 
-    monkeypatch.setattr(_split, "read_many_async", joined)
+    monkeypatch.setattr(_split, "read_many_async", record_deadline_of_join)
 
     async def main() -> None:
         async with AsyncClient(
@@ -340,8 +350,8 @@ def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
             assert await client.get("k", deadline=30) == value
 
     asyncio.run(main())
-    assert len(remaining) == 1
-    assert remaining[0] <= 30 - 0.05
+    assert len(remaining_deadlines) == 1
+    assert remaining_deadlines[0] <= 30 - 0.05
 
 
 def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
@@ -362,8 +372,8 @@ def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
 def test_a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later(
     save: Save,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as reserved_socket:
+        port = reserved_socket.getsockname()[1]
     address = f"127.0.0.1:{port}"
     client = Client(address, strategy=save("strategy fixed:1\nkey a\n"))
     with pytest.raises(ServerUnavailable):
@@ -385,11 +395,11 @@ def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: 
     client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
     client.set("k", 1)
     client.get("k")
-    child = os.fork()
-    if child == 0:
-        is_right = client.near_stats()["reads"] == 0 and client.get("k") == 1
-        os._exit(0 if is_right and client.near_stats()["calls"] == 1 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    child_pid = os.fork()
+    if child_pid == 0:
+        is_expected = client.near_stats()["reads"] == 0 and client.get("k") == 1
+        os._exit(0 if is_expected and client.near_stats()["calls"] == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) == 0
     assert client.get("k") == 1
     assert client.near_stats()["calls"] == 1
 
@@ -398,20 +408,20 @@ def test_a_child_that_is_forked_within_a_request_sees_its_own_writes(
     server: Any, save: Save, namespace: str
 ) -> None:
     strategy = save("strategy lru:10")
-    for writes in range(3):
+    for write_count in range(3):
         client = Client(server.address, namespace=namespace, strategy=strategy)
-        for _ in range(writes):
+        for _ in range(write_count):
             client.set("k", "old")
         with client.request():
             client.get("k")
-            child = os.fork()
-            if child == 0:
+            child_pid = os.fork()
+            if child_pid == 0:
                 # As many as the parent's, so that both have counted as many changes of the key.
-                for _ in range(writes):
+                for _ in range(write_count):
                     client.set("k", "new")
-                is_right = client.get("k") == ("new" if writes else None)
-                os._exit(0 if is_right else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                is_expected = client.get("k") == ("new" if write_count else None)
+                os._exit(0 if is_expected else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) == 0
         client.close()
 
 
@@ -421,12 +431,12 @@ def test_a_request_that_is_left_in_another_context_ends_all_the_same(
     strategy = save("strategy remote")
     client = Client(server.address, namespace=namespace, strategy=strategy, share=1.0)
     recorder = client.recorder(tmp_path / "log")
-    block = client.request()
+    request_block = client.request()
     context = contextvars.copy_context()
-    context.run(block.__enter__)
+    context.run(request_block.__enter__)
     context.run(client.get, "k")
     with pytest.raises(ValueError, match="different Context"):
-        block.__exit__(None, None, None)
+        request_block.__exit__(None, None, None)
     groups = json.loads(client.report(json=True))["rollout"]["groups"]
     assert groups["strategy"]["requests"] == 1
     recorder.close()
@@ -434,7 +444,7 @@ def test_a_request_that_is_left_in_another_context_ends_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"),
+    ("lines", "reason"),
     [
         ("strategy lru:10\nbefore a b\n", "unknown rule `before`"),
         ("strategy lfu:10\n", "unknown strategy `lfu:10`"),
@@ -442,10 +452,10 @@ def test_a_request_that_is_left_in_another_context_ends_all_the_same(
     ],
 )
 def test_a_strategy_that_cannot_be_run_is_refused_at_start(
-    save: Save, lines: str, why: str
+    save: Save, lines: str, reason: str
 ) -> None:
     path = save(lines)
-    with pytest.raises(Exception, match=why):
+    with pytest.raises(Exception, match=reason):
         Client(strategy=path)
 
 
@@ -453,7 +463,7 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
     other_version = tmp_path / "v2.strategy"
     other_version.write_text("glasscache-strategy 2\nstrategy lru:1\n")
     strategy = save("strategy lru:1")
-    for settings, why in (
+    for settings, reason in (
         ({"strategy": str(other_version)}, "version `2` is unknown"),
         ({"strategy": str(tmp_path / "absent")}, "simulate --save"),
         ({"strategy": strategy, "near_ttl": 0}, "near_ttl=0"),
@@ -466,9 +476,9 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
         ({"coherent": True}, "coherent=True needs strategy="),
         ({"strategy": strategy, "coherent": True, "protocol": "binary"}, "has no watch"),
     ):
-        for kind in (Client, AsyncClient):
-            with pytest.raises(BadSetting, match=why):
-                kind(**settings)
+        for client_class in (Client, AsyncClient):
+            with pytest.raises(BadSetting, match=reason):
+                client_class(**settings)
     with pytest.raises(BadSetting, match="strategy"):
         Client().near_stats()
     with Client().request(page="p", route="r"):
@@ -480,49 +490,51 @@ def test_get_or_set_and_cached_read_from_the_process(
 ) -> None:
     strategy = save("strategy lru:10+children\nchild a b\n")
     client = Client(server.address, namespace=namespace, strategy=strategy)
-    made: list[str] = []
+    computed_values: list[str] = []
 
-    def make() -> str:
-        made.append("made")
+    def compute_value() -> str:
+        computed_values.append("made")
         return "A"
 
-    double = cached(client, ttl=60)(lambda number: made.append("doubled") or 2 * number)
+    double = cached(client, ttl=60)(lambda number: computed_values.append("doubled") or 2 * number)
     for _ in range(3):
-        assert client.get_or_set("a", make, ttl=60) == "A"
+        assert client.get_or_set("a", compute_value, ttl=60) == "A"
         assert double(4) == 8
-    assert made == ["made", "doubled"]
+    assert computed_values == ["made", "doubled"]
     # Each key was fetched twice: in vain before its value was made, and once to keep it.
     assert (client.near_stats()["calls"], client.near_stats()["near_hits"]) == (4, 2)
     other_client.set("b", "B")
     client.delete("a")
     with client.request():
-        assert client.get_or_set("a", make, ttl=60) == "A"
-        assert client.get_or_set("b", make, ttl=60) == "B"
-    assert made == ["made", "doubled", "made"]
+        assert client.get_or_set("a", compute_value, ttl=60) == "A"
+        assert client.get_or_set("b", compute_value, ttl=60) == "B"
+    assert computed_values == ["made", "doubled", "made"]
     assert client.near_stats()["calls"] == 5  # the child came with its parent
 
-    async def awaited() -> None:
+    async def run_with_async_client() -> None:
         async with AsyncClient(server.address, namespace=namespace, strategy=strategy) as client:
             for _ in range(3):
-                assert await client.get_or_set("a", make, ttl=60) == "A"
+                assert await client.get_or_set("a", compute_value, ttl=60) == "A"
             assert client.near_stats()["calls"] == 1
 
-    asyncio.run(awaited())
+    asyncio.run(run_with_async_client())
 
 
 def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> None:
     strategy = save("strategy fixed:1+lru:10\nkey kept\n")
-    old = {"near": "old", "kept": "old", "many": "old", "counter": 1}
-    with Server() as lost, Server() as spare:
-        settings: Any = {"gutter": spare.address, "strategy": strategy, "timeout": 5}
-        client = Client(lost.address, **settings)
-        client.set_many(old)
-        awaited = asyncio.new_event_loop()
-        second = AsyncClient(lost.address, **settings)
-        for key, value in old.items():
-            assert client.get(key) == awaited.run_until_complete(second.get(key)) == value
-        lost.stop()
-        assert client.get("near") == awaited.run_until_complete(second.get("near")) == "old"
+    old_values = {"near": "old", "kept": "old", "many": "old", "counter": 1}
+    with Server() as lost_server, Server() as gutter_server:
+        settings: Any = {"gutter": gutter_server.address, "strategy": strategy, "timeout": 5}
+        client = Client(lost_server.address, **settings)
+        client.set_many(old_values)
+        event_loop = asyncio.new_event_loop()
+        async_client = AsyncClient(lost_server.address, **settings)
+        for key, value in old_values.items():
+            assert client.get(key) == event_loop.run_until_complete(async_client.get(key)) == value
+        lost_server.stop()
+        assert (
+            client.get("near") == event_loop.run_until_complete(async_client.get("near")) == "old"
+        )
         assert client.set("near", "new")
         assert client.set("kept", "new")
         assert client.set_many({"many": "new"}) == {}
@@ -530,12 +542,12 @@ def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> 
         assert client.get_many(["near", "kept", "many", "counter"]) == {
             "near": "new", "kept": "new", "many": "new", "counter": 7,
         }  # fmt: skip
-        assert awaited.run_until_complete(second.delete("many"))
-        assert awaited.run_until_complete(second.get("many")) is None
+        assert event_loop.run_until_complete(async_client.delete("many"))
+        assert event_loop.run_until_complete(async_client.get("many")) is None
         assert client.get("many") is None
         assert client.near_stats()["near_items"] == 0  # nothing of the gutter is kept
-        awaited.run_until_complete(second.close())
-        awaited.close()
+        event_loop.run_until_complete(async_client.close())
+        event_loop.close()
         client.close()
 
 
@@ -555,32 +567,34 @@ def test_middleware_opens_a_request_for_each_http_request(
     assert client.near_stats()["calls"] == 3
 
     async def run() -> None:
-        awaited = AsyncClient(server.address, namespace=namespace, strategy=strategy)
+        async_client = AsyncClient(server.address, namespace=namespace, strategy=strategy)
 
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-            assert await awaited.get("k") == await awaited.get("k") == "v"
+            assert await async_client.get("k") == await async_client.get("k") == "v"
 
-        asgi = RequestASGI(app, awaited, page=lambda _: "k")
+        asgi = RequestASGI(app, async_client, page=lambda _: "k")
         for _ in range(3):
             await asgi({"type": "http"}, None, None)
-        assert awaited.near_stats()["calls"] == 3
-        await awaited.close()
+        assert async_client.near_stats()["calls"] == 3
+        await async_client.close()
 
     asyncio.run(run())
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
     """Wait as long as a busy machine may need."""
-    pause, end = threading.Event(), time.monotonic() + 60
+    pause, deadline = threading.Event(), time.monotonic() + 60
     while not is_true():
-        assert time.monotonic() < end
+        assert time.monotonic() < deadline
         pause.wait(0.002)
 
 
 def read_until_kept(client: Client, key: str) -> None:
     """Read a key until the process serves it."""
-    before = client.near_stats()["near_hits"]
-    wait_until(lambda: client.get(key) is not None and client.near_stats()["near_hits"] > before)
+    near_hits_before = client.near_stats()["near_hits"]
+    wait_until(
+        lambda: client.get(key) is not None and client.near_stats()["near_hits"] > near_hits_before
+    )
 
 
 def test_a_coherent_client_sees_what_others_change(
@@ -597,11 +611,11 @@ def test_a_coherent_client_sees_what_others_change(
         (lambda: other_client.set("k", 7), 7),
         (other_client.clear, None),
     ]
-    for change, value in changes:
+    for make_change, value in changes:
         other_client.set("k", 4)
         wait_until(lambda: client.get("k") == 4)
         read_until_kept(client, "k")
-        change()
+        make_change()
         wait_until(lambda value=value: client.get("k") == value)
     assert client.near_stats()["changed_by_others"] >= 4
     client.close()
@@ -698,8 +712,8 @@ def test_a_child_process_watches_for_itself(server: Any, save: Save, namespace: 
         namespace,
         strategy,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.stdout.split() == ["followed"], done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.stdout.split() == ["followed"], completed.stderr
 
 
 def test_an_ssl_context_is_refused_with_coherent(save: Save) -> None:
@@ -717,7 +731,7 @@ def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> It
         yield address
 
 
-def reports_deletes(address: str) -> bool:
+def does_report_deletes(address: str) -> bool:
     """Return whether a server knows what memcached 1.6.20 brought."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
@@ -735,12 +749,12 @@ def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
     other_client.set("k", 7)
     with caplog.at_level(logging.WARNING, logger="glasscache"):
         read_until_kept(client, "k")
-        for change, value in (
+        for make_change, value in (
             (lambda: other_client.set("k", 1), 1),
             (lambda: other_client.incr("k"), 2),
             (lambda: other_client.delete("k"), None),
         ):
-            change()
+            make_change()
             wait_until(lambda value=value: client.get("k") == value)
         wait_until(lambda: client.get("other") is None and "coherent:" in caplog.text)
     assert "near_ttl, 0.3 s" in caplog.text
@@ -750,7 +764,7 @@ def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
 def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
     save: Save, memcached: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if not reports_deletes(memcached):
+    if not does_report_deletes(memcached):
         pytest.skip("this memcached does not report deletes: MEMCACHED=path of 1.6.20 or newer")
     other_client = Client(memcached, timeout=5)
     # Without a report a value would stay for an hour.
@@ -766,13 +780,13 @@ def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
         (lambda: other_client.add("k", "added"), "added"),
     ]
     with caplog.at_level(logging.WARNING, logger="glasscache"):
-        for change, value in changes:
+        for make_change, value in changes:
             # The first read begins the watch, and nothing is kept before it.
             if value != "added":
                 other_client.set("k", "kept")
                 wait_until(lambda: client.get("k") == "kept")
                 read_until_kept(client, "k")
-            change()
+            make_change()
             wait_until(lambda value=value: client.get("k") == value)
     assert client.near_stats()["changed_by_others"] >= len(changes) - 1
     (warning,) = [
@@ -836,8 +850,8 @@ def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
             save("strategy remote"),
             coherent,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        calls = [int(count) for count in done.stdout.split()]
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        calls = [int(count) for count in completed.stdout.split()]
         # A request that is under way when the watch begins may fetch a key again.
         expected = [2, 1] if not coherent else [max(2, calls[0]), max(1, calls[1])]
-        assert calls == expected, done.stdout + done.stderr
+        assert calls == expected, completed.stdout + completed.stderr

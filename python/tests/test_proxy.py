@@ -48,8 +48,8 @@ class NutcrackerProxy:
         self._process = subprocess.Popen(
             [str(NUTCRACKER), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        ends = time.monotonic() + 10
-        while time.monotonic() < ends:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return
@@ -61,11 +61,11 @@ class NutcrackerProxy:
         self._process.terminate()
         self._process.wait(10)
 
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         """Return how many connections it has taken, those of `stats` among them."""
-        with socket.create_connection(("127.0.0.1", self.stats_port), timeout=5) as wire:
-            text = b"".join(iter(lambda: wire.recv(65536), b""))
-        return int(json.loads(text)["total_connections"])
+        with socket.create_connection(("127.0.0.1", self.stats_port), timeout=5) as connection:
+            stats_text = b"".join(iter(lambda: connection.recv(65536), b""))
+        return int(json.loads(stats_text)["total_connections"])
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "before three"])
@@ -93,11 +93,11 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) 
         assert client.touch("n", 60)
         assert client.delete("a")
         assert client.get("a") is None
-        many = {f"k{n}": n for n in range(300)}
-        assert client.set_many(many, ttl=60) == {}
-        assert client.get_many([*many, "none"]) == many
-        client.delete_many(list(many))
-        assert client.get_many(list(many)) == {}
+        values = {f"k{number}": number for number in range(300)}
+        assert client.set_many(values, ttl=60) == {}
+        assert client.get_many([*values, "none"]) == values
+        client.delete_many(list(values))
+        assert client.get_many(list(values)) == {}
         large = b"v" * 300_000
         assert client.set("large", large)
         assert client.get("large") == large
@@ -106,13 +106,13 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) 
 def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
     async def main() -> None:
         async with AsyncClient(proxy.address, timeout=5) as client:
-            many = {f"k{n}": n for n in range(100)}
-            assert await client.set_many(many, ttl=60) == {}
-            values = await asyncio.gather(*(client.get(key) for key in many))
-            assert values == list(many.values())
-            assert await client.get_many(list(many)) == many
-            await client.delete_many(list(many))
-            assert await client.get_many(list(many)) == {}
+            values = {f"k{number}": number for number in range(100)}
+            assert await client.set_many(values, ttl=60) == {}
+            values_read = await asyncio.gather(*(client.get(key) for key in values))
+            assert values_read == list(values.values())
+            assert await client.get_many(list(values)) == values
+            await client.delete_many(list(values))
+            assert await client.get_many(list(values)) == {}
             assert await client.incr("n", 1) is None
 
     asyncio.run(main())
@@ -121,11 +121,11 @@ def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
 def test_meta_is_tried_once_for_each_server(proxy: NutcrackerProxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         client.set("k", "first")
-        before = proxy.connections()
+        connections_before = proxy.connection_count()
         for round_number in range(200):
             client.set("k", round_number)
             assert client.get("k") == round_number
-        assert proxy.connections() - before <= 1  # the one that requests the count
+        assert proxy.connection_count() - connections_before <= 1  # the one that requests the count
 
 
 def test_a_proxy_that_comes_back_is_used_again(proxy: NutcrackerProxy) -> None:
@@ -138,8 +138,8 @@ def test_a_proxy_that_comes_back_is_used_again(proxy: NutcrackerProxy) -> None:
                 outcomes.append(client.get("k"))
         assert outcomes == []
         proxy.start()
-        ends = time.monotonic() + 5
-        while time.monotonic() < ends:
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
             with contextlib.suppress(GlasscacheError):
                 assert client.get("k") == 1
                 return

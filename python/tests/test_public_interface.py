@@ -35,7 +35,7 @@ def outcomes_of_both_clients(
     def type_and_text(error: Exception) -> tuple[type[Exception], str]:
         return type(error), str(error)
 
-    async def awaited() -> Any:
+    async def run_asyncio_call() -> Any:
         async with AsyncClient(server.address, timeout=5, **settings) as client:
             outcome = call(client)
             return await outcome if asyncio.iscoroutine(outcome) else outcome
@@ -47,7 +47,7 @@ def outcomes_of_both_clients(
     except (GlasscacheError, TypeError) as error:
         outcomes.append(type_and_text(error))
     try:
-        outcomes.append(asyncio.run(awaited()))
+        outcomes.append(asyncio.run(run_asyncio_call()))
     except (GlasscacheError, TypeError) as error:
         outcomes.append(type_and_text(error))
     return outcomes
@@ -65,11 +65,17 @@ def test_both_clients_have_the_same_public_names(server: Server) -> None:
     def method_names(client: object) -> set[str]:
         return {name for name in dir(client) if not name.startswith("_")}
 
-    blocking, awaited = method_names(Client), method_names(AsyncClient)
-    assert blocking == awaited == set(METHODS.split())
+    blocking_names, asyncio_names = method_names(Client), method_names(AsyncClient)
+    assert blocking_names == asyncio_names == set(METHODS.split())
     gutter = {"gutter": server.address}
-    spare = [kind(server.address, **gutter) for kind in (Client, AsyncClient)]
-    assert method_names(spare[0]) == method_names(spare[1]) == blocking | {"gutter"}
+    clients_with_gutter = [
+        client_class(server.address, **gutter) for client_class in (Client, AsyncClient)
+    ]
+    assert (
+        method_names(clients_with_gutter[0])
+        == method_names(clients_with_gutter[1])
+        == blocking_names | {"gutter"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,9 +94,9 @@ def test_both_clients_have_the_same_public_names(server: Server) -> None:
     ],
 )
 def test_settings_without_a_sense_are_refused(server: Server, settings: dict[str, Any]) -> None:
-    for kind in (Client, AsyncClient):
+    for client_class in (Client, AsyncClient):
         with pytest.raises(BadSetting):
-            kind(server.address, **settings)
+            client_class(server.address, **settings)
 
 
 def test_a_client_needs_a_connection(server: Server) -> None:
@@ -99,31 +105,33 @@ def test_a_client_needs_a_connection(server: Server) -> None:
 
 
 def test_a_namespace_that_is_not_plain_is_sent_as_base64(server: Server) -> None:
-    with Client(server.address, timeout=5, namespace="spaced out:", keys="base64") as spaced:
-        assert spaced.set("k", 1)
-        assert spaced.get_many(["k"]) == {"k": 1}
-        with Client(server.address, timeout=5) as plain:
-            assert plain.get("spaced") is None
+    with Client(
+        server.address, timeout=5, namespace="spaced out:", keys="base64"
+    ) as client_with_spaces:
+        assert client_with_spaces.set("k", 1)
+        assert client_with_spaces.get_many(["k"]) == {"k": 1}
+        with Client(server.address, timeout=5) as client_without_namespace:
+            assert client_without_namespace.get("spaced") is None
 
 
 def test_no_argument_of_stats_begins_a_command(server: Server) -> None:
     with Client(server.address, timeout=5) as client:
         assert client.set("kept", 1)
-        for outcome in both_without_flush(server, "settings\r\nflush_all"):
+        for outcome in stats_errors_of_both_clients(server, "settings\r\nflush_all"):
             assert outcome is BadSetting
         assert client.get("kept") == 1
 
 
-def both_without_flush(server: Server, argument: str) -> list[type[Exception]]:
-    async def awaited() -> None:
+def stats_errors_of_both_clients(server: Server, argument: str) -> list[type[Exception]]:
+    async def run_asyncio_call() -> None:
         async with AsyncClient(server.address, timeout=5) as client:
             await client.server_stats(argument)
 
-    with pytest.raises(BadSetting) as blocking, Client(server.address, timeout=5) as client:
+    with pytest.raises(BadSetting) as blocking_error, Client(server.address, timeout=5) as client:
         client.server_stats(argument)
-    with pytest.raises(BadSetting) as awaiting:
-        asyncio.run(awaited())
-    return [blocking.type, awaiting.type]
+    with pytest.raises(BadSetting) as async_error:
+        asyncio.run(run_asyncio_call())
+    return [blocking_error.type, async_error.type]
 
 
 @pytest.mark.parametrize("ttl", [-0.5, -1, -(10**9)])
@@ -161,7 +169,7 @@ def test_set_many_takes_any_mapping_and_nothing_else(server: Server, items: Any)
 
 
 def test_bulk_writes_need_not_wait(server: Server) -> None:
-    async def awaited() -> dict[Any, Any]:
+    async def run_asyncio_call() -> dict[Any, Any]:
         async with AsyncClient(server.address, timeout=5) as client:
             assert await client.set_many({"q1": 1, "q2": 2, "q3": 3}, noreply=True) == {}
             assert await client.delete_many(["q2"], noreply=True) == {}
@@ -171,7 +179,7 @@ def test_bulk_writes_need_not_wait(server: Server) -> None:
         assert client.set_many({"q1": 1, "q2": 2, "q3": 3}, noreply=True) == {}
         assert client.delete_many(["q2"], noreply=True) == {}
         assert client.get_many(["q1", "q2", "q3"]) == {"q1": 1, "q3": 3}
-    assert asyncio.run(awaited()) == {"q1": 1, "q3": 3}
+    assert asyncio.run(run_asyncio_call()) == {"q1": 1, "q3": 3}
 
 
 def test_get_or_set_needs_no_ttl(server: Server) -> None:
@@ -184,14 +192,14 @@ def test_get_or_set_needs_no_ttl(server: Server) -> None:
 
 
 def test_bulk_reads_take_encoded_keys(server: Server) -> None:
-    async def awaited() -> Any:
+    async def run_asyncio_call() -> Any:
         async with AsyncClient(server.address, timeout=5, keys="base64") as client:
             await client.set_many({"a b": 1, "plain": 2})
             unique = (await client.gets("a b"))[1]
             assert (await client.gets_many(["c d", "plain", "a b"]))["a b"] == (1, unique)
             return await client.get_many(["a b", "plain", "c d"])
 
-    assert asyncio.run(awaited()) == {"a b": 1, "plain": 2}
+    assert asyncio.run(run_asyncio_call()) == {"a b": 1, "plain": 2}
     with Client(server.address, timeout=5, keys="base64") as client:
         assert client.get_many(["c d", "plain", "a b"]) == {"a b": 1, "plain": 2}
         assert client.gets_many(["a b"]) == {"a b": client.gets("a b")}
@@ -205,39 +213,41 @@ def test_a_closed_client_sends_no_request(server: Server, method: str) -> None:
     with pytest.raises(ClientClosed):
         getattr(client, method)(*arguments)
 
-    async def awaited() -> None:
+    async def run_asyncio_call() -> None:
         client = AsyncClient(server.address, timeout=5)
         await client.close()
         await getattr(client, method)(*arguments)
 
     with pytest.raises(ClientClosed):
-        asyncio.run(awaited())
+        asyncio.run(run_asyncio_call())
 
 
 def test_both_clients_explain(server: Server) -> None:
-    for displayed in outcomes_of_both_clients(server, lambda client: client.explain_value([1, 2])):
-        assert "4 bytes on the wire" in str(displayed)
-    for displayed in outcomes_of_both_clients(server, lambda client: client.explain("never")):
-        assert "a miss at" in str(displayed)
+    for explanation in outcomes_of_both_clients(
+        server, lambda client: client.explain_value([1, 2])
+    ):
+        assert "4 bytes on the wire" in str(explanation)
+    for explanation in outcomes_of_both_clients(server, lambda client: client.explain("never")):
+        assert "a miss at" in str(explanation)
 
 
 def test_loops_of_several_threads_share_a_client(server: Server) -> None:
     client = AsyncClient(server.address, timeout=5)
-    wrong: list[Any] = []
+    wrong_values: list[Any] = []
 
-    async def calls(name: str) -> None:
-        for i in range(300):
-            key = f"{name}-{i % 20}"
+    async def make_calls(name: str) -> None:
+        for number in range(300):
+            key = f"{name}-{number % 20}"
             await client.set(key, key)
-            if (found := await client.get(key)) != key:
-                wrong.append((key, found))
+            if (value := await client.get(key)) != key:
+                wrong_values.append((key, value))
 
     def run(number: int) -> None:
-        asyncio.run(calls(f"loop{number}"))
+        asyncio.run(make_calls(f"loop{number}"))
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(run, range(4))) == [None] * 4
-    assert wrong == []
+    assert wrong_values == []
 
 
 def test_one_unreadable_value_hides_no_other(server: Server) -> None:
@@ -246,14 +256,14 @@ def test_one_unreadable_value_hides_no_other(server: Server) -> None:
         assert pickling.set_many({"good": 1, "bad": {"a"}, "fine": b"2"}) == {}
 
     def type_and_text(client: Any) -> Any:
-        async def awaited() -> Any:
+        async def run_asyncio_call() -> Any:
             try:
                 return await client.get_many(["good", "bad", "fine"])
             except UnreadableValue as error:
                 return sorted(error.unanswered), error.arrived
 
         if isinstance(client, AsyncClient):
-            return awaited()
+            return run_asyncio_call()
         try:
             return client.get_many(["good", "bad", "fine"])
         except UnreadableValue as error:
@@ -276,15 +286,15 @@ async def call_once(server: Server, call: Callable[[Any], Any], **settings: Any)
 
 
 def test_misses_by_error_are_counted_by_key() -> None:
-    async def awaited() -> tuple[Any, int]:
+    async def run_asyncio_call() -> tuple[Any, int]:
         async with AsyncClient("127.0.0.1:1", timeout=0.2, on_error="miss") as client:
             outcome = await client.get_many(["a", "b"]), await client.cas("a", 1, 1)
             return outcome, client.stats()["misses_by_error"]
 
     with Client("127.0.0.1:1", timeout=0.2, on_error="miss") as client:
         outcome = client.get_many(["a", "b"]), client.cas("a", 1, 1)
-        counted = outcome, client.stats()["misses_by_error"]
-    assert counted == asyncio.run(awaited()) == (({}, False), 3)
+        outcome_and_misses = outcome, client.stats()["misses_by_error"]
+    assert outcome_and_misses == asyncio.run(run_asyncio_call()) == (({}, False), 3)
 
 
 def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> None:
@@ -294,7 +304,7 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
         names = rows[0]["seconds"]
         return {name: sum(row["seconds"][name] for row in rows) for name in names}
 
-    async def awaited() -> dict[str, float]:
+    async def run_asyncio_call() -> dict[str, float]:
         async with AsyncClient(server.address, timeout=5) as client:
             await client.set("object", value)
             assert await client.get("object") == value
@@ -304,7 +314,7 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
     with Client(server.address, timeout=5) as client:
         client.set("object", value)
         assert client.get("object") == value
-        for costs in (columns(client.stats()["by_size"]), asyncio.run(awaited())):
+        for costs in (columns(client.stats()["by_size"]), asyncio.run(run_asyncio_call())):
             assert all(costs[part] > 0 for part in costs if part != "wait"), costs
         with client.pipeline() as pipeline:
             pipeline.set("object", value)
@@ -317,25 +327,30 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
 
 @pytest.mark.parametrize("dialect", ["own", "pymemcache", "spymemcached", "raw"])
 def test_a_counter_is_read_as_other_numbers_are(server: Server, dialect: str) -> None:
-    async def awaited() -> list[Any]:
+    async def run_asyncio_call() -> list[Any]:
         async with AsyncClient(server.address, timeout=5, dialect=dialect) as client:
             await client.delete("counter")
-            steps = [await client.incr("counter", initial=2**63) for _ in range(2)]
-            steps.append(await client.decr("counter", 5, initial=9))
-            steps.append((await client.get_with_meta("counter")).ttl)
-            return [*steps, await client.get("counter")]
+            results = [await client.incr("counter", initial=2**63) for _ in range(2)]
+            results.append(await client.decr("counter", 5, initial=9))
+            results.append((await client.get_with_meta("counter")).ttl)
+            return [*results, await client.get("counter")]
 
     with Client(server.address, timeout=5, dialect=dialect) as client:
         client.delete("counter")
-        steps: list[Any] = [client.incr("counter", initial=2**63) for _ in range(2)]
-        steps.append(client.decr("counter", 5, initial=9))
+        results: list[Any] = [client.incr("counter", initial=2**63) for _ in range(2)]
+        results.append(client.decr("counter", 5, initial=9))
         item = client.get_with_meta("counter")
         assert item is not None
-        steps += [item.ttl, client.get("counter")]
-    last = 2**63 - 4
-    read = {"own": last, "pymemcache": last, "spymemcached": f"{last}", "raw": f"{last}".encode()}
-    assert steps == [2**63, 2**63 + 1, last, None, read[dialect]]
-    assert asyncio.run(awaited()) == steps
+        results += [item.ttl, client.get("counter")]
+    last_number = 2**63 - 4
+    expected_by_dialect = {
+        "own": last_number,
+        "pymemcache": last_number,
+        "spymemcached": f"{last_number}",
+        "raw": f"{last_number}".encode(),
+    }
+    assert results == [2**63, 2**63 + 1, last_number, None, expected_by_dialect[dialect]]
+    assert asyncio.run(run_asyncio_call()) == results
 
 
 def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None:
@@ -352,7 +367,7 @@ def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None
         pipeline.gets("never")
         pipeline.append("never", "x")
 
-    async def awaited() -> list[Any]:
+    async def run_asyncio_call() -> list[Any]:
         async with AsyncClient(server.address, timeout=5) as client:
             await client.set_many({"joined": "b", "one": 1})
             _, unique = await client.gets("one") or (0, 0)
@@ -365,13 +380,13 @@ def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None
         with client.pipeline() as pipeline:
             pipeline.gets("one")
         assert pipeline.results == [client.gets("one")]
-        with client.pipeline() as later:
-            record_pipeline(later, pipeline.results[0][1])
+        with client.pipeline() as second_pipeline:
+            record_pipeline(second_pipeline, pipeline.results[0][1])
         item = client.get_with_meta("joined")
         assert item is not None
         assert item.ttl in {39, 40}
-        with pytest.raises(TypeError, match="append"), client.pipeline() as wrong:
-            wrong.append("joined", 5)
+        with pytest.raises(TypeError, match="append"), client.pipeline() as failing_pipeline:
+            failing_pipeline.append("joined", 5)
     expected = [True, True, "abc", "abc", None, True, False, None, 2, None, False]
-    assert later.results == expected
-    assert asyncio.run(awaited()) == expected
+    assert second_pipeline.results == expected
+    assert asyncio.run(run_asyncio_call()) == expected

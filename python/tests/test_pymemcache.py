@@ -18,44 +18,51 @@ class UppercasingClient(Client):
     """Says it in capitals."""
 
     def get(self, key: Any, default: Any = None) -> Any:
-        found = super().get(key, default)
-        return found.upper() if isinstance(found, bytes) else found
+        value = super().get(key, default)
+        return value.upper() if isinstance(value, bytes) else value
 
 
 def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> None:
-    with Server() as first, Server() as second:
+    with Server() as first_server, Server() as second_server:
         client = HashClient(
-            [first.address, second.address], retry_attempts=1, retry_timeout=0, dead_timeout=0.2
+            [first_server.address, second_server.address],
+            retry_attempts=1,
+            retry_timeout=0,
+            dead_timeout=0.2,
         )
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
-        lost = [key for key in keys if _index_of_server(client, key) == _server(first)]
-        first.stop()
-        raised = 0
-        for key in lost:
+        keys_of_first_server = [
+            key for key in keys if _index_of_server(client, key) == _host_and_port(first_server)
+        ]
+        first_server.stop()
+        raised_count = 0
+        for key in keys_of_first_server:
             try:
                 client.set(key, "moved")
             except (OSError, MemcacheServerError):
-                raised += 1
-        assert raised == 2
-        assert client.get_many(keys).keys() >= set(lost[2:])
-        with Server(port=_port(first)):
-            client._failover.dead[_server(first)] -= 1
-            client.set(lost[0], "home")
-            assert _index_of_server(client, lost[0]) == _server(first)
-            assert client.get(lost[0]) == b"home"
+                raised_count += 1
+        assert raised_count == 2
+        assert client.get_many(keys).keys() >= set(keys_of_first_server[2:])
+        with Server(port=_port(first_server)):
+            client._failover.dead[_host_and_port(first_server)] -= 1
+            client.set(keys_of_first_server[0], "home")
+            assert _index_of_server(client, keys_of_first_server[0]) == _host_and_port(first_server)
+            assert client.get(keys_of_first_server[0]) == b"home"
 
 
 def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
-    with Server() as first, Server() as second:
-        client = HashClient([first.address, second.address], ignore_exc=True)
+    with Server() as first_server, Server() as second_server:
+        client = HashClient([first_server.address, second_server.address], ignore_exc=True)
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
-        kept = {key for key in keys if _index_of_server(client, key) == _server(second)}
-        first.stop()
-        assert client.get_many(keys).keys() == kept
-        assert client.get(next(iter(set(keys) - kept)), default="?") == "?"
-        assert client.delete(next(iter(set(keys) - kept))) is False
+        keys_of_second_server = {
+            key for key in keys if _index_of_server(client, key) == _host_and_port(second_server)
+        }
+        first_server.stop()
+        assert client.get_many(keys).keys() == keys_of_second_server
+        assert client.get(next(iter(set(keys) - keys_of_second_server)), default="?") == "?"
+        assert client.delete(next(iter(set(keys) - keys_of_second_server))) is False
 
 
 def test_with_ignore_exc_a_failed_call_of_the_programs_class_is_its_miss() -> None:
@@ -94,7 +101,7 @@ def _index_of_server(client: HashClient, key: str) -> object:
     return client._get_client(key).server
 
 
-def _server(server: Server) -> tuple[str, int]:
+def _host_and_port(server: Server) -> tuple[str, int]:
     return "127.0.0.1", _port(server)
 
 

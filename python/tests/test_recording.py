@@ -28,12 +28,14 @@ def read_log(folder: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, An
     """Return the requests in order, and the items by key, of a log of JSON lines."""
     rows: list[dict[str, Any]] = []
     items: dict[str, dict[str, Any]] = {}
-    for part in sorted(folder.glob("requests-*.jsonl")):
-        rows += [json.loads(line) for line in part.read_text().splitlines()]
-        for line in (folder / part.name.replace("requests", "items")).read_text().splitlines():
+    for requests_file in sorted(folder.glob("requests-*.jsonl")):
+        rows += [json.loads(line) for line in requests_file.read_text().splitlines()]
+        for line in (
+            (folder / requests_file.name.replace("requests", "items")).read_text().splitlines()
+        ):
             item = json.loads(line)
-            known = items.setdefault(item["key"], item)
-            known["size"] = item["size"] or known["size"]
+            first_item_of_key = items.setdefault(item["key"], item)
+            first_item_of_key["size"] = item["size"] or first_item_of_key["size"]
     return sorted(rows, key=lambda row: row["request"]), items
 
 
@@ -78,13 +80,13 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     with Client(server.address) as client:
         recorder = client.recorder(tmp_path / "threads", format="jsonl")
 
-        def work(thread: int) -> None:
+        def record_requests(thread: int) -> None:
             for number in range(50):
                 with recorder.request(route=f"{thread}"):
                     for step in range(number % 4):
                         client.get(f"{thread}:{number}:{step}")
 
-        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+        threads = [threading.Thread(target=record_requests, args=(thread,)) for thread in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -127,30 +129,30 @@ def test_calls_of_pipelines_are_recorded_in_order_with_sizes(server: Any, tmp_pa
             tmp_path, format="jsonl", parent_of=lambda key: "ab" if key == "abc" else None
         )
         client.set_many({"ab": b"x" * 700, "abc": b"12", "d": b"123"})
-        with client.pipeline() as calls:
-            calls.get("outside")
+        with client.pipeline() as pipeline:
+            pipeline.get("outside")
         with recorder.request():
-            with client.pipeline() as calls:
-                calls.get("d")
-                calls.set("new", b"1")
-                calls.get_many(["abc", "absent"])
-                calls.gets("ab")
-                calls.incr("number")
-                calls.gat("d", 60)
-            assert calls.results[0] == calls.results[-1] == b"123"
-            with client.pipeline() as calls:
-                calls.delete("new")
-            with pytest.raises(TypeError), client.pipeline() as calls:
-                calls.get(7)  # type: ignore[arg-type]
+            with client.pipeline() as pipeline:
+                pipeline.get("d")
+                pipeline.set("new", b"1")
+                pipeline.get_many(["abc", "absent"])
+                pipeline.gets("ab")
+                pipeline.incr("number")
+                pipeline.gat("d", 60)
+            assert pipeline.results[0] == pipeline.results[-1] == b"123"
+            with client.pipeline() as pipeline:
+                pipeline.delete("new")
+            with pytest.raises(TypeError), client.pipeline() as pipeline:
+                pipeline.get(7)  # type: ignore[arg-type]
 
     async def main() -> None:
         async with AsyncClient(server.address) as client:
             recorder = client.recorder(tmp_path / "async", format="jsonl")
             with recorder.request():
-                async with client.pipeline() as calls:
-                    calls.get("d")
-                    calls.get_many(["abc", "absent"])
-                    calls.gets("ab")
+                async with client.pipeline() as pipeline:
+                    pipeline.get("d")
+                    pipeline.get_many(["abc", "absent"])
+                    pipeline.gets("ab")
 
     asyncio.run(main())
     rows, items = read_log(tmp_path)
@@ -192,7 +194,7 @@ def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(
         async with AsyncClient(server.address) as client:
             recorder = client.recorder(tmp_path, format="jsonl")
 
-            async def read() -> None:
+            async def read_all() -> None:
                 await client.get("get")
                 await client.get_many(iter(["many", "many"]))
                 await client.gets("gets")
@@ -202,9 +204,9 @@ def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(
 
             async def recorded() -> None:
                 with recorder.request():
-                    await read()
+                    await read_all()
 
-            await asyncio.gather(read(), recorded(), read(), recorded())
+            await asyncio.gather(read_all(), recorded(), read_all(), recorded())
 
     asyncio.run(main())
     rows, _ = read_log(tmp_path)
@@ -239,7 +241,7 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     assert rows[1]["page"] == "p"
 
 
-WORKERS = """
+WORKERS_PROGRAM = """
 import multiprocessing, sys
 from glasscache import Client
 address, folder = sys.argv[1:]
@@ -259,7 +261,7 @@ for worker in workers:
 def test_a_worker_of_multiprocessing_that_ends_completes_its_log(
     server: Any, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", WORKERS, server.address, str(tmp_path)]
+    command = [sys.executable, "-c", WORKERS_PROGRAM, server.address, str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
     rows, _ = read_log(tmp_path)
     assert [row["items"] for row in rows] == [["k"], ["k"]]
@@ -291,7 +293,7 @@ def test_a_page_or_route_function_that_fails_fails_no_request(
     assert len(messages) == len(set(messages)) * 2 <= 4, "each middleware logs each function once"
 
 
-DJANGO = """
+DJANGO_PROGRAM = """
 import asyncio, sys
 from django.conf import settings
 address, folder, other_folder = sys.argv[1:]
@@ -336,9 +338,9 @@ def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_o
 ) -> None:
     pytest.importorskip("django")
     folders = [tmp_path / "default", tmp_path / "other"]
-    command = [sys.executable, "-c", DJANGO, server.address, *map(str, folders)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", DJANGO_PROGRAM, server.address, *map(str, folders)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert completed.returncode == 0, completed.stderr
     rows, items = read_log(folders[0])
     page, awaited = ("page", [":1:k", ":1:l", ":1:k"]), ("apage", [":1:k", ":1:m"])
     assert [(row["route"], row["items"]) for row in rows] == [page, *[awaited] * 4, page]
@@ -353,36 +355,49 @@ def test_two_recorders_record_the_gets_of_their_own_clients(
     server: Any, tmp_path: Path, sample: float
 ) -> None:
     def check_django_log(kind: str) -> None:
-        one, two = (read_log(tmp_path / kind / name)[0] for name in ("one", "two"))
-        assert [(row["route"], row["items"]) for row in one] == [("outer", ["a", "b", "c"])]
+        first_client, second_client = (
+            read_log(tmp_path / kind / name)[0] for name in ("one", "two")
+        )
+        assert [(row["route"], row["items"]) for row in first_client] == [
+            ("outer", ["a", "b", "c"])
+        ]
         inner = [("inner", ["x", "y"])] if sample else []
-        assert [(row["route"], row["items"]) for row in two] == inner
+        assert [(row["route"], row["items"]) for row in second_client] == inner
 
-    with Client(server.address) as one, Client(server.address) as two:
-        first = one.recorder(tmp_path / "blocking" / "one", format="jsonl")
-        second = two.recorder(tmp_path / "blocking" / "two", format="jsonl", sample=sample)
-        with first.request():
-            with second.request(route="inner"):
-                one.get("a")
-                two.get("x")
-                one.get_many(["b"])
-                two.get_many(["y"])
-            one.get("c")
-            two.get("outside")
-            first.set_route("outer")
+    with Client(server.address) as first_client, Client(server.address) as second_client:
+        first_recorder = first_client.recorder(tmp_path / "blocking" / "one", format="jsonl")
+        second_recorder = second_client.recorder(
+            tmp_path / "blocking" / "two", format="jsonl", sample=sample
+        )
+        with first_recorder.request():
+            with second_recorder.request(route="inner"):
+                first_client.get("a")
+                second_client.get("x")
+                first_client.get_many(["b"])
+                second_client.get_many(["y"])
+            first_client.get("c")
+            second_client.get("outside")
+            first_recorder.set_route("outer")
     check_django_log("blocking")
 
     async def run() -> None:
-        async with AsyncClient(server.address) as one, AsyncClient(server.address) as two:
-            first = one.recorder(tmp_path / "async" / "one", format="jsonl")
-            second = two.recorder(tmp_path / "async" / "two", format="jsonl", sample=sample)
-            with first.request():
-                with second.request(route="inner"):
-                    await asyncio.gather(one.get("a"), two.get("x"))
-                    await asyncio.gather(one.get_many(["b"]), two.get_many(["y"]))
-                await one.get("c")
-                await two.get("outside")
-                first.set_route("outer")
+        async with (
+            AsyncClient(server.address) as first_client,
+            AsyncClient(server.address) as second_client,
+        ):
+            first_recorder = first_client.recorder(tmp_path / "async" / "one", format="jsonl")
+            second_recorder = second_client.recorder(
+                tmp_path / "async" / "two", format="jsonl", sample=sample
+            )
+            with first_recorder.request():
+                with second_recorder.request(route="inner"):
+                    await asyncio.gather(first_client.get("a"), second_client.get("x"))
+                    await asyncio.gather(
+                        first_client.get_many(["b"]), second_client.get_many(["y"])
+                    )
+                await first_client.get("c")
+                await second_client.get("outside")
+                first_recorder.set_route("outer")
 
     asyncio.run(run())
     check_django_log("async")
@@ -405,7 +420,7 @@ def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(
 
 
 def test_settings_without_meaning_are_refused(server: Any, tmp_path: Path) -> None:
-    for wrong in (
+    for wrong_settings in (
         {"sample": 2},
         {"format": "csv"},
         {"parent_of": "no-slash"},
@@ -413,7 +428,7 @@ def test_settings_without_meaning_are_refused(server: Any, tmp_path: Path) -> No
         {"rotate_seconds": -1},
     ):
         with pytest.raises(BadSetting):
-            Recorder(tmp_path / "log", **wrong)  # type: ignore[arg-type]
+            Recorder(tmp_path / "log", **wrong_settings)  # type: ignore[arg-type]
     with Client(server.address) as client:
         client.recorder(tmp_path / "log")
         with pytest.raises(BadSetting):
@@ -504,8 +519,8 @@ def test_a_parent_that_a_call_names_comes_before_parent_of(
     asyncio.run(main())
     for folder in ("sync", "async"):
         rows, items = read_log(tmp_path / folder)
-        read = ["p/1", "p/1", "p/2", "p/2", "p/3", "p/4", "other", "p/5"]
-        assert [row["items"] for row in rows] == [read]
+        expected_keys = ["p/1", "p/1", "p/2", "p/2", "p/3", "p/4", "other", "p/5"]
+        assert [row["items"] for row in rows] == [expected_keys]
         assert {key: item["parent"] for key, item in items.items()} == {
             "p/1": "course", "p/2": "course", "p/3": "p", "p/4": "course", "other": "course", "p/5": "p",
             "course": None, "p": None,
@@ -517,7 +532,7 @@ def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_pat
     refusal = "a parent is a key, str or bytes, or None, not"
     number, keys = cast("Any", 7), cast("Any", ["p"])
 
-    def read(client: Client) -> None:
+    def read_with_parents(client: Client) -> None:
         with pytest.raises(TypeError, match=f"{refusal} int"):
             client.get("a", parent=number)
         with pytest.raises(TypeError, match=f"{refusal} list"):
@@ -525,11 +540,11 @@ def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_pat
         client.get("b")
 
     with Client(server.address) as client:
-        read(client)
+        read_with_parents(client)
         recorder = client.recorder(tmp_path / "sync", format="jsonl")
-        read(client)
+        read_with_parents(client)
         with recorder.request():
-            read(client)
+            read_with_parents(client)
 
     async def read_async(client: AsyncClient) -> None:
         with pytest.raises(TypeError, match=f"{refusal} int"):
@@ -590,12 +605,12 @@ def test_a_request_left_in_another_context_is_written_all_the_same(
 ) -> None:
     with Client(server.address) as client:
         recorder = client.recorder(tmp_path / "log")
-        block = recorder.request(route="page")
+        request_block = recorder.request(route="page")
         context = contextvars.copy_context()
-        context.run(block.__enter__)
+        context.run(request_block.__enter__)
         context.run(client.get, "k")
         with pytest.raises(ValueError, match="different Context"):
-            block.__exit__(None, None, None)
+            request_block.__exit__(None, None, None)
         recorder.close()
         assert recorder.stats()["recorded"] == 1
 
@@ -603,12 +618,12 @@ def test_a_request_left_in_another_context_is_written_all_the_same(
 def test_the_costs_of_recording_are_measured(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "bench" / "recording.py"
     command = [sys.executable, str(script), "--rounds", "1", "--requests", "100"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--keep", str(tmp_path / "figures.json")],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert len(json.loads((tmp_path / "figures.json").read_text())) > 0

@@ -12,13 +12,13 @@ from glasscache._report import Report
 if TYPE_CHECKING:
     from glasscache import Server
 
-WIDTH = 80
+WIDTH_MAX = 80
 
 HEADER = ["calls", "us", "a", "call", "serial.", "compr.", "wait", "network", "decomp.", "deser."]
 
 
 def fits_width(text: str) -> bool:
-    return all(len(line) <= WIDTH for line in text.splitlines())
+    return all(len(line) <= WIDTH_MAX for line in text.splitlines())
 
 
 def row_of(report: Report, name: str) -> list[str]:
@@ -46,8 +46,8 @@ def test_a_report_has_a_row_for_each_kind_of_call_that_was_made(client: Client) 
 
 
 def test_a_row_has_the_mean_of_each_part_and_their_sum() -> None:
-    parts = ("serialise", "compress", "wait", "network+server", "decompress", "deserialise")
-    seconds = dict(zip(parts, (8e-6, 0, 2e-6, 0.012, 0.9, 48), strict=True))
+    cost_parts = ("serialise", "compress", "wait", "network+server", "decompress", "deserialise")
+    seconds = dict(zip(cost_parts, (8e-6, 0, 2e-6, 0.012, 0.9, 48), strict=True))
     row = {"operation": "read", "bytes_from": 1000, "calls": 4, "seconds": seconds}
     report = Report({"by_size": [row], "by_width": [], "misses_by_error": 7, "servers": {}})
     (line,) = [line for line in str(report).splitlines() if line.startswith("read")]
@@ -57,35 +57,33 @@ def test_a_row_has_the_mean_of_each_part_and_their_sum() -> None:
 
 def test_a_report_without_calls_names_the_servers(server: Server) -> None:
     with Client(server.address) as client:
-        displayed = str(client.report())
-    assert "No call has been counted." in displayed
-    assert f"{server.address}: up" in displayed
+        text = str(client.report())
+    assert "No call has been counted." in text
+    assert f"{server.address}: up" in text
 
 
 def test_a_report_fits_eighty_columns_whatever_it_counts() -> None:
-    parts = ("serialise", "compress", "wait", "network+server", "decompress", "deserialise")
-    row = {"calls": 9_999_999, "seconds": dict.fromkeys(parts, 9_999_999 * 0.009_999)}
+    cost_parts = ("serialise", "compress", "wait", "network+server", "decompress", "deserialise")
+    row = {"calls": 9_999_999, "seconds": dict.fromkeys(cost_parts, 9_999_999 * 0.009_999)}
     sizes = [
         {**row, "operation": "write", "bytes_from": 10**size if size else 0} for size in range(9)
     ]
     widths = [{**row, "keys_from": 1 << width} for width in range(11)]
-    displayed = str(
-        Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}})
-    )
-    assert fits_width(displayed), displayed
-    assert displayed.count("9,999,999") == 20
+    text = str(Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}}))
+    assert fits_width(text), text
+    assert text.count("9,999,999") == 20
     for size in ("< 10 B", "100+ B", "10+ kB", "1+ MB", "100+ MB"):
-        assert f"write {size} " in displayed
+        assert f"write {size} " in text
 
 
 def test_an_explanation_reads_as_lines_and_as_a_table_of_a_notebook(client: Client) -> None:
     client.set("<user>", {"name": "Ada"})
-    displayed = client.explain("<user>")
-    assert repr(displayed) == str(displayed)
-    assert "\n  read, median of 20" in repr(displayed)
-    assert "\\n" not in repr(displayed)
-    assert displayed.seconds["serialise"] > 0
-    html = displayed._repr_html_()
+    explanation = client.explain("<user>")
+    assert repr(explanation) == str(explanation)
+    assert "\n  read, median of 20" in repr(explanation)
+    assert "\\n" not in repr(explanation)
+    assert explanation.seconds["serialise"] > 0
+    html = explanation._repr_html_()
     assert html.startswith("<table>")
     assert "&lt;user&gt;" in html
     assert "<user>" not in html
@@ -100,7 +98,7 @@ def test_explain_takes_a_text_as_key_and_explain_value_as_value(client: Client) 
 
 @pytest.mark.parametrize("value", [{"x": 1}, [1, 2], 5, None])
 def test_a_value_where_a_key_is_expected_names_explain_value(server: Server, value: Any) -> None:
-    async def awaited() -> None:
+    async def run_asyncio_call() -> None:
         async with AsyncClient(server.address) as client:
             await client.explain(value)
 
@@ -110,11 +108,11 @@ def test_a_value_where_a_key_is_expected_names_explain_value(server: Server, val
     ):
         client.explain(value)
     with pytest.raises(TypeError, match=r"explain_value\(value\)"):
-        asyncio.run(awaited())
+        asyncio.run(run_asyncio_call())
 
 
 def test_the_asyncio_client_reports_and_explains_too(server: Server) -> None:
-    async def awaited() -> None:
+    async def run_asyncio_call() -> None:
         async with AsyncClient(server.address, timeout=5) as client:
             await client.set("k", [1, 2, 3])
             await client.get("k")
@@ -123,4 +121,4 @@ def test_the_asyncio_client_reports_and_explains_too(server: Server) -> None:
             assert "median of 20" in str(await client.explain("k"))
             assert "list: 4 bytes" in client.explain_value([1, 2, 3]).title
 
-    asyncio.run(awaited())
+    asyncio.run(run_asyncio_call())

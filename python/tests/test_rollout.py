@@ -61,14 +61,14 @@ def report_of(client: Client | AsyncClient) -> dict[str, Any]:
 
 
 def run_rollout_command(
-    *files: Path, code: int = 0, flags: tuple[str, ...] = ("--json",)
+    *files: Path, exit_code: int = 0, flags: tuple[str, ...] = ("--json",)
 ) -> tuple[str, str]:
     """Run the command; return what it printed on stdout and stderr."""
     completed = subprocess.run(
         [find_command(), "rollout", *map(str, files), *flags],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"},
     )  # fmt: skip
-    assert completed.returncode == code, completed.stdout + completed.stderr
+    assert completed.returncode == exit_code, completed.stdout + completed.stderr
     return completed.stdout, completed.stderr
 
 
@@ -96,8 +96,8 @@ def test_a_good_strategy_is_kept(settings: dict[str, Any], save: Save) -> None:
     assert document["rollout"]["disabled"] is None
     groups = document["rollout"]["groups"]
     strategy, control = groups["strategy"], groups["control"]
-    counted = strategy["requests"] + control["requests"]
-    assert counted + document["rollout"]["warm_up_requests"] == 2000
+    counted_requests = strategy["requests"] + control["requests"]
+    assert counted_requests + document["rollout"]["warm_up_requests"] == 2000
     assert control["calls"] == 3 * control["requests"]
     assert strategy["calls"] < strategy["requests"]
     assert document["near"]["disabled"] is None
@@ -116,17 +116,19 @@ def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
         assert b"".join(app({}, None)) == b"ABC"
 
     async def run() -> dict[str, Any]:
-        awaited = AsyncClient(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
+        async_client = AsyncClient(
+            **settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None
+        )
 
         async def asgi(_scope: Any, _receive: Any, _send: Any) -> None:
-            assert [await awaited.get(key) for key in KEYS] == ["A", "B", "C"]
-            assert await awaited.get_many(KEYS) == {"a": "A", "b": "B", "c": "C"}
+            assert [await async_client.get(key) for key in KEYS] == ["A", "B", "C"]
+            assert await async_client.get_many(KEYS) == {"a": "A", "b": "B", "c": "C"}
 
         for _ in range(20):
-            app = RequestASGI(asgi, awaited)
+            app = RequestASGI(asgi, async_client)
             await asyncio.gather(*(app({"type": "http"}, None, None) for _ in range(5)))
-        report = report_of(awaited)
-        await awaited.close()
+        report = report_of(async_client)
+        await async_client.close()
         return report
 
     for document, calls in ((report_of(client), 3), (asyncio.run(run()), 4)):
@@ -184,7 +186,7 @@ def test_rollout_compares_the_groups_of_several_processes(
     assert text.startswith("Recommendation: wait. ")
 
 
-PROCESSES = """
+PROCESSES_PROGRAM = """
 import os, sys
 from glasscache import Client
 address, namespace, strategy, folder, children = sys.argv[1:]
@@ -214,7 +216,7 @@ def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares
 ) -> None:
     strategy = save("strategy lru:1\nforecast calls 2 1.9 2.1\n")
     arguments = [settings["servers"], settings["namespace"], strategy, str(tmp_path), "25"]
-    command = [sys.executable, "-W", "ignore", "-c", PROCESSES, *arguments]
+    command = [sys.executable, "-W", "ignore", "-c", PROCESSES_PROGRAM, *arguments]
     parents = [subprocess.Popen(command) for _ in range(4)]
     assert [parent.wait(timeout=300) for parent in parents] == [0] * 4
     reports = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
@@ -228,15 +230,15 @@ def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares
     # Twenty-five, within five standard deviations: chance is beyond them once in a million runs.
     assert 4 <= runs_strategy <= 46
     # A time that differs by chance is exit code 1; here the counts are compared.
-    compared = subprocess.run(
+    completed = subprocess.run(
         [find_command(), "rollout", *map(str, tmp_path.glob("*.json")), "--json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert compared.returncode in {0, 1}, compared.stderr
-    result = json.loads(compared.stdout)["result"]
+    assert completed.returncode in {0, 1}, completed.stderr
+    result = json.loads(completed.stdout)["result"]
     assert (result["share_by"], result["processes"]) == ("process", 100)
-    for number, group in enumerate(("strategy", "control")):
-        assert result["groups"][group]["requests"] == sum(row[number] for row in requests)
+    for index, group in enumerate(("strategy", "control")):
+        assert result["groups"][group]["requests"] == sum(row[index] for row in requests)
     calls = result["figures"][0]
     assert calls["strategy"]["value"] == pytest.approx(2, abs=0.1)
     assert calls["control"]["value"] == 3
@@ -250,11 +252,11 @@ def test_rollout_recommends_to_roll_back_a_bad_strategy(
     make_requests(client, 2000)
     file = tmp_path / "stats.json"
     file.write_text(client.report(json=True))
-    document = json.loads(run_rollout_command(file, code=1)[0])
+    document = json.loads(run_rollout_command(file, exit_code=1)[0])
     assert document["result"]["recommendation"] == "roll back"
     assert document["result"]["disabled_processes"] == 1
     assert document["error"] is None
-    text, _ = run_rollout_command(file, code=1, flags=())
+    text, _ = run_rollout_command(file, exit_code=1, flags=())
     assert "Recommendation: roll back. Calls is 3.000" in text
     assert "Disabled in a process: calls is 3.000" in " ".join(text.split())
 
@@ -262,19 +264,19 @@ def test_rollout_recommends_to_roll_back_a_bad_strategy(
 def test_rollout_refuses_what_is_no_report(
     settings: dict[str, Any], save: Save, tmp_path: Path
 ) -> None:
-    file, other = tmp_path / "stats.json", tmp_path / "other.json"
-    assert "cannot open" in run_rollout_command(file, code=3)[1]
-    for text, why in (
+    file, other_file = tmp_path / "stats.json", tmp_path / "other.json"
+    assert "cannot open" in run_rollout_command(file, exit_code=3)[1]
+    for text, reason in (
         ("", "no report"),
         ("{", "not a report"),
         ('{"schema": 9, "rollout": null}', "version 9"),
         (Client(**settings).report(json=True), "runs no strategy"),
     ):
         file.write_text(text)
-        assert why in run_rollout_command(file, code=4)[1]
+        assert reason in run_rollout_command(file, exit_code=4)[1]
     file.write_text("")  # by a process that was killed
-    other.write_text(Client(**settings, strategy=save("strategy lru:1")).report(json=True))
-    assert "stats.json: no report" in run_rollout_command(other, file, code=4)[1]
-    for path, lines in ((file, "strategy lru:1"), (other, "strategy lru:2")):
+    other_file.write_text(Client(**settings, strategy=save("strategy lru:1")).report(json=True))
+    assert "stats.json: no report" in run_rollout_command(other_file, file, exit_code=4)[1]
+    for path, lines in ((file, "strategy lru:1"), (other_file, "strategy lru:2")):
         path.write_text(Client(**settings, strategy=save(lines)).report(json=True))
-    assert "different strategies: lru:" in run_rollout_command(file, other, code=4)[1]
+    assert "different strategies: lru:" in run_rollout_command(file, other_file, exit_code=4)[1]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEYS = [random.Random(7).randrange(40) ** 2 % 61 for _ in range(3000)]
 
 
-def plain_lru(keys: list[int], capacity: int) -> int:
+def count_lru_misses(keys: list[int], capacity: int) -> int:
     """Return the misses of an LRU by its definition."""
     cache: OrderedDict[int, None] = OrderedDict()
     misses = 0
@@ -43,27 +43,27 @@ def test_lru_equals_its_definition_by_replay_and_by_curve() -> None:
     assert (trace.requests, trace.distinct) == (len(KEYS), len(set(KEYS)))
     exact = trace.lru_curve()
     for capacity in (1, 2, 7, 20, trace.distinct):
-        misses = plain_lru(KEYS, capacity)
+        misses = count_lru_misses(KEYS, capacity)
         assert trace.curve(capacities=[capacity])[0].misses == misses
         assert exact.miss_ratio(capacity) == pytest.approx(misses / len(KEYS))
         assert exact.band(capacity).low == exact.band(capacity).high
     assert exact.points(4)[0] == (0, 1.0)
     assert exact.size_for(0.0) is None
-    least = exact.miss_ratio(trace.footprint)
-    assert exact.size_for(least) <= trace.footprint
+    miss_ratio_at_footprint = exact.miss_ratio(trace.footprint)
+    assert exact.size_for(miss_ratio_at_footprint) <= trace.footprint
 
 
 def test_any_form_of_keys_gives_the_same_points() -> None:
     policies = ["fifo", "s3fifo", "W-TinyLFU", "belady"]
-    forms = [
+    key_forms = [
         KEYS,
         array("q", KEYS),
         [f"key:{key}" for key in KEYS],
         [(key, "tuple") for key in KEYS],
-        *(np.array(KEYS, dtype=kind) for kind in ("u8", "i8", "u4", "i4", "u2", "u1")),
+        *(np.array(KEYS, dtype=dtype) for dtype in ("u8", "i8", "u4", "i4", "u2", "u1")),
         np.array([str(key) for key in KEYS]),
     ]
-    points = [sim.curve(form, policies=policies, capacities=[5, 0.5]) for form in forms]
+    points = [sim.curve(keys, policies=policies, capacities=[5, 0.5]) for keys in key_forms]
     assert all(other == points[0] for other in points)
     assert [point.policy for point in points[0][::2]] == ["FIFO", "S3-FIFO", "W-TinyLFU", "Belady"]
 
@@ -96,22 +96,22 @@ def test_sampled_curve_has_a_spread_and_its_seed() -> None:
 
 
 def test_files_are_read_and_their_faults_named(tmp_path: Path) -> None:
-    good = tmp_path / "good.csv"
-    good.write_text("key,size\n1,10\n2,20\n1,10\n")
-    assert sim.Trace(good).requests == 3
-    assert sim.Trace(str(good), mode="bytes").footprint == 30
-    bad = tmp_path / "bad.csv"
-    bad.write_text("key,size\n1,10\n2,-3\n3,1\n")
-    with pytest.raises(BadTrace, match="row 2, column size") as caught:
-        sim.Trace(bad, mode="bytes")
-    assert (caught.value.row, caught.value.column) == (2, "size")
-    assert caught.value.file == str(bad)
+    valid_file = tmp_path / "good.csv"
+    valid_file.write_text("key,size\n1,10\n2,20\n1,10\n")
+    assert sim.Trace(valid_file).requests == 3
+    assert sim.Trace(str(valid_file), mode="bytes").footprint == 30
+    faulty_file = tmp_path / "bad.csv"
+    faulty_file.write_text("key,size\n1,10\n2,-3\n3,1\n")
+    with pytest.raises(BadTrace, match="row 2, column size") as error_info:
+        sim.Trace(faulty_file, mode="bytes")
+    assert (error_info.value.row, error_info.value.column) == (2, "size")
+    assert error_info.value.file == str(faulty_file)
     with pytest.raises(FileNotFoundError, match="absent"):
         sim.Trace(tmp_path / "absent.csv")
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("call", "message"),
     [
         (lambda: sim.curve([1], policies=["mru"]), '"mru"'),
         (lambda: sim.curve([1], capacities=[0]), "at least 1"),
@@ -132,10 +132,10 @@ def test_files_are_read_and_their_faults_named(tmp_path: Path) -> None:
         (lambda: sim.slab_plan([]), "no item"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(what: object, words: str) -> None:
-    assert callable(what)
-    with pytest.raises(BadSetting, match=words):
-        what()
+def test_what_makes_no_sense_is_refused_in_a_sentence(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(BadSetting, match=message):
+        call()
 
 
 def test_an_empty_trace_has_no_misses() -> None:
@@ -150,16 +150,18 @@ def test_slab_classes_are_memcacheds_and_the_optimum_is_no_worse() -> None:
     assert classes[-1] == 524_288
     rng = np.random.default_rng(5)
     sizes = rng.lognormal(6, 1, 5000).astype("u4")
-    now = sim.slab_plan(sizes)
-    best = sim.optimal_slab_sizes(sizes, classes=40)
-    assert best == sorted(set(best))
-    assert len(best) <= 40
-    by_hand = sim.slab_plan(sizes, config=sim.SlabConfig(slab_sizes=tuple(best)))
-    assert by_hand.waste < now.waste
+    current_plan = sim.slab_plan(sizes)
+    optimal_sizes = sim.optimal_slab_sizes(sizes, classes=40)
+    assert optimal_sizes == sorted(set(optimal_sizes))
+    assert len(optimal_sizes) <= 40
+    plan_of_optimal_sizes = sim.slab_plan(
+        sizes, config=sim.SlabConfig(slab_sizes=tuple(optimal_sizes))
+    )
+    assert plan_of_optimal_sizes.waste < current_plan.waste
     distinct, counts = np.unique(sizes, return_counts=True)
-    assert sim.slab_plan(distinct, counts) == now
-    trap = sim.slab_plan([100, 20_000], [1000, 1000], config=sim.SlabConfig(factor=1.08))
-    assert trap.trap_above == 13_800
+    assert sim.slab_plan(distinct, counts) == current_plan
+    plan_with_trap = sim.slab_plan([100, 20_000], [1000, 1000], config=sim.SlabConfig(factor=1.08))
+    assert plan_with_trap.trap_above == 13_800
     # Two classes, of 10,922 and of 885 chunks a page: each has its first page whatever the memory is.
     first_pages = sim.slab_plan([27, 1000], [1000, 1000], key_bytes=10, memory=1 << 20)
     assert first_pages.items_that_fit == 2 * 885
@@ -169,12 +171,24 @@ def test_slab_classes_are_memcacheds_and_the_optimum_is_no_worse() -> None:
 def log(tmp_path: Path) -> Path:
     """The worked example of the format document."""
     items = [("0", None, 1000), ("1", "0", 1000), ("2", "0", 1000), ("3", "1", 10_000)]
-    rows = [json.dumps({"key": k, "parent": p, "size": s}) for k, p, s in items]
+    rows = [json.dumps({"key": key, "parent": parent, "size": size}) for key, parent, size in items]
     (tmp_path / "items.jsonl").write_text("\n".join(rows) + "\n")
-    common = {"instance": 0, "base_us": 10_000}
-    a = {"request": 0, "time_us": 1, "page": "0", "items": ["0", "1", "0", "2"], "route": "x"}
-    b = {"request": 1, "time_us": 2, "page": "1", "items": ["1", "3", "1"], "route": "y"}
-    rows = [json.dumps(common | request) for request in (a, b)]
+    common_fields = {"instance": 0, "base_us": 10_000}
+    first_request = {
+        "request": 0,
+        "time_us": 1,
+        "page": "0",
+        "items": ["0", "1", "0", "2"],
+        "route": "x",
+    }
+    second_request = {
+        "request": 1,
+        "time_us": 2,
+        "page": "1",
+        "items": ["1", "3", "1"],
+        "route": "y",
+    }
+    rows = [json.dumps(common_fields | request) for request in (first_request, second_request)]
     (tmp_path / "requests.jsonl").write_text("\n".join(rows) + "\n")
     table = {
         "unit": "us",
@@ -188,7 +202,9 @@ def log(tmp_path: Path) -> Path:
 def test_simulate_gives_the_numbers_of_the_worked_example(log: Path) -> None:
     outcomes = sim.simulate(log, ["remote", "lru:2", "children", "subtree:2"])
     assert list(outcomes) == ["remote", "lru:2", "children", "subtree:2"]
-    added = {words: outcome["all"]["added_ns"] for words, outcome in outcomes.items()}
+    added = {
+        strategy_text: outcome["all"]["added_ns"] for strategy_text, outcome in outcomes.items()
+    }
     assert added == {
         "remote": 6_000_000,
         "lru:2": 5_000_000,
@@ -229,16 +245,16 @@ def test_a_part_that_is_truncated_is_left_out_with_a_warning(log: Path) -> None:
 
 def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:
     trace = sim.Trace(np.random.default_rng(1).integers(0, 30_000, 300_000))
-    done = threading.Event()
+    completed = threading.Event()
 
     def compute() -> None:
         trace.curve(policies=["LRU"], threads=1)
-        done.set()
+        completed.set()
 
     thread = threading.Thread(target=compute)
     thread.start()
     steps = 0
-    while not done.is_set():
+    while not completed.is_set():
         steps += 1
     thread.join()
     assert steps > 1000
@@ -250,7 +266,7 @@ def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:
     ids=["long replays", "short replays"],
 )
 def test_ctrl_c_ends_a_long_curve(keys: int, policies: str) -> None:
-    code = f"""
+    program = f"""
 import os, signal, threading
 import numpy as np
 from glasscache import sim
@@ -260,8 +276,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 trace.curve(policies={policies}, threads=1)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode in (-signal.SIGINT, 130)
-    assert "KeyboardInterrupt" in done.stderr
+    assert completed.returncode in (-signal.SIGINT, 130)
+    assert "KeyboardInterrupt" in completed.stderr

@@ -24,15 +24,15 @@ LONG_VALUE = b"y" * 10_000
 def client(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """Return a client whose pieces have 1,000 bytes."""
     monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
-    with Client(glasscache_server.address, codec=Codec(compress=None), timeout=5) as one:
-        one.flush()
-        yield one
+    with Client(glasscache_server.address, codec=Codec(compress=None), timeout=5) as client:
+        client.flush()
+        yield client
 
 
 def piece_keys(client: Client, key: str) -> list[str]:
     """Return the keys of the pieces of what is stored under key."""
-    with Client(client.server_of(key), dialect="raw", timeout=5) as raw:
-        pieces = _split._parse_manifest(Manifest(raw.get(key)), 64 << 20)
+    with Client(client.server_of(key), dialect="raw", timeout=5) as raw_client:
+        pieces = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
     assert pieces is not None
     return pieces.keys
 
@@ -58,12 +58,12 @@ def test_every_read_returns_the_whole_value(client: Client) -> None:
     client.set("short", 7)
     assert client.get_many(["k", "short", "none"]) == {"k": LONG_VALUE, "short": 7}
     assert client.gets_many(["k"]) == {"k": (LONG_VALUE, unique)}
-    with client.pipeline() as calls:
-        calls.get("k")
-        calls.gets("k")
-        calls.get("short")
-        calls.get_many(["k"])
-    assert calls.results == [LONG_VALUE, (LONG_VALUE, unique), 7, {"k": LONG_VALUE}]
+    with client.pipeline() as pipeline:
+        pipeline.get("k")
+        pipeline.gets("k")
+        pipeline.get("short")
+        pipeline.get_many(["k"])
+    assert pipeline.results == [LONG_VALUE, (LONG_VALUE, unique), 7, {"k": LONG_VALUE}]
     assert client.cas("k", "short", unique)
     assert client.get("k") == "short"
 
@@ -112,25 +112,25 @@ def test_a_manifest_whose_write_failed_leaves_the_old_value(client: Client) -> N
 
 
 def test_another_dialect_refuses_long_values(client: Client) -> None:
-    with Client(client.server_of("k"), dialect="pymemcache") as other:
-        assert other.set("k", b"short", split=True)
+    with Client(client.server_of("k"), dialect="pymemcache") as other_client:
+        assert other_client.set("k", b"short", split=True)
         with pytest.raises(UnwritableValue, match="in pieces"):
-            other.set("k", LONG_VALUE, split=True)
-        assert other.get("k") == b"short"
+            other_client.set("k", LONG_VALUE, split=True)
+        assert other_client.get("k") == b"short"
 
 
 def test_64_pieces_take_one_request(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.set("k", b"y" * 130_000, split=True)
-    calls: list[int] = []
-    own = client.get_many
+    call_widths: list[int] = []
+    original_get_many = client.get_many
 
-    def counted(keys: list[str], **options: Any) -> dict[str, Any]:
-        calls.append(len(keys))
-        return own(keys, **options)
+    def count_keys(keys: list[str], **options: Any) -> dict[str, Any]:
+        call_widths.append(len(keys))
+        return original_get_many(keys, **options)
 
-    monkeypatch.setattr(client, "get_many", counted)
+    monkeypatch.setattr(client, "get_many", count_keys)
     assert client.get("k") == b"y" * 130_000
-    assert calls == [64, 64, 2]
+    assert call_widths == [64, 64, 2]
 
 
 def test_values_of_one_bulk_read_share_requests(
@@ -139,30 +139,32 @@ def test_values_of_one_bulk_read_share_requests(
     values = {f"k{number}": bytes([number]) * 10_000 for number in range(8)}
     for key, value in values.items():
         client.set(key, value, split=True)
-    calls: list[int] = []
-    own = client.get_many
+    call_widths: list[int] = []
+    original_get_many = client.get_many
     monkeypatch.setattr(
-        client, "get_many", lambda keys, **options: calls.append(len(keys)) or own(keys, **options)
+        client,
+        "get_many",
+        lambda keys, **options: call_widths.append(len(keys)) or original_get_many(keys, **options),
     )
-    found = Client.get_many(client, list(values))
-    assert found == values
-    assert calls == [64, 16]
+    found_values = Client.get_many(client, list(values))
+    assert found_values == values
+    assert call_widths == [64, 16]
 
 
 def test_get_or_set_keeps_long_values(client: Client) -> None:
-    made: list[int] = []
+    compute_calls: list[int] = []
 
-    def make() -> bytes:
-        made.append(1)
+    def compute_value() -> bytes:
+        compute_calls.append(1)
         return LONG_VALUE
 
     for _ in range(3):
-        assert client.get_or_set("k", make, 60, split=True) == LONG_VALUE
-    assert made == [1]
+        assert client.get_or_set("k", compute_value, 60, split=True) == LONG_VALUE
+    assert compute_calls == [1]
     client.delete(piece_keys(client, "k")[0])
-    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG_VALUE
-    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG_VALUE
-    assert made == [1, 1]
+    assert client.get_or_set("k", compute_value, 60, split=True, stale=10) == LONG_VALUE
+    assert client.get_or_set("k", compute_value, 60, split=True, stale=10) == LONG_VALUE
+    assert compute_calls == [1, 1]
 
     @client.cached(ttl=60, split=True)
     def report(day: int) -> bytes:
@@ -177,19 +179,19 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: list[str] = []
-    own = client.set_many
+    original_get_many = client.set_many
 
-    def noted(items: dict[str, bytes], **options: Any) -> dict[Any, Any]:
+    def record_stored_keys(items: dict[str, bytes], **options: Any) -> dict[Any, Any]:
         stored.extend(items)
-        return own(items, **options)
+        return original_get_many(items, **options)
 
-    monkeypatch.setattr(client, "set_many", noted)
+    monkeypatch.setattr(client, "set_many", record_stored_keys)
 
-    def make() -> bytes:
+    def compute_value() -> bytes:
         client.delete("k")
         return LONG_VALUE
 
-    assert client.get_or_set("k", make, 60, split=True) == LONG_VALUE
+    assert client.get_or_set("k", compute_value, 60, split=True) == LONG_VALUE
     assert client.stats()["fills_not_stored"] == 1
     assert len(stored) == 10
     assert client.get_many(stored) == {}
@@ -201,32 +203,33 @@ def test_two_writers_and_eviction_never_mix() -> None:
     with Server(memory="128M") as server:
 
         def write(number: int) -> None:
-            draw = random.Random(seed + number)
+            rng = random.Random(seed + number)
             with Client(server.address, timeout=10, codec=codec) as client:
                 for _ in range(ROUNDS // 2):
-                    length = draw.randrange(19_000_000, 21_000_000)
-                    client.set("k", bytes([draw.randrange(256)]) * length, split=True)
+                    length = rng.randrange(19_000_000, 21_000_000)
+                    client.set("k", bytes([rng.randrange(256)]) * length, split=True)
 
         writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
         for writer in writers:
             writer.start()
-        whole = lost = 0
+        whole_reads = lost_reads = 0
         with Client(server.address, timeout=10, codec=codec) as client:
             while any(writer.is_alive() for writer in writers):
                 value = client.get("k")
                 if value is None:
-                    lost += 1
+                    lost_reads += 1
                 else:
                     assert value.count(value[:1]) == len(value) >= 19_000_000, seed
-                    whole += 1
-            counted = client.stats()["incomplete_values"]
+                    whole_reads += 1
+            counted_misses = client.stats()["incomplete_values"]
             (stats,) = client.server_stats().values()
     print(  # noqa: T201 - the figures of `make split-values`
-        f"{ROUNDS} writes: {whole} whole values, {lost} misses ({counted} of a lost piece), "
+        f"{ROUNDS} writes: {whole_reads} whole values, "
+        f"{lost_reads} misses ({counted_misses} of a lost piece), "
         f"{stats['evictions']} evictions"
     )
-    assert whole
-    assert counted <= lost
+    assert whole_reads
+    assert counted_misses <= lost_reads
 
 
 def test_asyncio_has_the_same(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,17 +241,17 @@ def test_asyncio_has_the_same(glasscache_server: Server, monkeypatch: pytest.Mon
             assert await client.set("async", value, ttl=60, split=True)
             assert await client.get("async", deadline=5) == value
             assert await client.gat("async", 60) == value
-            found = await client.gets("async")
-            assert found is not None
-            assert found[0] == value
+            value_and_unique = await client.gets("async")
+            assert value_and_unique is not None
+            assert value_and_unique[0] == value
             item = await client.get_with_meta("async")
             assert item is not None
             assert item.value == value
             assert await client.get_many(["async", "none"], deadline=5) == {"async": value}
-            assert await client.gets_many(["async"]) == {"async": found}
-            async with client.pipeline() as calls:
-                calls.get("async")
-            assert calls.results == [value]
+            assert await client.gets_many(["async"]) == {"async": value_and_unique}
+            async with client.pipeline() as pipeline:
+                pipeline.get("async")
+            assert pipeline.results == [value]
             assert await client.get_or_set("made", lambda: value, 60, split=True) == value
             assert await client.get("made") == value
             assert await client.delete("async")

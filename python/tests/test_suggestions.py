@@ -30,14 +30,14 @@ def error_of(call: Callable[[Any], Any], client: Any) -> Exception | None:
             return error
         return None
 
-    async def awaited() -> Exception | None:
+    async def run_asyncio_call() -> Exception | None:
         try:
             await call(client)
         except (TypeError, AttributeError, GlasscacheError) as error:
             return error
         return None
 
-    return asyncio.run(awaited())
+    return asyncio.run(run_asyncio_call())
 
 
 @pytest.fixture(params=[Client, AsyncClient])
@@ -56,15 +56,19 @@ def test_one_text_is_not_an_iterable_of_keys(either_client: Any, method: str, ke
     assert "write [key]" in str(error)
 
 
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_nor_with_a_gutter_or_without_waiting(server: Server, kind: Any) -> None:
-    spare = kind(server.address, timeout=5, gutter=server.address)
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_nor_with_a_gutter_or_without_waiting(server: Server, client_class: Any) -> None:
+    client_with_gutter = client_class(server.address, timeout=5, gutter=server.address)
     for method in BULK_METHODS:
-        bulk = error_of(lambda client, method=method: getattr(client, method)("num"), spare)
-        assert isinstance(bulk, TypeError), method
-    plain = kind(server.address, timeout=5)
-    quiet = error_of(lambda client: client.delete_many("num", noreply=True), plain)
-    assert isinstance(quiet, TypeError)
+        bulk_error = error_of(
+            lambda client, method=method: getattr(client, method)("num"), client_with_gutter
+        )
+        assert isinstance(bulk_error, TypeError), method
+    client_without_gutter = client_class(server.address, timeout=5)
+    quiet_error = error_of(
+        lambda client: client.delete_many("num", noreply=True), client_without_gutter
+    )
+    assert isinstance(quiet_error, TypeError)
 
 
 def test_nor_in_a_pipeline_or_while_migrating(server: Server) -> None:
@@ -75,10 +79,10 @@ def test_nor_in_a_pipeline_or_while_migrating(server: Server) -> None:
         for method in ("get_many", "delete_many"):
             with pytest.raises(TypeError, match="write"):
                 getattr(pipeline, method)("num")
-    moving = MigratingClient(server.address, old={"placement": "modula"}, timeout=5)
+    migrating_client = MigratingClient(server.address, old={"placement": "modula"}, timeout=5)
     for method in ("get_many", "delete_many"):
         with pytest.raises(TypeError, match="write"):
-            getattr(moving, method)("num")
+            getattr(migrating_client, method)("num")
 
 
 def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
@@ -102,14 +106,14 @@ def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     lines = {
         int(line.split(":")[1])
-        for line in done.stdout.splitlines()
+        for line in completed.stdout.splitlines()
         if line.startswith(str(program)) and ": error:" in line
     }
-    assert {4, 5, 6, 7, 8, 9, 10, 11} == {line for line in lines if line < 12}, done.stdout
-    assert not {line for line in lines if line > 11}, done.stdout
+    assert {4, 5, 6, 7, 8, 9, 10, 11} == {line for line in lines if line < 12}, completed.stdout
+    assert not {line for line in lines if line > 11}, completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_an_unknown_keyword_is_named(either_client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"),
+    ("foreign_method", "own_method"),
     [
         ("get_multi", "get_many"),
         ("set_multi", "set_many"),
@@ -149,50 +153,52 @@ def test_an_unknown_keyword_is_named(either_client: Any) -> None:
         ("get_stats", "server_stats"),
     ],
 )
-def test_another_clients_method_names_ours(either_client: Any, theirs: str, ours: str) -> None:
-    with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
-        getattr(either_client, theirs)
-    with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
-        getattr(either_client.pipeline(), theirs)
-    assert not hasattr(either_client, theirs)
-    assert theirs not in dir(either_client)
+def test_another_clients_method_names_ours(
+    either_client: Any, foreign_method: str, own_method: str
+) -> None:
+    with pytest.raises(AttributeError, match=f"{foreign_method}.*write {own_method}"):
+        getattr(either_client, foreign_method)
+    with pytest.raises(AttributeError, match=f"{foreign_method}.*write {own_method}"):
+        getattr(either_client.pipeline(), foreign_method)
+    assert not hasattr(either_client, foreign_method)
+    assert foreign_method not in dir(either_client)
 
 
 def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
-    minute = timedelta(minutes=1)
+    one_minute = timedelta(minutes=1)
 
-    def stored_after(client: Client, key: str) -> int | None:
+    def remaining_ttl_s(client: Client, key: str) -> int | None:
         item = client.get_with_meta(key)
         assert item is not None
         return item.ttl
 
-    async def awaited() -> None:
+    async def run_asyncio_call() -> None:
         async with AsyncClient(server.address, timeout=5) as client:
-            await client.set("a", 1, minute)
-            await client.set_many({"b": 1}, ttl=minute)
+            await client.set("a", 1, one_minute)
+            await client.set_many({"b": 1}, ttl=one_minute)
             await client.set("c", 1)
-            await client.touch("c", minute)
-            await client.get_or_set("d", lambda: 1, minute, stale=30)
+            await client.touch("c", one_minute)
+            await client.get_or_set("d", lambda: 1, one_minute, stale=30)
 
     def store_and_read(client: Client) -> None:
-        client.set("a", 1, minute)
-        client.set_many({"b": 1}, ttl=minute)
+        client.set("a", 1, one_minute)
+        client.set_many({"b": 1}, ttl=one_minute)
         client.set("c", 1)
-        client.touch("c", minute)
-        client.get_or_set("d", lambda: 1, minute, stale=30)
+        client.touch("c", one_minute)
+        client.get_or_set("d", lambda: 1, one_minute, stale=30)
 
     with Client(server.address, timeout=5) as client:
-        for store in (store_and_read, lambda _: asyncio.run(awaited())):
+        for store_values in (store_and_read, lambda _: asyncio.run(run_asyncio_call())):
             client.flush()
-            store(client)
-            assert [stored_after(client, key) in {59, 60} for key in "abc"] == [True] * 3
-            assert stored_after(client, "d") in {89, 90}
+            store_values(client)
+            assert [remaining_ttl_s(client, key) in {59, 60} for key in "abc"] == [True] * 3
+            assert remaining_ttl_s(client, "d") in {89, 90}
         with client.pipeline() as pipeline:
-            pipeline.set("e", 1, minute)
-        assert stored_after(client, "e") in {59, 60}
-        spare = Client("127.0.0.1:1", timeout=5, gutter=server.address, gutter_ttl=10)
-        spare.set("f", 1, minute)
-        assert stored_after(client, "f") in {9, 10}
+            pipeline.set("e", 1, one_minute)
+        assert remaining_ttl_s(client, "e") in {59, 60}
+        client_with_gutter = Client("127.0.0.1:1", timeout=5, gutter=server.address, gutter_ttl=10)
+        client_with_gutter.set("f", 1, one_minute)
+        assert remaining_ttl_s(client, "f") in {9, 10}
 
 
 def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
@@ -202,7 +208,7 @@ def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "listed"),
+    ("settings", "listed_values"),
     [
         ({"codec": "yaml"}, ["json", "msgpack", "pickle", "pymemcache"]),
         ({"dialect": "yaml"}, ["own", "pymemcache", "php-memcached"]),
@@ -211,12 +217,14 @@ def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
         ({"keys": "hash"}, ["refuse", "base64"]),
     ],
 )
-def test_a_setting_of_no_value_lists_those_there_are(settings: Any, listed: list[str]) -> None:
+def test_a_setting_of_no_value_lists_those_there_are(
+    settings: Any, listed_values: list[str]
+) -> None:
     (name,) = settings
-    for kind in (Client, AsyncClient):
-        with pytest.raises(BadSetting, match=f"^{name}=") as raised:
-            kind("127.0.0.1:1", **settings)
-        assert [name for name in listed if name not in str(raised.value)] == []
+    for client_class in (Client, AsyncClient):
+        with pytest.raises(BadSetting, match=f"^{name}=") as error_info:
+            client_class("127.0.0.1:1", **settings)
+        assert [name for name in listed_values if name not in str(error_info.value)] == []
 
 
 def test_a_codecs_settings_list_their_values() -> None:
@@ -227,12 +235,12 @@ def test_a_codecs_settings_list_their_values() -> None:
 
 
 def test_a_timeout_of_milliseconds_is_warned_of() -> None:
-    for kind in (Client, AsyncClient):
+    for client_class in (Client, AsyncClient):
         with pytest.warns(UserWarning, match="in seconds"):
-            kind("127.0.0.1:1", timeout=250)
+            client_class("127.0.0.1:1", timeout=250)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            kind("127.0.0.1:1", timeout=60)
+            client_class("127.0.0.1:1", timeout=60)
 
 
 def test_get_or_set_with_a_value_instead_of_a_function_is_refused(either_client: Any) -> None:
@@ -248,15 +256,15 @@ def test_the_package_has_its_version_and_all_public_names() -> None:
 
 def test_the_first_example_runs_as_it_stands() -> None:
     lines = (glasscache.__doc__ or "").splitlines()
-    code = [line[4:] for line in lines if line.startswith((">>> ", "... "))]
-    done = subprocess.run(
+    program_lines = [line[4:] for line in lines if line.startswith((">>> ", "... "))]
+    completed = subprocess.run(
         [sys.executable, "-"],
-        input="\n".join([*code, ""]),
+        input="\n".join([*program_lines, ""]),
         text=True,
         check=False,
         capture_output=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_with_on_an_asyncio_client_is_refused_with_async_with(server: Server) -> None:
@@ -266,12 +274,12 @@ def test_with_on_an_asyncio_client_is_refused_with_async_with(server: Server) ->
 
 
 def test_statistics_of_servers_are_numbers(server: Server) -> None:
-    async def awaited() -> dict[str, Any]:
+    async def run_asyncio_call() -> dict[str, Any]:
         async with AsyncClient(server.address, timeout=5) as client:
             return await client.server_stats()
 
     with Client(server.address, timeout=5) as client:
-        for stats in (client.server_stats(), asyncio.run(awaited())):
+        for stats in (client.server_stats(), asyncio.run(run_asyncio_call())):
             (rows,) = stats.values()
             assert isinstance(rows["get_hits"], int)
             assert isinstance(rows["rusage_user"], float)
@@ -286,7 +294,7 @@ def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
         pipeline.delete_many(["a", "never"])
         pipeline.get("a")
 
-    async def awaited() -> list[Any]:
+    async def run_asyncio_call() -> list[Any]:
         async with AsyncClient(server.address, timeout=5) as client, client.pipeline() as pipeline:
             record_pipeline(pipeline)
         return pipeline.results
@@ -294,31 +302,31 @@ def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
     with Client(server.address, timeout=5) as client, client.pipeline() as pipeline:
         record_pipeline(pipeline)
     assert pipeline.results == [{}, 1, {"a": 1, "b": None}, {}, None]
-    assert asyncio.run(awaited()) == pipeline.results
+    assert asyncio.run(run_asyncio_call()) == pipeline.results
 
 
 def test_on_error_takes_a_function_that_decides_which_errors_are_misses(server: Server) -> None:
-    seen: list[str] = []
+    error_names: list[str] = []
 
-    def only_unreadable(error: GlasscacheError) -> bool:
-        seen.append(type(error).__name__)
+    def is_unreadable(error: GlasscacheError) -> bool:
+        error_names.append(type(error).__name__)
         return isinstance(error, UnreadableValue)
 
-    async def awaited() -> Any:
-        async with AsyncClient(server.address, timeout=5, on_error=only_unreadable) as client:
-            found = await client.get("bad", "?"), await client.get_many(["good", "bad"])
-            return found, client.stats()["misses_by_error"]
+    async def run_asyncio_call() -> Any:
+        async with AsyncClient(server.address, timeout=5, on_error=is_unreadable) as client:
+            values = await client.get("bad", "?"), await client.get_many(["good", "bad"])
+            return values, client.stats()["misses_by_error"]
 
     with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other:
         other.set("bad", {1})
         other.set("good", b"1")
-    with Client(server.address, timeout=5, on_error=only_unreadable) as client:
-        found = client.get("bad", "?"), client.get_many(["good", "bad"])
-        counted = found, client.stats()["misses_by_error"]
-    assert counted == asyncio.run(awaited()) == (("?", {"good": b"1"}), 2)
-    assert set(seen) == {"UnreadableValue"}
+    with Client(server.address, timeout=5, on_error=is_unreadable) as client:
+        values = client.get("bad", "?"), client.get_many(["good", "bad"])
+        values_and_misses = values, client.stats()["misses_by_error"]
+    assert values_and_misses == asyncio.run(run_asyncio_call()) == (("?", {"good": b"1"}), 2)
+    assert set(error_names) == {"UnreadableValue"}
     with (
-        Client("127.0.0.1:1", timeout=0.2, on_error=only_unreadable) as down,
+        Client("127.0.0.1:1", timeout=0.2, on_error=is_unreadable) as down,
         pytest.raises(glasscache.ServerUnavailable),
     ):
         down.get("k")

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def own_client(glasscache_server: Server) -> Iterator[Client]:
+def client_of_test(glasscache_server: Server) -> Iterator[Client]:
     """A client that a test may wrap."""
     with Client(glasscache_server.address, timeout=5.0) as client:
         yield client
 
 
-def _tracers() -> tuple[TracerProvider, InMemorySpanExporter]:
+def _provider_and_exporter() -> tuple[TracerProvider, InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -46,23 +46,23 @@ def _span_attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def test_without_a_provider_the_client_is_left_alone(own_client: Client) -> None:
-    before = dict(vars(own_client))
-    assert not instrument(own_client)
-    assert vars(own_client) == before
+def test_without_a_provider_the_client_is_left_alone(client_of_test: Client) -> None:
+    attributes_before = dict(vars(client_of_test))
+    assert not instrument(client_of_test)
+    assert vars(client_of_test) == attributes_before
 
 
-def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own_client: Client) -> None:
-    provider, exporter = _tracers()
-    assert instrument(own_client, tracer_provider=provider)
-    own_client.set("secret", b"12345")
-    assert own_client.get("secret") == b"12345"
-    assert own_client.get("missing", b"default") == b"default"
-    stored, hit, miss = exporter.get_finished_spans()
-    assert [span.name for span in (stored, hit, miss)] == ["set", "get", "get"]
-    assert all(span.kind is SpanKind.CLIENT for span in (stored, hit, miss))
-    host, _, port = own_client.server_of("secret").rpartition(":")
-    assert _span_attributes(hit) == {
+def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(client_of_test: Client) -> None:
+    provider, exporter = _provider_and_exporter()
+    assert instrument(client_of_test, tracer_provider=provider)
+    client_of_test.set("secret", b"12345")
+    assert client_of_test.get("secret") == b"12345"
+    assert client_of_test.get("missing", b"default") == b"default"
+    set_span, hit_span, miss_span = exporter.get_finished_spans()
+    assert [span.name for span in (set_span, hit_span, miss_span)] == ["set", "get", "get"]
+    assert all(span.kind is SpanKind.CLIENT for span in (set_span, hit_span, miss_span))
+    host, _, port = client_of_test.server_of("secret").rpartition(":")
+    assert _span_attributes(hit_span) == {
         "server.address": host,
         "server.port": int(port),
         "db.system.name": "memcached",
@@ -71,67 +71,67 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own_client: Clie
         "cache.hit": True,
         "cache.item_size": 5,
     }
-    assert _span_attributes(miss)["cache.hit"] is False
-    assert "cache.item_size" not in _span_attributes(miss)
+    assert _span_attributes(miss_span)["cache.hit"] is False
+    assert "cache.item_size" not in _span_attributes(miss_span)
     assert "secret" not in str([span.to_json() for span in exporter.get_finished_spans()])
 
 
 def test_no_span_is_made_without_a_processor_and_spans_start_when_one_is_added(
-    own_client: Client,
+    client_of_test: Client,
 ) -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
-    assert instrument(own_client, tracer_provider=provider)
-    own_client.get("k")
+    assert instrument(client_of_test, tracer_provider=provider)
+    client_of_test.get("k")
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    own_client.get("k")
+    client_of_test.get("k")
     assert len(exporter.get_finished_spans()) == 1
 
 
-def test_with_sampling_only_slow_failed_and_sampled_calls_are_spans(own_client: Client) -> None:
-    provider, exporter = _tracers()
-    instrument(own_client, tracer_provider=provider, slower_than=60)
-    own_client.get("k")
+def test_with_sampling_only_slow_failed_and_sampled_calls_are_spans(client_of_test: Client) -> None:
+    provider, exporter = _provider_and_exporter()
+    instrument(client_of_test, tracer_provider=provider, slower_than=60)
+    client_of_test.get("k")
     assert not exporter.get_finished_spans()
     with pytest.raises(BadKey):
-        own_client.get("a key")
+        client_of_test.get("a key")
     assert [span.name for span in exporter.get_finished_spans()] == ["get"]
-    with Client(own_client.server_of("k")) as sampled:
-        instrument(sampled, tracer_provider=provider, slower_than=60, sample=1.0)
-        sampled.get("k")
+    with Client(client_of_test.server_of("k")) as sampled_client:
+        instrument(sampled_client, tracer_provider=provider, slower_than=60, sample=1.0)
+        sampled_client.get("k")
     assert len(exporter.get_finished_spans()) == 2
 
 
-def test_a_call_follows_the_trace_around_it(own_client: Client) -> None:
-    provider, exporter = _tracers()
-    instrument(own_client, tracer_provider=provider)
+def test_a_call_follows_the_trace_around_it(client_of_test: Client) -> None:
+    provider, exporter = _provider_and_exporter()
+    instrument(client_of_test, tracer_provider=provider)
     tracer = provider.get_tracer("around")
-    with tracer.start_as_current_span("page") as page:
-        own_client.get("k")
-    call = exporter.get_finished_spans()[0]
-    assert call.parent is not None
-    assert call.parent.span_id == page.get_span_context().span_id
-    unsampled = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(0)))
+    with tracer.start_as_current_span("page") as page_span:
+        client_of_test.get("k")
+    call_span = exporter.get_finished_spans()[0]
+    assert call_span.parent is not None
+    assert call_span.parent.span_id == page_span.get_span_context().span_id
+    unsampled_span = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(0)))
     exporter.clear()
-    with use_span(unsampled):
-        own_client.get("k")
+    with use_span(unsampled_span):
+        client_of_test.get("k")
     assert not exporter.get_finished_spans()
 
 
-def test_a_bulk_call_reports_its_width_and_its_keys_if_configured(own_client: Client) -> None:
-    provider, exporter = _tracers()
-    instrument(own_client, tracer_provider=provider, keys=True)
-    own_client.set_many({"a": 1, "b": 2})
-    own_client.get_many(["a", "b", "never"])
-    own_client.get("a")
-    stored, read, single = exporter.get_finished_spans()
-    assert (stored.name, read.name) == ("BATCH set", "BATCH get")
-    assert _span_attributes(read)["db.operation.batch.size"] == 3
-    assert _span_attributes(read)["glasscache.hit.count"] == 2
-    assert _span_attributes(single)["cache.key"] == "'a'"
+def test_a_bulk_call_reports_its_width_and_its_keys_if_configured(client_of_test: Client) -> None:
+    provider, exporter = _provider_and_exporter()
+    instrument(client_of_test, tracer_provider=provider, keys=True)
+    client_of_test.set_many({"a": 1, "b": 2})
+    client_of_test.get_many(["a", "b", "never"])
+    client_of_test.get("a")
+    set_span, bulk_get_span, single_get_span = exporter.get_finished_spans()
+    assert (set_span.name, bulk_get_span.name) == ("BATCH set", "BATCH get")
+    assert _span_attributes(bulk_get_span)["db.operation.batch.size"] == 3
+    assert _span_attributes(bulk_get_span)["glasscache.hit.count"] == 2
+    assert _span_attributes(single_get_span)["cache.key"] == "'a'"
 
 
 def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
-    provider, exporter = _tracers()
+    provider, exporter = _provider_and_exporter()
     with Client("127.0.0.1:1", timeout=0.2) as client:
         instrument(client, tracer_provider=provider)
         with pytest.raises(ServerUnavailable):
@@ -141,15 +141,17 @@ def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
     assert _span_attributes(span)["error.type"] == "ServerUnavailable"
 
 
-def test_durations_are_a_histogram_by_operation(own_client: Client) -> None:
+def test_durations_are_a_histogram_by_operation(client_of_test: Client) -> None:
     reader = InMemoryMetricReader()
-    instrument(own_client, meter_provider=MeterProvider([reader]))
-    own_client.set("k", 1)
+    instrument(client_of_test, meter_provider=MeterProvider([reader]))
+    client_of_test.set("k", 1)
     for _ in range(3):
-        own_client.get("k")
-    data = reader.get_metrics_data()
-    assert data is not None
-    metrics = {each.name: each for each in data.resource_metrics[0].scope_metrics[0].metrics}
+        client_of_test.get("k")
+    metrics_data = reader.get_metrics_data()
+    assert metrics_data is not None
+    metrics = {
+        metric.name: metric for metric in metrics_data.resource_metrics[0].scope_metrics[0].metrics
+    }
     metric = metrics["db.client.operation.duration"]
     assert metric.unit == "s"
     counts = {
@@ -165,7 +167,7 @@ def test_durations_are_a_histogram_by_operation(own_client: Client) -> None:
 
 
 def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) -> None:
-    provider, exporter = _tracers()
+    provider, exporter = _provider_and_exporter()
 
     async def run() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5.0) as client:
@@ -182,7 +184,7 @@ def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) 
 def test_awaited_calls_of_a_recorded_client_are_spans_over_the_whole_wait(
     glasscache_server: Server, tmp_path: Path
 ) -> None:
-    provider, exporter = _tracers()
+    provider, exporter = _provider_and_exporter()
 
     async def run() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5.0) as client:
@@ -200,20 +202,20 @@ def test_awaited_calls_of_a_recorded_client_are_spans_over_the_whole_wait(
 
 
 def test_slow_calls_are_logged_with_their_width_and_without_keys(
-    own_client: Client, caplog: pytest.LogCaptureFixture
+    client_of_test: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_slow_calls(own_client, threshold=0.0)
+    log_slow_calls(client_of_test, threshold=0.0)
     with caplog.at_level(logging.WARNING, "glasscache.slow"):
-        own_client.get_many(["secret", "b"])
-        own_client.get("secret")
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith("slow call: get_many of 2 keys took ")
-    assert second.startswith("slow call: get took ")
+        client_of_test.get_many(["secret", "b"])
+        client_of_test.get("secret")
+    first_message, second_message = (record.getMessage() for record in caplog.records)
+    assert first_message.startswith("slow call: get_many of 2 keys took ")
+    assert second_message.startswith("slow call: get took ")
 
 
 def test_a_call_within_the_threshold_is_not_logged(
-    own_client: Client, caplog: pytest.LogCaptureFixture
+    client_of_test: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_slow_calls(own_client, threshold=60.0)
-    own_client.get("k")
+    log_slow_calls(client_of_test, threshold=60.0)
+    client_of_test.get("k")
     assert not caplog.records

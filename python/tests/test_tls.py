@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "live"))
 from certificates import Authority
 
 # A handshake takes two round trips and a thread. The machine may be busy.
-SECONDS = 10.0
+TIMEOUT_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -49,134 +49,134 @@ def server_requiring_certificates(authority: Authority) -> Iterator[str]:
 
 
 def test_values_of_any_size_pass_encrypted(authority: Authority, port: str) -> None:
-    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=SECONDS) as client:
+    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=TIMEOUT_S) as client:
         for size in (0, 1, 16_384, 16_385, 700_000):
             value = bytes(range(256)) * (size // 256) + bytes(size % 256)
             assert client.set("key", value)
             assert client.get("key") == value
         client.set_many({f"key-{number}": number for number in range(3000)}, noreply=True)
-        wanted = [f"key-{number}" for number in range(3000)]
-        assert client.get_many(wanted) == {key: number for number, key in enumerate(wanted)}
+        keys = [f"key-{number}" for number in range(3000)]
+        assert client.get_many(keys) == {key: number for number, key in enumerate(keys)}
 
 
 def test_values_of_any_size_pass_encrypted_by_asyncio(authority: Authority, port: str) -> None:
-    async def use(tls: Any) -> None:
-        async with AsyncClient(f"localhost:{port}", tls=tls, timeout=SECONDS) as client:
+    async def read_with_async_client(tls: Any) -> None:
+        async with AsyncClient(f"localhost:{port}", tls=tls, timeout=TIMEOUT_S) as client:
             for size in (0, 1, 16_384, 700_000):
                 assert await client.set("other", bytes(size))
                 assert await client.get("other") == bytes(size)
             await asyncio.gather(*(client.set(f"a-{number}", number) for number in range(300)))
-            found = await client.get_many([f"a-{number}" for number in range(300)])
-            assert len(found) == 300
+            values = await client.get_many([f"a-{number}" for number in range(300)])
+            assert len(values) == 300
 
-    asyncio.run(use(TLS(authority.file)))
-    asyncio.run(use(authority.context()))
+    asyncio.run(read_with_async_client(TLS(authority.file)))
+    asyncio.run(read_with_async_client(authority.context()))
 
 
 def test_a_server_is_verified_by_its_authority_and_its_name(
     authority: Authority, port: str
 ) -> None:
-    foreign = Authority("foreign")
-    refused = [
-        (f"localhost:{port}", TLS(foreign.file)),
+    foreign_authority = Authority("foreign")
+    refused_connections = [
+        (f"localhost:{port}", TLS(foreign_authority.file)),
         (f"localhost:{port}", TLS(authority.file, server_name="cache.example")),
         # No file: the authorities of the system, which do not know ours.
         (f"localhost:{port}", True),
     ]
-    for server, tls in refused:
+    for server, tls in refused_connections:
         with (
-            Client(server, tls=tls, timeout=SECONDS) as client,
+            Client(server, tls=tls, timeout=TIMEOUT_S) as client,
             pytest.raises(ServerUnavailable, match="TLS failed: invalid peer certificate"),
         ):
             client.get("key")
 
-        async def use(server: str = server, tls: Any = tls) -> None:
-            async with AsyncClient(server, tls=tls, timeout=SECONDS) as client:
+        async def read_with_async_client(server: str = server, tls: Any = tls) -> None:
+            async with AsyncClient(server, tls=tls, timeout=TIMEOUT_S) as client:
                 with pytest.raises(ServerUnavailable, match="certificate verify failed"):
                     await client.get("key")
 
-        asyncio.run(use())
+        asyncio.run(read_with_async_client())
     # An address is a name too, if the certificate has it, and one may be given.
     for server, name in [(f"127.0.0.1:{port}", None), (f"127.0.0.1:{port}", "localhost")]:
-        with Client(server, tls=TLS(authority.file, server_name=name), timeout=SECONDS) as client:
+        with Client(server, tls=TLS(authority.file, server_name=name), timeout=TIMEOUT_S) as client:
             assert client.get("none") is None
 
 
 def test_a_client_presents_its_certificate(
     authority: Authority, server_requiring_certificates: str
 ) -> None:
-    own = authority.sign("client")
-    presenting = TLS(authority.file, own.chain, own.key)
+    client_identity = authority.sign("client")
+    client_tls = TLS(authority.file, client_identity.chain, client_identity.key)
     with Client(
-        f"localhost:{server_requiring_certificates}", tls=presenting, timeout=SECONDS
+        f"localhost:{server_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
     ) as client:
         assert client.set("key", 1)
     with (
         Client(
-            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=SECONDS
+            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
         ) as client,
         pytest.raises(ServerUnavailable),
     ):
         client.get("key")
 
-    async def use() -> None:
+    async def read_with_async_client() -> None:
         async with AsyncClient(
-            f"localhost:{server_requiring_certificates}", tls=presenting, timeout=SECONDS
+            f"localhost:{server_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
         ) as client:
             assert await client.get("key") == 1
         async with AsyncClient(
-            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=SECONDS
+            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
         ) as client:
             with pytest.raises(ServerUnavailable):
                 await client.get("key")
 
-    asyncio.run(use())
+    asyncio.run(read_with_async_client())
 
 
 def test_pymemcache_and_this_client_read_what_the_other_wrote(
     authority: Authority, port: str
 ) -> None:
-    other = pymemcache.Client(
+    pymemcache_client = pymemcache.Client(
         ("localhost", int(port)),
         tls_context=authority.context(),
-        timeout=SECONDS,
-        connect_timeout=SECONDS,
+        timeout=TIMEOUT_S,
+        connect_timeout=TIMEOUT_S,
     )
     with Client(
-        f"localhost:{port}", tls=TLS(authority.file), dialect="pymemcache", timeout=SECONDS
+        f"localhost:{port}", tls=TLS(authority.file), dialect="pymemcache", timeout=TIMEOUT_S
     ) as client:
         for value in (b"short", bytes(100_000)):
-            assert other.set("theirs", value, noreply=False)
+            assert pymemcache_client.set("theirs", value, noreply=False)
             assert client.get("theirs") == value
             assert client.set("ours", value)
-            assert other.get("ours") == value
-    other.close()
+            assert pymemcache_client.get("ours") == value
+    pymemcache_client.close()
 
 
 def test_the_handshake_counts_towards_the_deadline(authority: Authority) -> None:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        server = f"localhost:{silent.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as silent_listener:
+        server = f"localhost:{silent_listener.getsockname()[1]}"
         with (
             Client(server, tls=TLS(authority.file), timeout=0.1) as client,
             pytest.raises(DeadlineExceeded),
         ):
             client.get("key")
 
-        async def use() -> None:
+        async def read_with_async_client() -> None:
             async with AsyncClient(server, tls=TLS(authority.file), timeout=0.1) as client:
                 with pytest.raises(DeadlineExceeded):
                     await client.get("key")
 
-        asyncio.run(use())
+        asyncio.run(read_with_async_client())
 
 
 def test_a_child_after_a_fork_has_sessions_of_its_own(authority: Authority, port: str) -> None:
     program = f"""
 import os
 from glasscache import TLS, Client
-client = Client("localhost:{port}", tls=TLS({str(authority.file)!r}), timeout={SECONDS})
+client = Client("localhost:{port}", tls=TLS({str(authority.file)!r}), timeout={TIMEOUT_S})
 client.set("forked", 0)
 child = os.fork()
 for number in range(100):
@@ -192,15 +192,15 @@ def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority
     options = authority.sign("restarted").options()
     server = Server(arguments=options)
     port = int(server.address.rsplit(":", 1)[1])
-    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=SECONDS) as client:
+    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=TIMEOUT_S) as client:
         assert client.set("key", 1)
         server.stop()
         for _ in range(4):
             with pytest.raises(ServerUnavailable):
                 client.get("key")
         with Server(port=port, arguments=options):
-            ends = time.monotonic() + SECONDS
-            while time.monotonic() < ends:
+            deadline = time.monotonic() + TIMEOUT_S
+            while time.monotonic() < deadline:
                 try:
                     assert client.get("key") is None
                 except ServerUnavailable:
@@ -210,20 +210,20 @@ def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority
 
 
 def test_settings_that_cannot_be_meant_are_refused(authority: Authority, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.pem"
-    empty.write_text("")
-    unusable: list[Any] = [
-        TLS(empty),
+    empty_file = tmp_path / "empty.pem"
+    empty_file.write_text("")
+    unusable_settings: list[Any] = [
+        TLS(empty_file),
         TLS(tmp_path / "none"),
-        TLS(authority.file, key=empty),
+        TLS(authority.file, key=empty_file),
         "yes",
     ]
-    for tls in unusable:
-        for kind in (Client, AsyncClient):
+    for tls in unusable_settings:
+        for client_class in (Client, AsyncClient):
             with pytest.raises(BadSetting, match="tls: "):
-                kind("localhost:1", tls=tls)
+                client_class("localhost:1", tls=tls)
     with pytest.raises(BadSetting, match="only AsyncClient takes an ssl"):
         Client("localhost:1", tls=ssl.create_default_context())  # type: ignore[arg-type]
-    for kind in (Client, AsyncClient):
+    for client_class in (Client, AsyncClient):
         with pytest.raises(BadSetting, match="a unix socket has no TLS"):
-            kind("/run/cache.sock", tls=TLS(authority.file))
+            client_class("/run/cache.sock", tls=TLS(authority.file))

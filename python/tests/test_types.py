@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 PRELUDE = """\
 from glasscache import AsyncClient, Client, Codec
@@ -27,7 +27,7 @@ def render() -> str:
 """
 """What an example of a guide may take for granted."""
 
-NOT_CHECKED = (".example", "spare1:")
+WORDS_OF_UNRUNNABLE_EXAMPLES = (".example", "spare1:")
 """An example with one of these needs hosts that a test has not."""
 
 STRATEGY = "glasscache-strategy 1\nstrategy fixed-bytes:524288+s3fifo:75\nkey c:1:1\n"
@@ -39,14 +39,14 @@ def document_examples() -> list[tuple[str, str]]:
     return [
         (f"{document.stem.replace('-', '_').lower()}_{number}", text)
         for document in DOCUMENTS
-        for number, text in enumerate(BLOCK.findall(document.read_text()))
+        for number, text in enumerate(PYTHON_BLOCK.findall(document.read_text()))
     ]
 
 
 EXAMPLES = document_examples()
 
 
-def is_ours(text: str) -> bool:
+def uses_glasscache(text: str) -> bool:
     """Whether an example is of this package alone."""
     return not any(
         word in text for word in ("import pymemcache", "from pymemcache", "import pylibmc")
@@ -58,22 +58,22 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with every example as a program, and the program of the documented features."""
     folder = tmp_path_factory.mktemp("programs")
     for name, text in EXAMPLES:
-        if is_ours(text):
+        if uses_glasscache(text):
             folder.joinpath(f"{name}.py").write_text(PRELUDE + text)
-    own = Path(__file__).with_name("typed_program.py").read_text()
-    folder.joinpath("typed_program.py").write_text(own)
+    typed_program = Path(__file__).with_name("typed_program.py").read_text()
+    folder.joinpath("typed_program.py").write_text(typed_program)
     return folder
 
 
 def test_there_are_examples() -> None:
-    assert len([text for _, text in EXAMPLES if is_ours(text)]) >= 5
+    assert len([text for _, text in EXAMPLES if uses_glasscache(text)]) >= 5
 
 
 def test_examples_and_documented_features_pass_mypy_strict(programs: Path) -> None:
     files = map(str, sorted(programs.glob("*.py")))
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_examples_and_documented_features_pass_pyright_strict(programs: Path) -> None:
@@ -83,14 +83,14 @@ def test_examples_and_documented_features_pass_pyright_strict(programs: Path) ->
     )
     programs.joinpath("pyrightconfig.json").write_text(settings)
     command = [sys.executable, "-m", "pyright", "-p", str(programs), "--pythonpath", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 RUNNABLE = [
     (name, text)
     for name, text in EXAMPLES
-    if is_ours(text) and not any(word in text for word in NOT_CHECKED)
+    if uses_glasscache(text) and not any(word in text for word in WORDS_OF_UNRUNNABLE_EXAMPLES)
 ]
 
 
@@ -103,7 +103,7 @@ def test_an_example_of_the_documents_runs(
     program = re.sub(r"timeout=[0-9.]+", "timeout=30", program)
     program = re.sub(r"deadline\([0-9.]+\)", "deadline(30)", program)
     tmp_path.joinpath("best.strategy").write_text(STRATEGY)
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "ignore:timeout", "-c", program],
         cwd=tmp_path,
         capture_output=True,
@@ -111,4 +111,4 @@ def test_an_example_of_the_documents_runs(
         timeout=120,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
+    assert completed.returncode == 0, completed.stderr

@@ -58,11 +58,11 @@ def read_table() -> dict[tuple[str, str], str]:
         if line.startswith("|")
     ]
     start = next(index for index, row in enumerate(rows) if row[0] == "what goes in")
-    head = rows[start]
+    column_names = rows[start]
     table_cells: dict[tuple[str, str], str] = {}
     for row in rows[start + 2 : start + 2 + len(EXAMPLES)]:
         table_cells.update(
-            {(row[0], name): cell for name, cell in zip(head[1:], row[1:], strict=True)}
+            {(row[0], name): cell for name, cell in zip(column_names[1:], row[1:], strict=True)}
         )
     return table_cells
 
@@ -76,8 +76,8 @@ def table_cells() -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_the_table_of_the_reference_holds(kind: str, column: str) -> None:
     for codec in COLUMNS[column]:
-        fates = {round_trip_result(codec, value) for value in EXAMPLES[kind]}
-        assert fates == {table_cells().get((kind, column))}
+        results = {round_trip_result(codec, value) for value in EXAMPLES[kind]}
+        assert results == {table_cells().get((kind, column))}
 
 
 def test_the_table_has_a_row_for_each_kind_and_a_column_for_each_dialect() -> None:
@@ -87,11 +87,11 @@ def test_the_table_has_a_row_for_each_kind_and_a_column_for_each_dialect() -> No
 @pytest.mark.parametrize("column", ["own", "own, pickle", "Python, pickle"])
 def test_ten_thousand_random_values_come_back_as_they_were(column: str) -> None:
     for codec in COLUMNS[column]:
-        chosen = random.Random(2026)
+        rng = random.Random(2026)
         for number in range(10_000):
-            value = random_value(chosen)
-            back = codec.decode(*codec.encode(value))
-            assert is_same(value, back), (number, value, back)
+            value = random_value(rng)
+            decoded = codec.decode(*codec.encode(value))
+            assert is_same(value, decoded), (number, value, decoded)
 
 
 @pytest.mark.parametrize(
@@ -99,40 +99,38 @@ def test_ten_thousand_random_values_come_back_as_they_were(column: str) -> None:
 )
 def test_random_values_that_another_client_has_come_back_as_they_were(column: str) -> None:
     supported = [kind for kind in EXAMPLES if table_cells()[kind, column] == "same"]
-    makers: dict[str, Any] = {
-        "str": lambda r: "".join(r.choices("ab ü🎈\0", k=r.randrange(2000))),
-        "bytes that are not UTF-8": lambda r: b"\xff" + r.randbytes(r.randrange(2000)),
-        "bytes that are UTF-8": lambda r: "".join(r.choices("ab ü", k=9)).encode(),
-        "int": lambda r: r.getrandbits(r.randrange(1, 63)) * r.choice([1, -1]),
-        "int beyond 64 bits": lambda r: r.getrandbits(100) + 2**64,
-        "float": lambda r: r.choice([-0.0, r.gauss(0, 1e9)]),
-        "bool": lambda r: r.random() < 0.5,
+    random_value_makers: dict[str, Any] = {
+        "str": lambda rng: "".join(rng.choices("ab ü🎈\0", k=rng.randrange(2000))),
+        "bytes that are not UTF-8": lambda rng: b"\xff" + rng.randbytes(rng.randrange(2000)),
+        "bytes that are UTF-8": lambda rng: "".join(rng.choices("ab ü", k=9)).encode(),
+        "int": lambda rng: rng.getrandbits(rng.randrange(1, 63)) * rng.choice([1, -1]),
+        "int beyond 64 bits": lambda rng: rng.getrandbits(100) + 2**64,
+        "float": lambda rng: rng.choice([-0.0, rng.gauss(0, 1e9)]),
+        "bool": lambda rng: rng.random() < 0.5,
         "None": lambda _: None,
-        "list of int": lambda r: [r.randrange(1000) for _ in range(r.randrange(300))],
+        "list of int": lambda rng: [rng.randrange(1000) for _ in range(rng.randrange(300))],
         "list, dict with str keys": json_value,
     }
     for codec in COLUMNS[column]:
-        chosen = random.Random(2026)
+        rng = random.Random(2026)
         for number in range(10_000):
-            value = makers[chosen.choice(supported)](chosen)
-            back = codec.decode(*codec.encode(value))
-            assert is_same(value, back), (number, value, back)
+            value = random_value_makers[rng.choice(supported)](rng)
+            decoded = codec.decode(*codec.encode(value))
+            assert is_same(value, decoded), (number, value, decoded)
 
 
-def json_value(chosen: random.Random, depth: int = 3) -> Any:
+def json_value(rng: random.Random, depth: int = 3) -> Any:
     """Return a list or dict that JSON carries."""
-    leaves = ["text", chosen.randrange(10**6), None, True, chosen.random()]
+    scalars = ["text", rng.randrange(10**6), None, True, rng.random()]
     items = [
-        chosen.choice(leaves) if depth == 0 else json_value(chosen, depth - 1)
-        for _ in range(chosen.randrange(4))
+        rng.choice(scalars) if depth == 0 else json_value(rng, depth - 1)
+        for _ in range(rng.randrange(4))
     ]
-    return (
-        items if chosen.random() < 0.5 else {f"k{index}": item for index, item in enumerate(items)}
-    )
+    return items if rng.random() < 0.5 else {f"k{index}": item for index, item in enumerate(items)}
 
 
 @pytest.mark.parametrize(
-    ("value", "instead"),
+    ("value", "replacement"),
     [
         (value_kinds.Unknown(), r"Codec\(types=\[Unknown\]\)"),
         ([Colour.RED], r"Codec\(types=\[Colour\]\)"),
@@ -145,18 +143,18 @@ def json_value(chosen: random.Random, depth: int = 3) -> Any:
         ([value_kinds.np.arange(3)], "inside a container"),
     ],
 )
-def test_a_refusal_names_what_to_write_instead(value: Any, instead: str) -> None:
-    with pytest.raises(UnwritableValue, match=instead):
+def test_a_refusal_names_what_to_write_instead(value: Any, replacement: str) -> None:
+    with pytest.raises(UnwritableValue, match=replacement):
         Codec().encode(value)
 
 
 def test_the_bytes_that_the_reference_shows_are_written_and_read() -> None:
     zone = dt.timezone(dt.timedelta(hours=2))
-    moment = dt.datetime(2026, 3, 14, 13, 5, 9, 250, zone)
-    value = {7: (decimal.Decimal("1.50"), moment)}
+    timestamp = dt.datetime(2026, 3, 14, 13, 5, 9, 250, zone)
+    value = {7: (decimal.Decimal("1.50"), timestamp)}
     (displayed,) = re.findall(r"^    (0d [0-9a-f ]+)$", REFERENCE.read_text(), re.MULTILINE)
-    assert Codec().encode(value) == (TYPED, bytes.fromhex(displayed))
-    assert is_same(Codec().decode(TYPED, bytes.fromhex(displayed)), value)
+    assert Codec().encode(value) == (TYPED_FLAGS, bytes.fromhex(displayed))
+    assert is_same(Codec().decode(TYPED_FLAGS, bytes.fromhex(displayed)), value)
 
 
 def test_values_stored_before_there_were_types_are_still_read() -> None:
@@ -235,7 +233,7 @@ def test_types_are_refused_where_they_would_have_no_effect() -> None:
             Codec(types=[Colour], **settings)  # type: ignore[arg-type]
 
 
-TYPED = 0x9C00000D
+TYPED_FLAGS = 0x9C00000D
 
 
 @pytest.mark.parametrize(
@@ -259,26 +257,26 @@ TYPED = 0x9C00000D
 )
 def test_bytes_that_someone_made_up_are_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableValue):
-        Codec(types=REGISTERED).decode(TYPED, body)
+        Codec(types=REGISTERED).decode(TYPED_FLAGS, body)
 
 
 def test_any_bytes_are_read_or_refused() -> None:
     codec = Codec(types=REGISTERED, decompressed_bytes_max=1 << 20)
-    chosen = random.Random(7)
+    rng = random.Random(7)
     for _ in range(20_000):
-        flags, body = codec.encode((random_value(chosen, 2),))
-        changed = bytearray(body)
-        for _ in range(chosen.randrange(1, 4)):
-            changed[chosen.randrange(len(changed))] = chosen.randrange(40)
+        flags, body = codec.encode((random_value(rng, 2),))
+        changed_body = bytearray(body)
+        for _ in range(rng.randrange(1, 4)):
+            changed_body[rng.randrange(len(changed_body))] = rng.randrange(40)
         with contextlib.suppress(UnreadableValue):
-            codec.decode(flags, bytes(changed))
+            codec.decode(flags, bytes(changed_body))
 
 
 def test_keys_that_share_a_hash_are_refused_before_they_take_hours() -> None:
-    shared = 2**61 - 1  # CPython's modulus of the hashes of numbers
+    hash_modulus = 2**61 - 1  # CPython's modulus of the hashes of numbers
     with pytest.raises(UnreadableValue, match="hash"):
         codec = Codec(compress=None)
-        numbers = [index * shared for index in range(1, 3_000)]
+        numbers = [index * hash_modulus for index in range(1, 3_000)]
         flags, body = codec.encode((numbers,))
         assert body[:2] == b"\x0a\x01"
         codec.decode(flags, b"\x0b" + body[3:])  # the list, claimed to be a set
@@ -293,9 +291,14 @@ def test_more_items_than_could_be_read_are_not_written() -> None:
 
 
 def test_a_container_that_holds_itself_is_refused() -> None:
-    ring: list[Any] = [()]
-    ring.append(ring)
-    for value in (ring, {"a": ring}, (ring,), {1: ring}):
+    self_containing_list: list[Any] = [()]
+    self_containing_list.append(self_containing_list)
+    for value in (
+        self_containing_list,
+        {"a": self_containing_list},
+        (self_containing_list,),
+        {1: self_containing_list},
+    ):
         with pytest.raises(UnwritableValue, match="deeper"):
             Codec().encode(value)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from glasscache.cached import AsyncCached, Cached
 
 
-def blocking(client: Client) -> None:
+def use_blocking_client(client: Client) -> None:
     @client.cached(ttl=60, tags=["prices"])
     def price(item: str, *, net: bool = False) -> float:
         return 1.0 if net else 2.0
@@ -26,16 +26,16 @@ def blocking(client: Client) -> None:
     assert_type(price.cache_info().hits, int)
     assert_type(price.cache_key("tea"), str)
     price.__wrapped__("tea")
-    taken: Callable[[str], float] = price
-    taken("tea")
+    as_callable: Callable[[str], float] = price
+    as_callable("tea")
 
     @cached(client, ttl=dt.timedelta(minutes=1))
     def name(number: int) -> str:
         return str(number)
 
     assert_type(name(1), str)
-    same: Cached[[int], str] = name
-    same.invalidate(1)
+    as_cached: Cached[[int], str] = name
+    as_cached.invalidate(1)
 
     class Shop:
         @client.cached(ttl=60, ignore=["self"])
@@ -57,14 +57,14 @@ def blocking(client: Client) -> None:
     assert_type(client.report().stats, dict[str, Any])
 
 
-async def awaited(client: AsyncClient) -> None:
+async def use_async_client(client: AsyncClient) -> None:
     async def load() -> int:
         return 5
 
     assert_type(await client.get_or_set("k", load, ttl=3), int)
     assert_type(await client.get_or_set("k", lambda: 5, ttl=3), int)
-    made = await client.get_or_set("k", load)
-    assert_type(made, int)
+    computed = await client.get_or_set("k", load)
+    assert_type(computed, int)
 
     @client.cached(ttl=60)
     async def price(item: str) -> float:
@@ -74,10 +74,10 @@ async def awaited(client: AsyncClient) -> None:
     assert_type(await price.refresh("tea"), float)
     assert_type(await price.invalidate("tea"), bool)
     assert_type(price.cache_info().fills, int)
-    taken: Callable[[str], Coroutine[Any, Any, float]] = price
-    await taken("tea")
-    same: AsyncCached[[str], float] = price
-    same.cache_key("tea")
+    as_callable: Callable[[str], Coroutine[Any, Any, float]] = price
+    await as_callable("tea")
+    as_cached: AsyncCached[[str], float] = price
+    as_cached.cache_key("tea")
 
     class Shop:
         @client.cached(ttl=60)

@@ -30,11 +30,11 @@ class Level(enum.IntEnum):
     HIGH = 9
 
 
-class Word(enum.StrEnum):
+class TextEnum(enum.StrEnum):
     YES = "yes"
 
 
-class Right(enum.Flag):
+class Permission(enum.Flag):
     READ = 1
     WRITE = 2
 
@@ -53,54 +53,54 @@ class Point:
 
 
 @dataclass
-class Unknown:
+class UnregisteredDataclass:
     a: int = 1
 
 
-class Other(enum.Enum):
+class UnregisteredEnum(enum.Enum):
     A = 1
 
 
-class Zone(dt.tzinfo):
+class CustomZone(dt.tzinfo):
     def utcoffset(self, _: Any) -> dt.timedelta:
         return dt.timedelta(hours=1)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Zone
+        return type(other) is CustomZone
 
     def __hash__(self) -> int:
         return 1
 
 
-class Pair(NamedTuple):
+class PairTuple(NamedTuple):
     left: int
     right: int
 
 
-class Words(str):
+class TextSubclass(str):
     __slots__ = ()
 
 
-class Number(int):
+class IntSubclass(int):
     __slots__ = ()
 
 
-class Table(dict[Any, Any]):
+class DictSubclass(dict[Any, Any]):
     pass
 
 
-class Row(list[Any]):
+class ListSubclass(list[Any]):
     pass
 
 
-class Instant(dt.datetime):
+class DatetimeSubclass(dt.datetime):
     pass
 
 
-REGISTERED = [Colour, Level, Word, Right, User, Point]
+REGISTERED = [Colour, Level, TextEnum, Permission, User, Point]
 
-VIENNA = zoneinfo.ZoneInfo("Europe/Vienna")
-EAST = dt.timezone(dt.timedelta(hours=5, minutes=45), "Nepal")
+VIENNA_ZONE = zoneinfo.ZoneInfo("Europe/Vienna")
+NEPAL_ZONE = dt.timezone(dt.timedelta(hours=5, minutes=45), "Nepal")
 
 EXAMPLES: dict[str, list[Any]] = {
     "str": ["", "plain", "grüße 🎈", "x" * 5000],
@@ -122,8 +122,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "datetime.datetime": [
         dt.datetime(2026, 3, 14, 15, 9, 26, 535),  # noqa: DTZ001 - naive ones are values too
         dt.datetime(2026, 3, 14, tzinfo=dt.UTC),
-        dt.datetime(2026, 3, 14, tzinfo=EAST),
-        dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=VIENNA),
+        dt.datetime(2026, 3, 14, tzinfo=NEPAL_ZONE),
+        dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=VIENNA_ZONE),
         {"at": dt.datetime.max},  # noqa: DTZ901 - likewise
     ],
     "datetime.date, time, timedelta": [
@@ -134,23 +134,32 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "decimal.Decimal": [decimal.Decimal("1.50"), decimal.Decimal("-0E+7"), decimal.Decimal("NaN")],
     "uuid.UUID": [uuid.UUID(int=7)],
-    "Enum, registered": [Colour.GREEN, Level.HIGH, Word.YES, Right.READ | Right.WRITE, Right(0)],
+    "Enum, registered": [
+        Colour.GREEN,
+        Level.HIGH,
+        TextEnum.YES,
+        Permission.READ | Permission.WRITE,
+        Permission(0),
+    ],
     "dataclass, registered": [User("a", [1]), Point(1, (2, 3)), [User(None)]],
-    "Enum or dataclass, not registered": [Other.A, Unknown()],
-    "datetime in another zone": [dt.datetime(2026, 1, 1, tzinfo=Zone()), dt.time(1, tzinfo=Zone())],
+    "Enum or dataclass, not registered": [UnregisteredEnum.A, UnregisteredDataclass()],
+    "datetime in another zone": [
+        dt.datetime(2026, 1, 1, tzinfo=CustomZone()),
+        dt.time(1, tzinfo=CustomZone()),
+    ],
     "array.array, numpy.ndarray": [array.array("d", [1.5]), np.arange(6, dtype="i4").reshape(2, 3)],
     "array inside": [[array.array("d", [1.5])], {"a": np.arange(3)}],
     "NumPy scalar": [np.float64(1.5), np.int64(2), np.bool_(True), np.str_("a")],
     "RawJSON": [RawJSON(b'{"a": 1}')],
     "memoryview": [memoryview(b"abc")],
     "subclass of str, int, dict, list": [
-        Words("a"),
-        Number(1),
-        Table(a=1),
-        Row([1]),
-        Instant(2026, 1, 1),
+        TextSubclass("a"),
+        IntSubclass(1),
+        DictSubclass(a=1),
+        ListSubclass([1]),
+        DatetimeSubclass(2026, 1, 1),
     ],
-    "namedtuple": [Pair(1, 2)],
+    "namedtuple": [PairTuple(1, 2)],
     "OrderedDict, defaultdict, Counter, deque": [
         collections.OrderedDict(a=1),
         collections.defaultdict(int, a=1),
@@ -182,19 +191,24 @@ def is_same(left: Any, right: Any) -> bool:  # noqa: PLR0911 - a case a type
         case dt.datetime() | dt.time():
             fields = ("hour", "minute", "second", "microsecond", "fold")
             is_equal = all(getattr(left, name) == getattr(right, name) for name in fields)
-            return is_equal and left == right and _same_zone(left.tzinfo, right.tzinfo)
+            return is_equal and left == right and _is_same_zone(left.tzinfo, right.tzinfo)
         case User() | Point():
-            return all(is_same(getattr(left, n), getattr(right, n)) for n in left.__match_args__)
+            return all(
+                is_same(getattr(left, field_name), getattr(right, field_name))
+                for field_name in left.__match_args__
+            )
         case np.ndarray():
             return left.dtype == right.dtype and np.array_equal(left, right)
         case _:
             return bool(left == right)
 
 
-def _same_zone(left: Any, right: Any) -> bool:
+def _is_same_zone(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
-    return left is right or (left == right and repr(left) == repr(right)) or type(left) is Zone
+    return (
+        left is right or (left == right and repr(left) == repr(right)) or type(left) is CustomZone
+    )
 
 
 def round_trip_result(codec: Codec, value: Any) -> str:
@@ -211,78 +225,80 @@ def round_trip_result(codec: Codec, value: Any) -> str:
 ZONES = [
     None,
     dt.UTC,
-    EAST,
+    NEPAL_ZONE,
     dt.timezone(dt.timedelta(microseconds=-1)),
-    VIENNA,
+    VIENNA_ZONE,
     zoneinfo.ZoneInfo("UTC"),
 ]
 
 
-def _random_datetime(random: Random) -> dt.datetime:
-    at = dt.datetime(random.randint(2, 9998), 1, 1) + dt.timedelta(  # noqa: DTZ001 - the zone comes below
-        days=random.randrange(365), microseconds=random.randrange(86_400_000_000)
+def _random_datetime(rng: Random) -> dt.datetime:
+    local_time = dt.datetime(rng.randint(2, 9998), 1, 1) + dt.timedelta(  # noqa: DTZ001 - the zone comes below
+        days=rng.randrange(365), microseconds=rng.randrange(86_400_000_000)
     )
-    return at.replace(tzinfo=random.choice(ZONES), fold=random.randrange(2))
+    return local_time.replace(tzinfo=rng.choice(ZONES), fold=rng.randrange(2))
 
 
-def _random_text(random: Random) -> str:
-    return "".join(random.choices('ab ü€🎈\0\n"\\', k=random.randrange(12)))
+def _random_text(rng: Random) -> str:
+    return "".join(rng.choices('ab ü€🎈\0\n"\\', k=rng.randrange(12)))
 
 
 SCALARS = [
     lambda _: None,
-    lambda random: random.random() < 0.5,
-    lambda random: random.randint(-300, 300),
-    lambda random: random.getrandbits(random.randrange(1, 200)) * random.choice([-1, 1]),
-    lambda random: random.choice([0.0, -0.0, math.inf, -math.inf, random.gauss(0, 1e9)]),
+    lambda rng: rng.random() < 0.5,
+    lambda rng: rng.randint(-300, 300),
+    lambda rng: rng.getrandbits(rng.randrange(1, 200)) * rng.choice([-1, 1]),
+    lambda rng: rng.choice([0.0, -0.0, math.inf, -math.inf, rng.gauss(0, 1e9)]),
     _random_text,
-    lambda random: random.randbytes(random.randrange(12)),
+    lambda rng: rng.randbytes(rng.randrange(12)),
     _random_datetime,
-    lambda random: _random_datetime(random).date(),
-    lambda random: _random_datetime(random).timetz().replace(tzinfo=random.choice(ZONES[:4])),
-    lambda random: dt.timedelta(random.randint(-999_999, 999_999), random.randrange(10**6), 7),
-    lambda random: decimal.Decimal(random.getrandbits(80)).scaleb(random.randint(-90, 90)),
-    lambda random: uuid.UUID(int=random.getrandbits(128)),
-    lambda random: random.choice([*Colour, *Level, *Word, *Right, Right.READ | Right.WRITE]),
+    lambda rng: _random_datetime(rng).date(),
+    lambda rng: _random_datetime(rng).timetz().replace(tzinfo=rng.choice(ZONES[:4])),
+    lambda rng: dt.timedelta(rng.randint(-999_999, 999_999), rng.randrange(10**6), 7),
+    lambda rng: decimal.Decimal(rng.getrandbits(80)).scaleb(rng.randint(-90, 90)),
+    lambda rng: uuid.UUID(int=rng.getrandbits(128)),
+    lambda rng: rng.choice(
+        [*Colour, *Level, *TextEnum, *Permission, Permission.READ | Permission.WRITE]
+    ),
 ]
 """Makers of values that can be keys of a dict."""
 
 UNHASHABLE = [
     lambda _: math.nan,
-    lambda random: bytearray(random.randbytes(random.randrange(12))),
+    lambda rng: bytearray(rng.randbytes(rng.randrange(12))),
 ]
 
 
-def _random_key(random: Random) -> Any:
-    kind = random.randrange(12)
-    if kind == 0:
-        return tuple(random.choice(SCALARS)(random) for _ in range(2))
-    if kind == 1:
-        return frozenset(random.choice(SCALARS)(random) for _ in range(2))
-    return random.choice(SCALARS)(random)
+def _random_key(rng: Random) -> Any:
+    key_choice = rng.randrange(12)
+    if key_choice == 0:
+        return tuple(rng.choice(SCALARS)(rng) for _ in range(2))
+    if key_choice == 1:
+        return frozenset(rng.choice(SCALARS)(rng) for _ in range(2))
+    return rng.choice(SCALARS)(rng)
 
 
-def random_value(random: Random, depth: int = 4) -> Any:  # noqa: PLR0911 - likewise
+def random_value(rng: Random, depth: int = 4) -> Any:  # noqa: PLR0911 - likewise
     """Return a value of any supported type, nested up to `depth`."""
-    if depth == 0 or random.random() < 0.4:
-        return random.choice([*SCALARS, *UNHASHABLE])(random)
-    items = [random_value(random, depth - 1) for _ in range(random.randrange(5))]
-    match random.randrange(9):
+    if depth == 0 or rng.random() < 0.4:
+        return rng.choice([*SCALARS, *UNHASHABLE])(rng)
+    items = [random_value(rng, depth - 1) for _ in range(rng.randrange(5))]
+    match rng.randrange(9):
         case 0 | 1:
             return items
         case 2:
             return tuple(items)
         case 3:
-            return {_random_key(random) for _ in items}
+            return {_random_key(rng) for _ in items}
         case 4:
-            return frozenset(_random_key(random) for _ in items)
+            return frozenset(_random_key(rng) for _ in items)
         case 5:
-            return {_random_key(random): item for item in items}
+            return {_random_key(rng): item for item in items}
         case 6:
-            return {_random_text(random): item for item in items}
+            return {_random_text(rng): item for item in items}
         case 7:
-            user = User(_random_text(random), items)
-            user.made = random_value(random, depth - 1)
+            user = User(_random_text(rng), items)
+            user.made = random_value(rng, depth - 1)
             return user
         case _:
-            return Point(random_value(random, depth - 1), items)
+            return Point(random_value(rng, depth - 1), items)

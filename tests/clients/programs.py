@@ -65,7 +65,7 @@ def download_client(source: str, command: list[str]) -> None:
 def python_client(name: str) -> Callable[[int], str]:
     """A client of `python_clients.py`, in the virtual environment of the peers."""
 
-    def test(port: int) -> str:
+    def run_client(port: int) -> str:
         environment = subprocess.run(
             [str(ROOT / "scripts" / "peers-python")], stdout=subprocess.PIPE, text=True, check=False
         )
@@ -81,18 +81,18 @@ def python_client(name: str) -> Callable[[int], str]:
             raise ClientNotInstalled("no plugins of Cyrus SASL (apt install libsasl2-modules)")
         return run_program(client, env={**os.environ, "SASL_PATH": plugins})[1]
 
-    return test
+    return run_client
 
 
 def dalli(version: str, protocol: str) -> Callable[[int], str]:
     """A version of Dalli over the meta or the binary protocol."""
 
-    def test(port: int) -> str:
+    def run_client(port: int) -> str:
         ruby = require_program("ruby", "ruby")
         arguments = dalli_arguments(ruby, version)
         return run_program([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])[1]
 
-    return test
+    return run_client
 
 
 def dalli_arguments(ruby: str, version: str) -> list[str]:
@@ -118,10 +118,17 @@ def memjs(port: int) -> str:
     node = require_program("node", "nodejs")
     folder = BUILD / "npm"
     if not (folder / "node_modules" / "memjs").exists():
-        quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
+        quiet_options = ["--no-audit", "--no-fund", "--loglevel=error"]
         download_client(
             "npm",
-            [require_program("npm", "npm"), "install", "--prefix", str(folder), *quiet, MEMJS],
+            [
+                require_program("npm", "npm"),
+                "install",
+                "--prefix",
+                str(folder),
+                *quiet_options,
+                MEMJS,
+            ],
         )
     environment = {**os.environ, "NODE_PATH": str(folder / "node_modules")}
     return run_program([node, str(HERE / "memjs.js"), str(port)], env=environment)[1]
@@ -130,13 +137,13 @@ def memjs(port: int) -> str:
 def php(protocol: str) -> Callable[[int], str]:
     """php-memcached over the text or the binary protocol."""
 
-    def test(port: int) -> str:
+    def run_client(port: int) -> str:
         program = require_program("php", "php-cli php-memcached")
         if "memcached" not in run_program([program, "-m"])[1].split():
             raise ClientNotInstalled("no php-memcached (apt install php-memcached)")
         return run_program([program, str(HERE / "phpmemcached.php"), str(port), protocol])[1]
 
-    return test
+    return run_client
 
 
 def gomemcache(port: int) -> str:
@@ -152,7 +159,7 @@ def gomemcache(port: int) -> str:
 def spymemcached(protocol: str) -> Callable[[int], str]:
     """spymemcached over the text or the binary protocol."""
 
-    def test(port: int) -> str:
+    def run_client(port: int) -> str:
         jar = BUILD / "spymemcached-2.12.3.jar"
         if not jar.exists():
             options = [f"-Dartifact={SPYMEMCACHED}", f"-DoutputDirectory={BUILD}"]
@@ -166,7 +173,7 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
         java = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
         return run_program([*java, "Spy", str(port), protocol])[1]
 
-    return test
+    return run_client
 
 
 def rust_memcache(port: int) -> str:
@@ -189,7 +196,7 @@ def rust_memcache(port: int) -> str:
 def memccapable(flag: str) -> Callable[[int], str]:
     """libmemcached's memccapable, its text or its binary cases."""
 
-    def test(port: int) -> str:
+    def run_client(port: int) -> str:
         program = require_program("memccapable", "libmemcached-tools")
         _, text = run_program([program, "-h", "127.0.0.1", "-p", str(port), flag])
         passed, failed = 0, []
@@ -200,7 +207,7 @@ def memccapable(flag: str) -> Callable[[int], str]:
                 failed.append(line.split("[")[0].strip())
         return failures_and_sum(passed, failed, "operations")
 
-    return test
+    return run_client
 
 
 def failures_and_sum(passed: int, failed: list[str], unit: str) -> str:

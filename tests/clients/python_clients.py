@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-FAILED: list[str] = []
-CHECKED: list[str] = []
+FAILED_OPERATIONS: list[str] = []
+CHECKED_OPERATIONS: list[str] = []
 
 
 def tls_context() -> ssl.SSLContext | None:
@@ -35,9 +35,9 @@ def login() -> tuple[str, str] | tuple[None, None]:
 
 def check(operation: str, condition: object) -> None:
     """Records whether an operation behaved as its client documents."""
-    CHECKED.append(operation)
+    CHECKED_OPERATIONS.append(operation)
     if not condition:
-        FAILED.append(operation)
+        FAILED_OPERATIONS.append(operation)
         print(f"  FAIL {operation}")
 
 
@@ -183,9 +183,9 @@ def python_binary_memcached(port: int) -> None:
     )
     check("set_multi", client.set_multi({"x": 1, "y": 2}) in ([], True))
     check("get_multi", client.get_multi(["x", "y", "none"]) == {"x": 1, "y": 2})
-    many = {f"m{number}": number for number in range(300)}
-    check("set_multi of 300", client.set_multi(many) in ([], True))
-    check("get_multi of 300", client.get_multi(list(many)) == many)
+    values = {f"m{number}": number for number in range(300)}
+    check("set_multi of 300", client.set_multi(values) in ([], True))
+    check("get_multi of 300", client.get_multi(list(values)) == values)
     check("add", client.add("b", "1") and not client.add("b", "2"))
     check("replace", client.replace("b", "3") and not client.replace("none", "1"))
     value, unique = client.gets("b")
@@ -250,8 +250,11 @@ async def emcache_client(port: int) -> None:
     await client.cas(b"a", b"2", item.cas)
     check("cas", (await client.get(b"a")).value == b"2")
     await client.set(b"b", b"1")
-    found = await client.get_many([b"a", b"b", b"none"])
-    check("get_many", {key: item.value for key, item in found.items()} == {b"a": b"2", b"b": b"1"})
+    found_values = await client.get_many([b"a", b"b", b"none"])
+    check(
+        "get_many",
+        {key: item.value for key, item in found_values.items()} == {b"a": b"2", b"b": b"1"},
+    )
     check("gets_many", (await client.gets_many([b"a"]))[b"a"].cas)
     await client.add(b"c", b"1")
     check("add", await does_await_raise(client.add(b"c", b"1")))
@@ -417,9 +420,11 @@ def main() -> int:
         CLIENTS[name.removesuffix("-tls").removesuffix("-sasl")](port)
     except Exception:  # noqa: BLE001 - reported as a failure
         traceback.print_exc()
-        FAILED.append("exception")
-    print(f"{len(CHECKED) - len(FAILED)} of {len(CHECKED)} operations")
-    return 1 if FAILED else 0
+        FAILED_OPERATIONS.append("exception")
+    print(
+        f"{len(CHECKED_OPERATIONS) - len(FAILED_OPERATIONS)} of {len(CHECKED_OPERATIONS)} operations"
+    )
+    return 1 if FAILED_OPERATIONS else 0
 
 
 if __name__ == "__main__":

@@ -131,25 +131,29 @@ def require_login(server: Server) -> None:
         connection.send(request(GET, b"key"))
         received = b""
         while not (packet := parse_first_packet(received)):
-            piece = connection.socket.recv(4096)
-            require(piece, "no reply to a get without a login")
-            received += piece
+            received_bytes = connection.socket.recv(4096)
+            require(received_bytes, "no reply to a get without a login")
+            received += received_bytes
         require(packet[0].status == 0x20, f"a get without a login: status {packet[0].status}")
 
 
 def evaluate(name: str, text: str) -> tuple[bool, str]:
     """Whether a client passed, by what it printed: its sum, and no failure but the known ones."""
     failed = re.findall(r"^  FAIL (.+)$", text, re.MULTILINE)
-    counts = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
-    if not counts:
+    passed_and_total = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
+    if not passed_and_total:
         return False, text
-    passed, count = map(int, counts[-1])
-    known = KNOWN_FAILURES.get(name, {})
-    has_passed = passed > 0 and count - passed == len(failed) and set(failed) <= set(known)
+    passed_checks, check_count = map(int, passed_and_total[-1])
+    known_failures = KNOWN_FAILURES.get(name, {})
+    has_passed = (
+        passed_checks > 0
+        and check_count - passed_checks == len(failed)
+        and set(failed) <= set(known_failures)
+    )
     expected = [
-        f"; as known not {name_of_failure}: {known[name_of_failure]}"
+        f"; as known not {name_of_failure}: {known_failures[name_of_failure]}"
         for name_of_failure in failed
-        if name_of_failure in known
+        if name_of_failure in known_failures
     ]
     return has_passed, text.rstrip() + "".join(expected)
 
@@ -185,7 +189,7 @@ def main() -> int:
     # The suites start it in other folders.
     command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
     BUILD.mkdir(exist_ok=True)
-    passed = 0
+    passed_clients = 0
     names = args.names or all_names
     for name in names:
         try:
@@ -194,13 +198,13 @@ def main() -> int:
             has_passed, text = False, f"not installed: {reason}"
         except subprocess.TimeoutExpired as timeout:
             has_passed, text = False, f"no end after {timeout.timeout:.0f} s"
-        passed += has_passed
+        passed_clients += has_passed
         lines = text.strip().splitlines() or [""]
         print(f"{'pass' if has_passed else 'FAIL'}  {name:32} {lines[-1]}", flush=True)
         for line in lines[:-1] if not has_passed else []:
             print(f"      {line}")
-    print(f"{passed} of {len(names)} clients pass")
-    return 0 if passed == len(names) else 1
+    print(f"{passed_clients} of {len(names)} clients pass")
+    return 0 if passed_clients == len(names) else 1
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ Address = int | str
 OptionsByAddress = dict[Address, list[str]]
 SUITE_TIMEOUT_S = 600
 # Where both suites expect a server.
-SOCKET = "/tmp/memcached.sock"  # noqa: S108
-SECOND_SOCKET = "/tmp/memcached2.sock"  # noqa: S108
+SOCKET_PATH = "/tmp/memcached.sock"  # noqa: S108
+SECOND_SOCKET_PATH = "/tmp/memcached2.sock"  # noqa: S108
 BMEMCACHED_PACKAGES = ["pytest", "trustme", "six"]
 # The one with TLS, at port 5001, is started by its test.
 BMEMCACHED_SERVERS: OptionsByAddress = {
@@ -53,7 +53,7 @@ BMEMCACHED_SERVERS: OptionsByAddress = {
     5000: [],
     5002: ["-l", "::1"],
     5003: ["-S"],
-    SOCKET: [],
+    SOCKET_PATH: [],
 }
 # What the suite finds as `memcached` in the PATH.
 MEMCACHED_WRAPPER = """#!/bin/sh
@@ -72,8 +72,8 @@ def python_binary_memcached(command: list[str]) -> str:
     shutil.copy(HERE / "bmemcached_conftest.py", folder / "test" / "conftest.py")
     python = bmemcached_python(client)
     require_free_addresses([*BMEMCACHED_SERVERS, 5001])
-    with tempfile.TemporaryDirectory(prefix="bmemcached-suite-") as temporary:
-        home = Path(temporary)
+    with tempfile.TemporaryDirectory(prefix="bmemcached-suite-") as temporary_folder:
+        home = Path(temporary_folder)
         (home / "memcached").write_text(MEMCACHED_WRAPPER.format(command=" ".join(command)))
         (home / "memcached").chmod(0o755)
         environment = {
@@ -95,17 +95,23 @@ def python_binary_memcached(command: list[str]) -> str:
 
 def bmemcached_python(client: str) -> str:
     """The Python of the suite's virtual environment, made once."""
-    environment = BUILD / "bmemcached"
-    packages_file = environment / "made"
+    virtual_environment = BUILD / "bmemcached"
+    packages_file = virtual_environment / "made"
     packages = "\n".join([client, *BMEMCACHED_PACKAGES])
     if not packages_file.exists() or packages_file.read_text() != packages:
-        download_client("Python", [sys.executable, "-m", "venv", str(environment)])
+        download_client("Python", [sys.executable, "-m", "venv", str(virtual_environment)])
         download_client(
             "PyPI",
-            [str(environment / "bin" / "pip"), "install", "--quiet", client, *BMEMCACHED_PACKAGES],
+            [
+                str(virtual_environment / "bin" / "pip"),
+                "install",
+                "--quiet",
+                client,
+                *BMEMCACHED_PACKAGES,
+            ],
         )
         packages_file.write_text(packages)
-    return str(environment / "bin" / "python")
+    return str(virtual_environment / "bin" / "python")
 
 
 def junit_report(results: Path) -> str:
@@ -159,24 +165,26 @@ def copy_of_rust_memcache(cargo: str) -> Path:
         for package in json.loads(completed.stdout)["packages"]
         if package["name"] == "memcache"
     )
-    copy = DOWNLOADS / f"memcache-{crate['version']}"
-    if not copy.exists():
-        shutil.copytree(Path(crate["manifest_path"]).parent, copy)
-    return copy
+    crate_copy = DOWNLOADS / f"memcache-{crate['version']}"
+    if not crate_copy.exists():
+        shutil.copytree(Path(crate["manifest_path"]).parent, crate_copy)
+    return crate_copy
 
 
 def rust_servers(folder: Path) -> OptionsByAddress:
     """The servers of rust-memcache's `setup_tests.sh`."""
     assets = folder / "tests" / "assets"
     certificate = f"ssl_key={assets}/localhost.key,ssl_chain_cert={assets}/localhost.crt"
-    verified = f"{certificate},ssl_verify_mode=2,ssl_ca_cert={assets}/RUST_MEMCACHE_TEST_CERT.crt"
+    certificate_and_client_check = (
+        f"{certificate},ssl_verify_mode=2,ssl_ca_cert={assets}/RUST_MEMCACHE_TEST_CERT.crt"
+    )
     return {
         **{port: [] for port in range(12345, 12350)},
         12350: ["-Z", "-o", certificate],
-        12351: ["-Z", "-o", verified],
+        12351: ["-Z", "-o", certificate_and_client_check],
         22345: ["-U", "22345"],
-        SOCKET: [],
-        SECOND_SOCKET: [],
+        SOCKET_PATH: [],
+        SECOND_SOCKET_PATH: [],
     }
 
 

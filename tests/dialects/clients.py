@@ -28,7 +28,7 @@ class Client:
 
     name: str
     dialect: str
-    method: str
+    compression: str
     write: Callable[[str, list[Case]], None]
     read: Callable[[str, list[str]], dict[str, tuple[str, str]]]
     skips: frozenset[str] = frozenset()
@@ -46,22 +46,22 @@ def import_library(name: str) -> Any:
 
 
 def python_client(
-    name: str, dialect: str, method: str, connect: Callable[[str], Any], **quirks: Any
+    name: str, dialect: str, compression: str, connect: Callable[[str], Any], **quirks: Any
 ) -> Client:
-    def write(server: str, lines: list[Case]) -> None:
+    def write(server: str, tested_cases: list[Case]) -> None:
         client = connect(server)
-        for key, kind, payload in lines:
+        for key, kind, payload in tested_cases:
             client.set(key, python_value(kind, payload))
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
         client = connect(server)
         return {key: kind_and_payload(client.get(key)) for key in keys}
 
-    return Client(name, dialect, method, write, read, **quirks)
+    return Client(name, dialect, compression, write, read, **quirks)
 
 
 def script_client(
-    name: str, dialect: str, method: str, command: list[str], **quirks: Any
+    name: str, dialect: str, compression: str, command: list[str], **quirks: Any
 ) -> Client:
     if shutil.which(command[0]) is None:
         raise ClientNotInstalled(command[0])
@@ -70,7 +70,7 @@ def script_client(
         host, port = server.split(":")
         text = "".join("\t".join(line) + "\n" for line in lines)
         completed = subprocess.run(
-            [*command, command_name, host, port, method],
+            [*command, command_name, host, port, compression],
             input=text,
             capture_output=True,
             text=True,
@@ -81,31 +81,34 @@ def script_client(
         return completed.stdout
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
-        lines = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
-        return {key: (kind, payload) for key, kind, payload in (line.split("\t") for line in lines)}
+        reply_lines = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
+        return {
+            key: (kind, payload)
+            for key, kind, payload in (line.split("\t") for line in reply_lines)
+        }
 
     return Client(
         name,
         dialect,
-        method,
-        lambda server, lines: run_script("write", server, lines) and None,
+        compression,
+        lambda server, tested_cases: run_script("write", server, tested_cases) and None,
         read,
         **quirks,
     )
 
 
-def pymemcache(method: str) -> Client:
+def pymemcache(compression: str) -> Client:
     base, serde = import_library("pymemcache.client.base"), import_library("pymemcache.serde")
-    serialiser = serde.compressed_serde if method == "zlib" else serde.pickle_serde
+    serialiser = serde.compressed_serde if compression == "zlib" else serde.pickle_serde
     return python_client(
         "pymemcache",
         "pymemcache",
-        method,
+        compression,
         lambda server: base.Client(server, serde=serialiser, default_noreply=False),
     )
 
 
-def client_with_compression_length(client_class: Callable[..., Any], method: str) -> type:
+def client_with_compression_length(client_class: Callable[..., Any], compression: str) -> type:
     """A client class whose `set` passes the length from which values are compressed."""
 
     class ClientWithCompressionLength:
@@ -113,7 +116,7 @@ def client_with_compression_length(client_class: Callable[..., Any], method: str
             self.client = client_class([server])
 
         def set(self, key: str, value: object) -> None:
-            self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
+            self.client.set(key, value, min_compress_len=1000 if compression == "zlib" else 0)
 
         def get(self, key: str) -> object:
             return self.client.get(key)
@@ -121,39 +124,39 @@ def client_with_compression_length(client_class: Callable[..., Any], method: str
     return ClientWithCompressionLength
 
 
-def pylibmc(method: str) -> Client:
-    connect = client_with_compression_length(import_library("pylibmc").Client, method)
-    return python_client("pylibmc", "pylibmc", method, connect, bool_reads_as_int=True)
+def pylibmc(compression: str) -> Client:
+    connect = client_with_compression_length(import_library("pylibmc").Client, compression)
+    return python_client("pylibmc", "pylibmc", compression, connect, bool_reads_as_int=True)
 
 
-def python_memcached(method: str) -> Client:
-    connect = client_with_compression_length(import_library("memcache").Client, method)
-    return python_client("python-memcached", "python-memcached", method, connect)
+def python_memcached(compression: str) -> Client:
+    connect = client_with_compression_length(import_library("memcache").Client, compression)
+    return python_client("python-memcached", "python-memcached", compression, connect)
 
 
-def bmemcached(method: str) -> Client:
+def bmemcached(compression: str) -> Client:
     client = import_library("bmemcached").Client
 
     def connect(server: str) -> Any:
-        return client((server,), compression=zlib if method == "zlib" else None)
+        return client((server,), compression=zlib if compression == "zlib" else None)
 
-    return python_client("python-binary-memcached", "bmemcached", method, connect)
+    return python_client("python-binary-memcached", "bmemcached", compression, connect)
 
 
-def meta_memcache(method: str) -> Client:
+def meta_memcache(compression: str) -> Client:
     """meta-memcache's serialisers, with our own text commands around them."""
     meta, serializer = import_library("meta_memcache"), import_library("meta_memcache.serializer")
-    if method == "zstd":
+    if compression == "zstd":
         serialiser = serializer.ZstdSerializer(
             import_library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager()
         )
     else:
         serialiser = serializer.MixedSerializer()
 
-    def write(server: str, lines: list[Case]) -> None:
+    def write(server: str, tested_cases: list[Case]) -> None:
         serialised = {
             key: serialiser.serialize(meta.Key(key), python_value(kind, payload))
-            for key, kind, payload in lines
+            for key, kind, payload in tested_cases
         }
         store_items(
             server,
@@ -166,26 +169,28 @@ def meta_memcache(method: str) -> Client:
             for key, (flags, body) in fetch_items(server, keys).items()
         }
 
-    return Client("meta-memcache", "bmemcached", method, write, read)
+    return Client("meta-memcache", "bmemcached", compression, write, read)
 
 
-def php_memcached(method: str) -> Client:
+def php_memcached(compression: str) -> Client:
     command = ["php", str(HERE / "phpmemcached.php")]
-    return script_client("php-memcached", "php-memcached", method, command, one_string_type=True)
+    return script_client(
+        "php-memcached", "php-memcached", compression, command, one_string_type=True
+    )
 
 
-def pecl_memcache(method: str) -> Client:
+def pecl_memcache(compression: str) -> Client:
     command = ["php", str(HERE / "pecl.php")]
     # It writes 14 digits of a float, and reads its own null as false.
     quirks = {"one_string_type": True, "none_reads_as_false": True, "float_digits": 14}
-    return script_client("pecl-memcache", "pecl-memcache", method, command, **quirks)
+    return script_client("pecl-memcache", "pecl-memcache", compression, command, **quirks)
 
 
-def dalli(method: str) -> Client:
-    return script_client("Dalli", "dalli", method, ["ruby", str(HERE / "dalli.rb")])
+def dalli(compression: str) -> Client:
+    return script_client("Dalli", "dalli", compression, ["ruby", str(HERE / "dalli.rb")])
 
 
-def spymemcached(method: str, build: Path) -> Client:
+def spymemcached(compression: str, build: Path) -> Client:
     if not (build / "Spy.class").exists():
         command = [
             "mvn",
@@ -207,7 +212,7 @@ def spymemcached(method: str, build: Path) -> Client:
     return script_client(
         "spymemcached",
         "spymemcached",
-        method,
+        compression,
         ["java", "-cp", class_path, "Spy"],
         skips=frozenset({"none"}),
     )
@@ -216,13 +221,40 @@ def spymemcached(method: str, build: Path) -> Client:
 def clients_with_compressions(build: Path) -> list[tuple[str, Callable[[], Client]]]:
     """Each client, plain and with each compression that it can write."""
     return [
-        *(("pymemcache", lambda m=m: pymemcache(m)) for m in ("-", "zlib")),
-        *(("pylibmc", lambda m=m: pylibmc(m)) for m in ("-", "zlib")),
-        *(("python-memcached", lambda m=m: python_memcached(m)) for m in ("-", "zlib")),
-        *(("python-binary-memcached", lambda m=m: bmemcached(m)) for m in ("-", "zlib")),
-        *(("meta-memcache", lambda m=m: meta_memcache(m)) for m in ("zlib", "zstd")),
-        *(("php-memcached", lambda m=m: php_memcached(m)) for m in ("-", "zlib", "fastlz")),
-        *(("pecl-memcache", lambda m=m: pecl_memcache(m)) for m in ("-", "zlib")),
-        *(("Dalli", lambda m=m: dalli(m)) for m in ("-", "zlib")),
-        *(("spymemcached", lambda m=m: spymemcached(m, build)) for m in ("-", "gzip")),
+        *(
+            ("pymemcache", lambda compression=compression: pymemcache(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("pylibmc", lambda compression=compression: pylibmc(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("python-memcached", lambda compression=compression: python_memcached(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("python-binary-memcached", lambda compression=compression: bmemcached(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("meta-memcache", lambda compression=compression: meta_memcache(compression))
+            for compression in ("zlib", "zstd")
+        ),
+        *(
+            ("php-memcached", lambda compression=compression: php_memcached(compression))
+            for compression in ("-", "zlib", "fastlz")
+        ),
+        *(
+            ("pecl-memcache", lambda compression=compression: pecl_memcache(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("Dalli", lambda compression=compression: dalli(compression))
+            for compression in ("-", "zlib")
+        ),
+        *(
+            ("spymemcached", lambda compression=compression: spymemcached(compression, build))
+            for compression in ("-", "gzip")
+        ),
     ]

@@ -29,16 +29,16 @@ class OurCodec:
 
     def __init__(self) -> None:
         binary = ROOT / "target" / "release" / "examples" / "convert"
-        self.child = subprocess.Popen(
+        self.codec_process = subprocess.Popen(
             [str(binary)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def _request(self, line: str) -> list[str]:
-        assert self.child.stdin
-        assert self.child.stdout
-        self.child.stdin.write(line + "\n")
-        self.child.stdin.flush()
-        reply = self.child.stdout.readline().rstrip("\n")
+        assert self.codec_process.stdin
+        assert self.codec_process.stdout
+        self.codec_process.stdin.write(line + "\n")
+        self.codec_process.stdin.flush()
+        reply = self.codec_process.stdout.readline().rstrip("\n")
         if not reply:
             raise RuntimeError(f"our codec ended at {line[:200]}")
         return reply.split(" ", 1)
@@ -46,8 +46,12 @@ class OurCodec:
     def encode(
         self, dialect: str, method: str, kind: str, payload: str
     ) -> tuple[int, bytes] | None:
-        first, rest = self._request(f"encode {dialect} {method} {kind} {payload}")
-        return None if first == "refused" else (int(first), bytes.fromhex(rest))
+        status_or_flags, body_hex = self._request(f"encode {dialect} {method} {kind} {payload}")
+        return (
+            None
+            if status_or_flags == "refused"
+            else (int(status_or_flags), bytes.fromhex(body_hex))
+        )
 
     def decode(self, dialect: str, flags: int, body: bytes) -> tuple[str, str]:
         kind, payload = self._request(f"decode {dialect} {flags} {body.hex()}")
@@ -81,8 +85,8 @@ def check_reading_their_values(
             failures.append(f"{key}: the client stored nothing")
             continue
         actual = codec.decode(client.dialect, *items[key])
-        is_right = actual[0] == "refused" if kind == "list" else is_same(client, case, actual)
-        if not is_right:
+        is_expected = actual[0] == "refused" if kind == "list" else is_same(client, case, actual)
+        if not is_expected:
             failures.append(
                 f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {actual[0]} {actual[1][:60]}"
             )
@@ -97,7 +101,7 @@ def check_their_reading_of_our_values(
     for key, kind, payload in tested_cases:
         if kind == "list":
             continue
-        encoded = codec.encode(client.dialect, client.method, kind, payload)
+        encoded = codec.encode(client.dialect, client.compression, kind, payload)
         if encoded is None:
             failures.append(f"{key}: we refuse to write it")
             continue
@@ -152,7 +156,8 @@ def main() -> int:
                 )
             ]
             print(
-                f"{client.name:26} {client.method:12} {counts[0]:>15} {counts[1]:>15}", flush=True
+                f"{client.name:26} {client.compression:12} {counts[0]:>15} {counts[1]:>15}",
+                flush=True,
             )
             for failure in failures_by_direction[0] + failures_by_direction[1]:
                 print(f"    {failure}")

@@ -21,12 +21,16 @@ def cases() -> list[Case]:
         "digits": "42",
         "long": long_text,
     }
-    raw = {"binary": bytes(range(128, 256)), "nul": b"\0\xff\0", "long": b"\xff\xfe\x00" * 3000}
+    byte_strings = {
+        "binary": bytes(range(128, 256)),
+        "nul": b"\0\xff\0",
+        "long": b"\xff\xfe\x00" * 3000,
+    }
     numbers = (0, 1, 42, -7, 255, -300, 65536, 2**31 - 1, -(2**31), 2**40, -(2**62))
     floats = (0.0, 1.5, -0.1, 1e300, 3.0, 1 / 3)
     return [
         *((f"str.{name}", "str", text.encode().hex()) for name, text in texts.items()),
-        *((f"bytes.{name}", "bytes", value.hex()) for name, value in raw.items()),
+        *((f"bytes.{name}", "bytes", value.hex()) for name, value in byte_strings.items()),
         *((f"int.{number}", "int", str(number)) for number in numbers),
         *((f"float.{number!r}", "float", repr(number)) for number in floats),
         ("bool.true", "bool", "1"),
@@ -37,7 +41,7 @@ def cases() -> list[Case]:
 
 
 def python_value(kind: str, payload: str) -> Any:
-    makers: dict[str, Callable[[str], Any]] = {
+    value_makers: dict[str, Callable[[str], Any]] = {
         "str": lambda text: bytes.fromhex(text).decode(),
         "bytes": bytes.fromhex,
         "int": int,
@@ -46,7 +50,7 @@ def python_value(kind: str, payload: str) -> Any:
         "none": lambda _: None,
         "list": lambda _: [1, "a", 2.5],
     }
-    return makers[kind](payload)
+    return value_makers[kind](payload)
 
 
 def kind_and_payload(value: Any) -> tuple[str, str]:  # noqa: PLR0911 - a line for each type

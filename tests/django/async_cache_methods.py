@@ -76,22 +76,22 @@ class AsyncCacheMethodsTests(unittest.IsolatedAsyncioTestCase):
             await asyncio.sleep(0.05)
             return "made"
 
-        got = await asyncio.gather(*(cache.aget_or_set("cold", fill) for _ in range(50)))
-        self.assertEqual((set(got), fills), ({"made"}, 1))
+        values = await asyncio.gather(*(cache.aget_or_set("cold", fill) for _ in range(50)))
+        self.assertEqual((set(values), fills), ({"made"}, 1))
 
     async def test_two_hundred_gets_at_once_use_no_thread(self) -> None:
         await cache.aset_many({f"k{i}": i for i in range(200)})
-        before = threading.active_count()
-        peak = before
+        thread_count_before = threading.active_count()
+        thread_count_peak = thread_count_before
 
         async def get(i: int) -> int:
-            nonlocal peak
+            nonlocal thread_count_peak
             value = await cache.aget(f"k{i}")
-            peak = max(peak, threading.active_count())
+            thread_count_peak = max(thread_count_peak, threading.active_count())
             return int(value)
 
         self.assertEqual(await asyncio.gather(*map(get, range(200))), list(range(200)))
-        self.assertEqual(peak, before)
+        self.assertEqual(thread_count_peak, thread_count_before)
 
     async def test_a_cancelled_get_leaves_the_next_right(self) -> None:
         await cache.aset_many({"a": "a", "b": "b"})

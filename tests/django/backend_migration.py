@@ -83,23 +83,27 @@ def run_both_backends_at_once(
 def check_counts(
     label: str, results: list[dict[str, Any]], *, is_shared: bool, expected: int | None
 ) -> bool:
-    total = {
-        name: sum(r.get(name, 0) for r in results)
+    total_counts = {
+        name: sum(result.get(name, 0) for result in results)
         for name in ("found", "missed", "wrong", "exceptions", "500")
     }
-    warnings = max(r.get("warnings", 0) for r in results)
+    warnings = max(result.get("warnings", 0) for result in results)
     has_passed = (
-        not total["wrong"] and not total["exceptions"] and not total["500"] and warnings <= 1
+        not total_counts["wrong"]
+        and not total_counts["exceptions"]
+        and not total_counts["500"]
+        and warnings <= 1
     )
     if is_shared:
-        has_passed &= total["missed"] == 0 and (
-            total["found"] == expected if expected else total["found"] > 0
+        has_passed &= total_counts["missed"] == 0 and (
+            total_counts["found"] == expected if expected else total_counts["found"] > 0
         )
     elif expected:
-        has_passed &= total["found"] == 0 and total["missed"] == expected
-    displayed = ", ".join(f"{name} {count}" for name, count in total.items())
+        has_passed &= total_counts["found"] == 0 and total_counts["missed"] == expected
+    counts_text = ", ".join(f"{name} {count}" for name, count in total_counts.items())
     print(
-        f"{'ok ' if has_passed else 'NOT'} {label:62} {displayed}, warnings {warnings}", flush=True
+        f"{'ok ' if has_passed else 'NOT'} {label:62} {counts_text}, warnings {warnings}",
+        flush=True,
     )
     if not has_passed:
         for result in results:
@@ -112,7 +116,7 @@ def check_migration(
     name: str,
     options: dict[str, Any],
     servers: list[str],
-    like: bool,
+    has_like_option: bool,
     arguments: Any,
     server_program: str,
 ) -> bool:
@@ -125,7 +129,7 @@ def check_migration(
             folder,
             arguments.values,
         )
-        new_options = {**options, "timeout": 5, **({"like": name} if like else {})}
+        new_options = {**options, "timeout": 5, **({"like": name} if has_like_option else {})}
         new = SiteProcess(
             "new",
             name,
@@ -133,7 +137,7 @@ def check_migration(
             folder,
             arguments.values,
         )
-        variant = f"{'like' if like else 'no like'}, {'options' if options else 'none'}"
+        variant = f"{'like' if has_like_option else 'no like'}, {'options' if options else 'none'}"
         label = f"{name}, {len(servers)} of {server_program}, {variant}"
         expected = KINDS_OF_VALUES * arguments.values
         has_passed = True
@@ -143,7 +147,7 @@ def check_migration(
             has_passed &= check_counts(
                 f"{label}: {direction}",
                 [write_result, reader.run_to_end("find")],
-                is_shared=like,
+                is_shared=has_like_option,
                 expected=expected,
             )
         # The values of the new process are stored; now those of the old one as well.
@@ -151,7 +155,7 @@ def check_migration(
         has_passed &= check_counts(
             f"{label}: together",
             run_both_backends_at_once(old, new, arguments.seconds),
-            is_shared=like,
+            is_shared=has_like_option,
             expected=None,
         )
     return has_passed
@@ -187,8 +191,8 @@ def main() -> int:
         from sources import source_distribution
 
         django = source_distribution(f"django=={arguments.django}")
-        path = [str(django), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        python_path = [str(django), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(python_path)
         print(f"{django.name}, Python {sys.version.split()[0]}", flush=True)
     has_passed = True
     programs = [program for program in (arguments.memcached, arguments.server) if program]
@@ -197,13 +201,18 @@ def main() -> int:
         for count in arguments.counts:
             with memcached_servers(count, program) as servers:
                 for name in OLD_BACKENDS:
-                    for like in (True, False):
+                    for has_like_option in (True, False):
                         options = DOCUMENTED_OPTIONS[name] if count == 3 else {}
                         for tested_options in (
                             [options] if arguments.short or count == 1 else [{}, options]
                         ):
                             has_passed &= check_migration(
-                                name, tested_options, servers, like, arguments, server_program
+                                name,
+                                tested_options,
+                                servers,
+                                has_like_option,
+                                arguments,
+                                server_program,
                             )
     return 0 if has_passed else 1
 

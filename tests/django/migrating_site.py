@@ -75,25 +75,37 @@ class ExampleObject:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_value(kind: str, n: int) -> Any:
+def test_value(kind: str, number: int) -> Any:
     """Return the value of a kind and number."""
-    day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=n)
-    inner = [n, (n, "b"), {n, -n}, day, decimal.Decimal(n) / 7, uuid.UUID(int=n), None, True, n / 3]
-    values = {
-        "text": f"täxt {n} " * (1 + n % 200),
+    day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=number)
+    items = [
+        number,
+        (number, "b"),
+        {number, -number},
+        day,
+        decimal.Decimal(number) / 7,
+        uuid.UUID(int=number),
+        None,
+        True,
+        number / 3,
+    ]
+    value_by_kind = {
+        "text": f"täxt {number} " * (1 + number % 200),
         "object": {
-            "things": [ExampleObject(n)],
-            n: inner,
-            "ids": list(range(n % 90)),
-            "pad": "x" * (n * 17 % 5000),
+            "things": [ExampleObject(number)],
+            number: items,
+            "ids": list(range(number % 90)),
+            "pad": "x" * (number * 17 % 5000),
         },
-        "int": (-1) ** n * n * 10 ** (n % 30),
-        "bytes": bytes([n % 256, 0, 255]) * (1 + n * 13 % 900),
-        "bytearray": bytearray(b"%d" % n * (1 + n % 40)),
-        "scalar": [n % 2 == 0, n / 7, None if n % 4 == 0 else (n,)][n % 3] if n % 12 else float(n),
-        "safe": mark_safe(f"<b>{n}</b>"),  # noqa: S308 - what templates keep
+        "int": (-1) ** number * number * 10 ** (number % 30),
+        "bytes": bytes([number % 256, 0, 255]) * (1 + number * 13 % 900),
+        "bytearray": bytearray(b"%d" % number * (1 + number % 40)),
+        "scalar": [number % 2 == 0, number / 7, None if number % 4 == 0 else (number,)][number % 3]
+        if number % 12
+        else float(number),
+        "safe": mark_safe(f"<b>{number}</b>"),  # noqa: S308 - what templates keep
     }
-    return values[kind]
+    return value_by_kind[kind]
 
 
 VALUE_KINDS = ("text", "object", "int", "bytes", "bytearray", "scalar", "safe")
@@ -106,25 +118,25 @@ FRAGMENT = engines["django"].from_string(
 
 
 @cache_page(600)
-def page(_: HttpRequest, n: int) -> HttpResponse:
-    return HttpResponse(f"page {n} by {WRITER}")
+def page(_: HttpRequest, number: int) -> HttpResponse:
+    return HttpResponse(f"page {number} by {WRITER}")
 
 
-def fragment(_: HttpRequest, n: int) -> HttpResponse:
-    return HttpResponse(FRAGMENT.render({"n": n, "writer": WRITER}))
+def fragment(_: HttpRequest, number: int) -> HttpResponse:
+    return HttpResponse(FRAGMENT.render({"n": number, "writer": WRITER}))
 
 
-def session(request: Any, n: int) -> HttpResponse:
-    number = request.session.get("n")
-    if number is None:
-        request.session["n"] = n
-    return HttpResponse(f"session {'' if number is None else number}")
+def session(request: Any, number: int) -> HttpResponse:
+    stored_number = request.session.get("n")
+    if stored_number is None:
+        request.session["n"] = number
+    return HttpResponse(f"session {'' if stored_number is None else stored_number}")
 
 
 urlpatterns = [
-    path("page/<int:n>", page),
-    path("fragment/<int:n>", fragment),
-    path("session/<int:n>", session),
+    path("page/<int:number>", page),
+    path("fragment/<int:number>", fragment),
+    path("session/<int:number>", session),
 ]
 
 counts: collections.Counter[str] = collections.Counter()
@@ -138,45 +150,49 @@ def record_exception(error: BaseException) -> None:
         first_errors.append(f"{type(error).__name__}: {error}"[:300])
 
 
-def key_of(kind: str, n: int, writer: str) -> str:
-    return f"{kind}:{'ключ' if n % 5 == 0 else 'key'}:{n}:{writer}"
+def key_of(kind: str, number: int, writer: str) -> str:
+    return f"{kind}:{'ключ' if number % 5 == 0 else 'key'}:{number}:{writer}"
 
 
-def is_same(a: Any, b: Any) -> bool:
+def is_same(written: Any, found: Any) -> bool:
     # Types that pylibmc itself does not keep: it reads a subclass of str as str, and a bool as a number.
     types_not_kept = [{str, SafeString}, {bool, int}] if SITE_SETTINGS["name"] == "pylibmc" else []
-    return a == b and (type(a) is type(b) or {type(a), type(b)} in types_not_kept)
+    return written == found and (
+        type(written) is type(found) or {type(written), type(found)} in types_not_kept
+    )
 
 
-def store(kind: str, n: int, writer: str) -> None:
+def store(kind: str, number: int, writer: str) -> None:
     if kind in VALUE_KINDS:
-        value = test_value(kind, n)
-        if n % 3:
-            cache.set(key_of(kind, n, writer), value, 600)
+        value = test_value(kind, number)
+        if number % 3:
+            cache.set(key_of(kind, number, writer), value, 600)
         else:
-            cache.set_many({key_of(kind, n, writer): value}, 600)
+            cache.set_many({key_of(kind, number, writer): value}, 600)
     else:
-        request_page(kind, n)
+        request_page(kind, number)
 
 
-def find_and_count(kind: str, n: int, writer: str) -> None:
+def find_and_count(kind: str, number: int, writer: str) -> None:
     if kind in VALUE_KINDS:
-        key, missing = key_of(kind, n, writer), object()
-        cached = cache.get_many([key]).get(key, missing) if n % 3 == 0 else cache.get(key, missing)
+        key, missing = key_of(kind, number, writer), object()
+        cached = (
+            cache.get_many([key]).get(key, missing) if number % 3 == 0 else cache.get(key, missing)
+        )
         # Django's PyMemcacheCache cannot distinguish a stored None from a miss.
         is_found = cached is not missing
         counts["found" if is_found else "missed"] += 1
-        if is_found and not is_same(cached, test_value(kind, n)):
+        if is_found and not is_same(cached, test_value(kind, number)):
             counts["wrong"] += 1
             if len(first_errors) < 3:
                 first_errors.append(f"{key}: {cached!r:.100} of {type(cached).__name__}")
         return
-    content = request_page(kind, n)
-    written_content = {"session": f"session {n}"}.get(
-        kind, f"{'part' if kind == 'fragment' else kind} {n} by {writer}"
+    content = request_page(kind, number)
+    written_content = {"session": f"session {number}"}.get(
+        kind, f"{'part' if kind == 'fragment' else kind} {number} by {writer}"
     )
     own_content = {"session": "session "}.get(
-        kind, f"{'part' if kind == 'fragment' else kind} {n} by {WRITER}"
+        kind, f"{'part' if kind == 'fragment' else kind} {number} by {WRITER}"
     )
     if content == written_content:
         counts["found"] += 1
@@ -189,27 +205,28 @@ def find_and_count(kind: str, n: int, writer: str) -> None:
 cookies: dict[int, str] = {}
 
 
-def request_page(kind: str, n: int) -> str | None:
+def request_page(kind: str, number: int) -> str | None:
     """Request a page; None if the site responded with 500."""
     browser = Client(raise_request_exception=False)
-    if kind == "session" and n in cookies:
-        browser.cookies["sessionid"] = cookies[n]
-    response = browser.get(f"/{kind}/{n}")
+    if kind == "session" and number in cookies:
+        browser.cookies["sessionid"] = cookies[number]
+    response = browser.get(f"/{kind}/{number}")
     if response.status_code != 200:
         counts["500"] += 1
         if len(first_errors) < 3 and response.exc_info:
             first_errors.append(f"500: {response.exc_info[1]}"[:300])
         return None
     if kind == "session" and "sessionid" in response.cookies:
-        cookies[n] = response.cookies["sessionid"].value
+        cookies[number] = response.cookies["sessionid"].value
     return response.content.decode()
 
 
-def request_any_page(kind: str, n: int) -> None:
+def request_any_page(kind: str, number: int) -> None:
     """Request a page that any process may have stored last."""
-    content = request_page(kind, n)
+    content = request_page(kind, number)
     possible_contents = [
-        f"{'part' if kind == 'fragment' else kind} {n} by {writer}" for writer in ("old", "new")
+        f"{'part' if kind == 'fragment' else kind} {number} by {writer}"
+        for writer in ("old", "new")
     ]
     if content is not None:
         counts["found" if content in possible_contents else "wrong"] += 1
@@ -223,31 +240,31 @@ def count_exceptions(function: Any, *arguments: Any) -> None:
 
 
 def main() -> None:
-    values = SITE_SETTINGS["values"]
-    numbers = range(values)
+    value_count = SITE_SETTINGS["values"]
+    numbers = range(value_count)
     if SITE_SETTINGS["mode"] == "store":
         for kind in KINDS:
-            for n in numbers:
-                count_exceptions(store, kind, n, WRITER)
+            for number in numbers:
+                count_exceptions(store, kind, number, WRITER)
         Path(SITE_SETTINGS["folder"], WRITER).write_text(json.dumps(cookies))
     elif SITE_SETTINGS["mode"] == "find":
-        known = json.loads(Path(SITE_SETTINGS["folder"], OTHER_WRITER).read_text())
-        cookies.update({int(n): cookie for n, cookie in known.items()})
+        known_cookies = json.loads(Path(SITE_SETTINGS["folder"], OTHER_WRITER).read_text())
+        cookies.update({int(number): cookie for number, cookie in known_cookies.items()})
         for kind in KINDS:
-            for n in numbers:
-                count_exceptions(find_and_count, kind, n, OTHER_WRITER)
+            for number in numbers:
+                count_exceptions(find_and_count, kind, number, OTHER_WRITER)
     else:
         rng = random.Random(SITE_SETTINGS["seed"])
-        ended = threading.Event()
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-        while not ended.is_set():
-            kind, n = rng.choice(KINDS_WITHOUT_SESSION), rng.choice(numbers)
+        has_ended = threading.Event()
+        threading.Thread(target=lambda: (sys.stdin.read(), has_ended.set()), daemon=True).start()
+        while not has_ended.is_set():
+            kind, number = rng.choice(KINDS_WITHOUT_SESSION), rng.choice(numbers)
             if kind not in VALUE_KINDS:
-                count_exceptions(request_any_page, kind, n)
+                count_exceptions(request_any_page, kind, number)
             elif rng.random() < 0.3:
-                count_exceptions(store, kind, n, rng.choice([WRITER, OTHER_WRITER]))
+                count_exceptions(store, kind, number, rng.choice([WRITER, OTHER_WRITER]))
             else:
-                count_exceptions(find_and_count, kind, n, rng.choice([WRITER, OTHER_WRITER]))
+                count_exceptions(find_and_count, kind, number, rng.choice([WRITER, OTHER_WRITER]))
     print(json.dumps({**counts, "warnings": WarningCounter.count, "errors": first_errors}))
 
 

@@ -57,15 +57,15 @@ TEST_CLASSES = {
 }  # fmt: skip
 
 
-def copy_tests_with_our_backend(django: Path, work: Path, server: str) -> Path:
+def copy_tests_with_our_backend(django: Path, work_folder: Path, server: str) -> Path:
     """Copies the tests of Django and replaces the backend by ours."""
-    tests = work / "tests"
+    tests = work_folder / "tests"
     shutil.copytree(django / "tests", tests, symlinks=True)
     (tests / "glass_settings.py").write_text(TEST_SETTINGS.format(backend=BACKEND, server=server))
     cache_tests = tests / "cache" / "tests.py"
     text = cache_tests.read_text()
-    begin = text.index("class CacheUtils(")
-    unchanged, middleware_tests = text[:begin], text[begin:]
+    middleware_start = text.index("class CacheUtils(")
+    unchanged, middleware_tests = text[:middleware_start], text[middleware_start:]
     # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they
     # stay apart.
     middleware_tests = middleware_tests.replace(
@@ -87,10 +87,10 @@ def copy_tests_with_our_backend(django: Path, work: Path, server: str) -> Path:
     return tests
 
 
-def run_tests(label: str, command: list[str], cwd: Path, path: str) -> bool:
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+def run_tests(label: str, command: list[str], working_directory: Path, python_path: str) -> bool:
+    environment = {**os.environ, "PYTHONPATH": python_path, "PYTHONWARNINGS": "ignore"}
     completed = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        command, cwd=working_directory, env=environment, capture_output=True, text=True, check=False
     )
     output = completed.stdout + completed.stderr
     count_and_time = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
@@ -117,10 +117,13 @@ def main() -> int:
     options = parser.parse_args()
     django = source_distribution(f"django=={options.django}")
     print(f"{django.name}, Python {sys.version.split()[0]}, {options.memcached}", flush=True)
-    path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
+    python_path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
     has_passed = True
-    with memcached_servers(1, options.memcached) as [server], tempfile.TemporaryDirectory() as work:
-        tests = copy_tests_with_our_backend(django, Path(work), server)
+    with (
+        memcached_servers(1, options.memcached) as [server],
+        tempfile.TemporaryDirectory() as work_folder,
+    ):
+        tests = copy_tests_with_our_backend(django, Path(work_folder), server)
         for label, classes in TEST_CLASSES.items():
             if options.only in (None, label):
                 command = [
@@ -130,10 +133,13 @@ def main() -> int:
                     "--parallel=1",
                     *classes,
                 ]
-                has_passed &= run_tests(label, command, tests, path)
+                has_passed &= run_tests(label, command, tests, python_path)
         if options.only is None:
             has_passed &= run_tests(
-                "async", [sys.executable, str(HERE / "async_cache_methods.py"), server], tests, path
+                "async",
+                [sys.executable, str(HERE / "async_cache_methods.py"), server],
+                tests,
+                python_path,
             )
     return 0 if has_passed else 1
 

@@ -24,5 +24,5 @@ def pytest_collection_modifyitems(items: list) -> None:
 
     tests.PylibmcTestCase.memcached_host = os.environ["MEMCACHED_HOST"]
     tests.PylibmcTestCase.memcached_port = os.environ["MEMCACHED_PORT"]
-    here = f"{os.environ['MEMCACHED_HOST']}:{os.environ['MEMCACHED_PORT']}"
-    autoconf.elasticache = functools.partial(autoconf.elasticache, address=here)
+    server_address = f"{os.environ['MEMCACHED_HOST']}:{os.environ['MEMCACHED_PORT']}"
+    autoconf.elasticache = functools.partial(autoconf.elasticache, address=server_address)

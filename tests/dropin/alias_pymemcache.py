@@ -56,20 +56,22 @@ def _reply_bytes(reply: object) -> object:
     return reply
 
 
-def _scripted_server(replies: Any, *path: str) -> ScriptedServer:
-    return ScriptedServer([_reply_bytes(reply) for reply in replies], *path)
+def _scripted_server(replies: Any, *socket_path: str) -> ScriptedServer:
+    return ScriptedServer([_reply_bytes(reply) for reply in replies], *socket_path)
 
 
-def _client_with_recorded_requests(kind: Any, server: ScriptedServer, **kwargs: Any) -> Any:
+def _client_with_recorded_requests(client_class: Any, server: ScriptedServer, **kwargs: Any) -> Any:
     """A client of a scripted server whose `sock` has the requests that this server received."""
-    client_class = type(kind.__name__, (kind,), {"sock": property(lambda _: server.socket())})
-    return client_class(server.address, **kwargs)
+    recording_class = type(
+        client_class.__name__, (client_class,), {"sock": property(lambda _: server.socket())}
+    )
+    return recording_class(server.address, **kwargs)
 
 
-def _client_maker(kind: Any, **fixed_arguments: Any) -> Any:
+def _client_maker(client_class: Any, **fixed_arguments: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
         return _client_with_recorded_requests(
-            kind, _scripted_server(mock_socket_values), **fixed_arguments, **kwargs
+            client_class, _scripted_server(mock_socket_values), **fixed_arguments, **kwargs
         )
 
     return make_client
@@ -83,8 +85,8 @@ def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
 
 def _customized_client_maker(upstream: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
-    kind = upstream.__globals__["CustomizedClient"]
-    return lambda self, mock_socket_values, **kwargs: kind(
+    client_class = upstream.__globals__["CustomizedClient"]
+    return lambda self, mock_socket_values, **kwargs: client_class(
         _scripted_server(mock_socket_values).address, **kwargs
     )
 
@@ -111,7 +113,7 @@ def _unix_hash_client(self: Any, sockets: Any, *replies_by_server: Any, **kwargs
             break
     pairs = zip(replies_by_server, paths, strict=True)
     return hash.HashClient(
-        [_scripted_server(replies, path).address for replies, path in pairs], **kwargs
+        [_scripted_server(replies, socket_path).address for replies, socket_path in pairs], **kwargs
     )
 
 

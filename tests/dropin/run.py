@@ -33,11 +33,15 @@ def package_folder(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def run_pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, dict[str, str]]:
+def run_pytest(
+    name: str, folder: Path, work_folder: Path, *arguments: str
+) -> tuple[int, dict[str, str]]:
     """Runs pytest with the aliases of `name`; how many passed, and each failed one's reason or ''."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(work), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(HERE), str(work_folder), os.environ.get("PYTHONPATH", "")]
+        ),
     }
     command = [
         sys.executable,
@@ -86,12 +90,12 @@ def print_result(name: str, passed: int, failed: dict[str, str]) -> bool:
     return not unexplained and passed > 0
 
 
-def run_pymemcache(server: str, work: Path) -> bool:
+def run_pymemcache(server: str, work_folder: Path) -> bool:
     host, port = server.split(":")
-    tests = work / "pymemcache_tests"
-    home = package_folder("pymemcache")
-    os.environ["PYMEMCACHE_HOME"] = str(home)
-    shutil.copytree(home / "test", tests)
+    tests = work_folder / "pymemcache_tests"
+    package_home = package_folder("pymemcache")
+    os.environ["PYMEMCACHE_HOME"] = str(package_home)
+    shutil.copytree(package_home / "test", tests)
     # Two files of benchmarks; and a class of hashing that is ours in Rust, compared with theirs by
     # `make placement`.
     ignored = [
@@ -104,7 +108,7 @@ def run_pymemcache(server: str, work: Path) -> bool:
         *run_pytest(
             "pymemcache",
             tests,
-            work,
+            work_folder,
             f"--server={host}",
             f"--port={port}",
             *ignored,
@@ -115,10 +119,10 @@ def run_pymemcache(server: str, work: Path) -> bool:
     )
 
 
-def run_pylibmc(server: str, work: Path) -> bool:
+def run_pylibmc(server: str, work_folder: Path) -> bool:
     tests = source_distribution("pylibmc==1.6.3")
     os.environ["MEMCACHED_HOST"], os.environ["MEMCACHED_PORT"] = server.split(":")
-    return print_result("pylibmc", *run_pytest("pylibmc", tests, work, "tests"))
+    return print_result("pylibmc", *run_pytest("pylibmc", tests, work_folder, "tests"))
 
 
 def main() -> int:
@@ -131,9 +135,9 @@ def main() -> int:
         if options.only in (None, name):
             with (
                 memcached_servers(1, options.memcached) as [server],
-                tempfile.TemporaryDirectory() as work,
+                tempfile.TemporaryDirectory() as work_folder,
             ):
-                has_passed &= run_tests(server, Path(work))
+                has_passed &= run_tests(server, Path(work_folder))
     return 0 if has_passed else 1
 
 

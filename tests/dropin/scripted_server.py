@@ -48,15 +48,15 @@ class ScriptedServer:
 
     def _serve_connection(self, connection: socket.socket, requests: BinaryIO) -> None:
         while line := requests.readline():
-            words = line.split()
+            request_words = line.split()
             if _META_COMMAND.match(line):
                 return  # As a proxy that has no meta commands.
             self.requests += line
-            if words[0] in _STORAGE_COMMANDS:
-                self.requests += requests.read(int(words[4]) + 2)
-            if words[-1] == b"noreply":
+            if request_words[0] in _STORAGE_COMMANDS:
+                self.requests += requests.read(int(request_words[4]) + 2)
+            if request_words[-1] == b"noreply":
                 continue
-            reply = self._next_reply(words[0])
+            reply = self._next_reply(request_words[0])
             if reply is None:
                 return  # No reply is left: the connection ends, as a mock's does.
             connection.sendall(reply)

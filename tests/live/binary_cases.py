@@ -14,12 +14,12 @@ RANDOM_SEED = 21
 
 def read_responses_until_close(connection: ServerConnection) -> list[packets.Packet]:
     """The responses received until the server closes."""
-    received, packets_received = connection.read_rest(2.0), []
-    while (packet := packets.parse_first_packet(received)) is not None:
-        packets_received.append(packet[0])
-        received = received[packet[1] :]
-    require(not received, f"a response is cut: {received[:40]!r}")
-    return packets_received
+    received_bytes, received_packets = connection.read_rest(2.0), []
+    while (packet := packets.parse_first_packet(received_bytes)) is not None:
+        received_packets.append(packet[0])
+        received_bytes = received_bytes[packet[1] :]
+    require(not received_bytes, f"a response is cut: {received_bytes[:40]!r}")
+    return received_packets
 
 
 def require_refused(server: Server, data: bytes, status: int) -> None:

@@ -29,15 +29,15 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
         """Runs until the time is up; returns what was seen."""
         actions = [
             (self.write, 20), (self.read, 22), (self.read_many, 6), (self.read_meta, 8),
-            (self.cas_counter, 8), (self.incr_counter, 8), (self.append_log, 6), (self.read_log, 4),
+            (self.increment_by_cas, 8), (self.increment_by_incr, 8), (self.append_log, 6), (self.read_log, 4),
             (self.check_expiry, 4), (self.check_noreply_order, 4), (self.delete, 3), (self.touch, 3),
-            (self.shared_write, 14), (self.shared_read, 20), (self.shared_append, 8),
-            (self.shared_count, 8), (self.shared_lease, 16), (self.shared_expiry, 14),
-            (self.shared_delete, 4),
+            (self.write_shared_value, 14), (self.read_shared_value, 20), (self.append_to_shared_log, 8),
+            (self.increment_shared_number, 8), (self.use_shared_lease, 16), (self.use_expiring_item, 14),
+            (self.delete_shared_key, 4),
         ]  # fmt: skip
         choices = [action for action, weight in actions for _ in range(weight)]
-        end = time.monotonic() + self.plan.seconds
-        while time.monotonic() < end and len(self.report.violations) < 100:
+        end_at = time.monotonic() + self.plan.duration_s
+        while time.monotonic() < end_at and len(self.report.violations) < 100:
             action = self.random.choice(choices)
             self.may_kill_during_next_request = self.random.random() < self.plan.kill_rate
             try:
@@ -45,7 +45,7 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
                 self.send_finished_histories()
                 action()
             except Killed:
-                self.report.killed += 1
+                self.report.killed_requests += 1
                 self.connection = self.connect()
             except (OSError, ValueError, IndexError) as error:
                 self.report.errors.append(f"{action.__name__}: {type(error).__name__}: {error}")

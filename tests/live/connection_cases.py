@@ -12,7 +12,7 @@ from harness import Protection, RequirementFailed, Server, ServerConnection, cas
 @case()
 def cut_off_commands(server: Server) -> str:
     """1000 partial commands, then close or reset: nothing leaks."""
-    descriptors_before = server.descriptors()
+    descriptors_before = server.open_descriptor_count()
     for number in range(1000):
         connection = server.connect()
         connection.send(b"set cut 0 0 100000\r\n" + b"x" * (number * 37 % 5000))
@@ -27,11 +27,11 @@ def cut_off_commands(server: Server) -> str:
 def require_descriptors_released(server: Server, expected_count: int) -> str:
     """The server's descriptors come back within two seconds."""
     deadline = time.monotonic() + 2
-    while server.descriptors() > expected_count and time.monotonic() < deadline:
+    while server.open_descriptor_count() > expected_count and time.monotonic() < deadline:
         time.sleep(0.02)
     require(
-        server.descriptors() <= expected_count,
-        f"{server.descriptors() - expected_count} descriptors are left",
+        server.open_descriptor_count() <= expected_count,
+        f"{server.open_descriptor_count() - expected_count} descriptors are left",
     )
     with server.connect() as connection:
         require(connection.is_in_sync(), "not served")
@@ -41,7 +41,7 @@ def require_descriptors_released(server: Server, expected_count: int) -> str:
 @case()
 def five_thousand_connects(server: Server) -> str:
     """Connect and close, 5000 times: nothing leaks."""
-    descriptors_before = server.descriptors()
+    descriptors_before = server.open_descriptor_count()
     for _ in range(5000):
         server.connect().socket.close()
     return require_descriptors_released(server, descriptors_before)
@@ -52,9 +52,9 @@ def sixteen_thousand_idle_connections(server: Server) -> str:
     """Each costs at most 1 KB (24 with TLS) beyond the start-up tables, and others are served at once."""
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    connection_count = min(16_000, hard - 200)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    connection_count = min(16_000, hard_limit - 200)
     probes = [server.connect() for _ in range(50)]
     for connection in probes:
         require(connection.is_in_sync(), "not served")
@@ -83,7 +83,7 @@ def sixteen_thousand_idle_connections(server: Server) -> str:
 def connections_beyond_the_limit(server: Server) -> None:
     """Refused with memcached's error and closed; usable again as soon as one closes."""
     connections: list[ServerConnection] = []
-    refusal = None
+    refusal_reply = None
     for _ in range(80):
         try:
             connection = server.connect(2)
@@ -94,10 +94,13 @@ def connections_beyond_the_limit(server: Server) -> None:
         if reply == b"MN":
             connections.append(connection)
             continue
-        refusal = reply
+        refusal_reply = reply
         break
-    require(refusal is not None, "never refused")
-    require(refusal in (b"ERROR Too many open connections", b""), f"refused with {refusal!r}")
+    require(refusal_reply is not None, "never refused")
+    require(
+        refusal_reply in (b"ERROR Too many open connections", b""),
+        f"refused with {refusal_reply!r}",
+    )
     connections.pop().socket.close()
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:

@@ -51,31 +51,31 @@ def run_checker_process(
 
 def run_plan(plan: Plan) -> Report:
     """Runs all processes of a plan and adds their reports up."""
-    shared_versions = SharedVersions(plan.keys, plan.counters * 2)
+    shared_versions = SharedVersions(plan.key_count, plan.counter_count * 2)
     reports: multiprocessing.Queue[Report] = multiprocessing.Queue()
     # Bounded: processes wait where the decisions do not keep up.
     batches: multiprocessing.Queue[Batch] = multiprocessing.Queue(maxsize=256)
-    processes = [
+    process_count = [
         multiprocessing.Process(
             target=run_checker_process, args=(plan, number, shared_versions, batches, reports)
         )
-        for number in range(plan.processes)
+        for number in range(plan.process_count)
     ]
     history_checker = multiprocessing.Process(target=check_histories, args=(plan, batches, reports))
-    processes.append(history_checker)
-    for process in processes:
+    process_count.append(history_checker)
+    for process in process_count:
         process.start()
     total = Report()
-    for _ in processes:
+    for _ in process_count:
         report = reports.get()
         total.operations += report.operations
         total.history += report.history
         total.violations += report.violations
         total.errors += report.errors
-        total.lost += report.lost
-        total.killed += report.killed
-        total.refused += report.refused
-    for process in processes:
+        total.lost_items += report.lost_items
+        total.killed_requests += report.killed_requests
+        total.refused_writes += report.refused_writes
+    for process in process_count:
         process.join()
     return total
 
@@ -109,7 +109,7 @@ class Sampler:
                 sample = (
                     time.monotonic() - started_at,
                     self.server.resident_mb(),
-                    self.server.descriptors(),
+                    self.server.open_descriptor_count(),
                 )
             except OSError:
                 return
@@ -125,10 +125,16 @@ class Sampler:
         after_warm_up = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
         if len(after_warm_up) < 10:
             return 0.0, 0.0
-        mean_t = sum(t for t, _, _ in after_warm_up) / len(after_warm_up)
-        mean_m = sum(m for _, m, _ in after_warm_up) / len(after_warm_up)
-        time_variance_sum = sum((t - mean_t) ** 2 for t, _, _ in after_warm_up)
-        slope = sum((t - mean_t) * (m - mean_m) for t, m, _ in after_warm_up) / time_variance_sum
+        mean_time_s = sum(time_s for time_s, _, _ in after_warm_up) / len(after_warm_up)
+        mean_resident_mb = sum(resident_mb for _, resident_mb, _ in after_warm_up) / len(
+            after_warm_up
+        )
+        time_variance_sum = sum((time_s - mean_time_s) ** 2 for time_s, _, _ in after_warm_up)
+        covariance_sum = sum(
+            (time_s - mean_time_s) * (resident_mb - mean_resident_mb)
+            for time_s, resident_mb, _ in after_warm_up
+        )
+        slope = covariance_sum / time_variance_sum
         return slope * 3600, slope * (after_warm_up[-1][0] - after_warm_up[0][0])
 
     def thirds_mb(self) -> tuple[float, float, float]:
@@ -150,10 +156,12 @@ def print_report(report: Report, evictions: int, seconds: float) -> bool:
     """Print the report, and return whether it has neither violations nor errors."""
     operations = sum(report.operations.values())
     print(
-        f"{operations} operations in {seconds:.0f} s, {report.killed} connections killed, "
+        f"{operations} operations in {seconds:.0f} s, {report.killed_requests} connections killed, "
         f"{evictions} evictions"
     )
-    print(f"misses of acknowledged items: {report.lost}, refused writes: {report.refused}")
+    print(
+        f"misses of acknowledged items: {report.lost_items}, refused writes: {report.refused_writes}"
+    )
     for error in report.errors[:5]:
         print(f"error: {error}")
     for violation in report.violations[:10]:
@@ -166,7 +174,7 @@ def print_report(report: Report, evictions: int, seconds: float) -> bool:
         f"{history['cas done']} of {history['cas done'] + history['cas exists']} cas succeeded"
     )
     flushes = history["flushes"] + history["flushes of prefixes"]
-    lost_without_eviction = report.lost if evictions == 0 and flushes == 0 else 0
+    lost_without_eviction = report.lost_items if evictions == 0 and flushes == 0 else 0
     if lost_without_eviction:
         print(f"violation: {lost_without_eviction} items were lost although nothing was evicted")
     count = len(report.violations) + lost_without_eviction
@@ -179,9 +187,9 @@ def check_server(args: argparse.Namespace) -> bool:
     server = Server(args.server.split(), ("-m", str(args.memory), "-c", "4096"))
     plan = Plan(
         server.port,
-        processes=args.processes,
-        keys=args.keys,
-        seconds=args.seconds,
+        process_count=args.processes,
+        key_count=args.keys,
+        duration_s=args.seconds,
         kill_rate=args.kill_rate,
         flush_s=flush_seconds(args),
         seed=args.seed,
@@ -195,7 +203,7 @@ def check_server(args: argparse.Namespace) -> bool:
         slope, growth = sampler.slope_mb_per_hour()
         thirds = sampler.thirds_mb()
         thirds_difference_mb = abs(thirds[2] - thirds[0])
-        descriptors_at_end = server.descriptors()
+        descriptors_at_end = server.open_descriptor_count()
         descriptors_under_load = [count for _, _, count in sampler.samples]
         descriptors_when_idle = descriptors_after_another_connection(server)
         print(
@@ -237,16 +245,16 @@ def descriptors_after_another_connection(server: Server) -> int:
     """Descriptors after one more connection was opened and closed."""
     server.connect().socket.close()
     time.sleep(0.2)
-    return server.descriptors()
+    return server.open_descriptor_count()
 
 
 def check_faulty(mode: str, seconds: float, fault_rate: float) -> bool:
     """The check must find a violation in a faulty server, and none in the same server without faults."""
     flush_s = 0.5 if mode in faulty.FLUSHED_MODES else 0.0
     with faulty.faulty_server(mode, fault_rate) as port:
-        plan = Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0)
+        plan = Plan(port, process_count=4, key_count=60, duration_s=seconds, kill_rate=0.0)
         report = run_plan(replace(plan, large_bytes=30_000, flush_s=flush_s))
-    finding_count = len(report.violations) + (0 if flush_s else report.lost)
+    finding_count = len(report.violations) + (0 if flush_s else report.lost_items)
     operations = sum(report.operations.values())
     print(
         f"faulty server, mode {mode}: {finding_count} findings in {operations} operations; "

@@ -45,12 +45,12 @@ def pick_number(rng: random.Random, valid: list[bytes]) -> bytes:
     return rng.choice(INVALID_NUMBERS if rng.random() < 0.04 else valid)
 
 
-def noreply(rng: random.Random) -> bytes:
-    """Mostly nothing, sometimes `noreply`, sometimes another word."""
+def noreply_option(rng: random.Random) -> bytes:
+    """Mostly nothing, sometimes `noreply_option`, sometimes another word."""
     return rng.choice([b""] * 12 + [b" noreply", b" NOREPLY", b" bogus"])
 
 
-def classic_store(rng: random.Random) -> bytes:
+def random_store_command(rng: random.Random) -> bytes:
     """set, add, replace, append, prepend, cas."""
     verb = rng.choice([b"set", b"set", b"set", b"add", b"replace", b"append", b"prepend", b"cas"])
     value = rng.choice(VALUES)
@@ -63,10 +63,10 @@ def classic_store(rng: random.Random) -> bytes:
     )
     if verb == b"cas":
         line += b" " + rng.choice([b"1", b"2", b"3", b"0", b"99999", b"x"])
-    return line + noreply(rng) + b"\r\n" + value + b"\r\n"
+    return line + noreply_option(rng) + b"\r\n" + value + b"\r\n"
 
 
-def classic_get(rng: random.Random) -> bytes:
+def random_get_command(rng: random.Random) -> bytes:
     """get, gets, gat, gats of one to four keys."""
     verb = rng.choice([b"get", b"gets", b"gat", b"gats"])
     words = [verb]
@@ -76,21 +76,21 @@ def classic_get(rng: random.Random) -> bytes:
     return b" ".join(words) + b"\r\n"
 
 
-def classic_change(rng: random.Random) -> bytes:
+def random_change_command(rng: random.Random) -> bytes:
     """delete, incr, decr and touch."""
     key = pick_key(rng)
     return rng.choice(
         [
             b"delete %s%s\r\n"
             % (key, rng.choice([b"", b"", b" 0", b" 5", b" noreply", b" 0 noreply"])),
-            b"incr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply(rng)),
-            b"decr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply(rng)),
-            b"touch %s %s%s\r\n" % (key, pick_number(rng, EXPTIMES), noreply(rng)),
+            b"incr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply_option(rng)),
+            b"decr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply_option(rng)),
+            b"touch %s %s%s\r\n" % (key, pick_number(rng, EXPTIMES), noreply_option(rng)),
         ]
     )
 
 
-def admin_or_malformed(rng: random.Random) -> bytes:
+def random_admin_or_malformed_command(rng: random.Random) -> bytes:
     """Administration commands and malformed lines."""
     return rng.choice(
         [
@@ -148,7 +148,9 @@ def admin_or_malformed(rng: random.Random) -> bytes:
     )
 
 
-def meta_flags(rng: random.Random, letters: bytes, values: dict[int, Callable[[], bytes]]) -> bytes:
+def random_meta_flags(
+    rng: random.Random, letters: bytes, values: dict[int, Callable[[], bytes]]
+) -> bytes:
     """Some flags out of `letters`, each with its value where it takes one."""
     line = b""
     for letter in rng.sample(list(letters), rng.randrange(min(6, len(letters)))):
@@ -158,7 +160,7 @@ def meta_flags(rng: random.Random, letters: bytes, values: dict[int, Callable[[]
     return line
 
 
-def meta(rng: random.Random) -> bytes:
+def random_meta_command(rng: random.Random) -> bytes:
     """mg ms md ma with flags of their own, sometimes of another."""
     values: dict[int, Callable[[], bytes]] = {
         ord("O"): lambda: rng.choice([b"1", b"opaque"]),
@@ -179,7 +181,7 @@ def meta(rng: random.Random) -> bytes:
     key = rng.choice(META_KEYS) if base64 else pick_key(rng)
     suffix = b" b" if base64 else b""
     # Of two errors on one line the servers may name either, and a key that a miss created knows no base64.
-    spoiled = key in (*INVALID_KEYS, b"YQ=", b"!!!")
+    has_invalid_key = key in (*INVALID_KEYS, b"YQ=", b"!!!")
     letters = {
         b"mg": b"vtsfcqOTNRElh",
         b"md": b"qOTCEIxcs",
@@ -192,26 +194,28 @@ def meta(rng: random.Random) -> bytes:
         # A time to live below zero would be shown as what is left of 32 bits.
         values[ord("T")] = lambda: pick_number(rng, [b"0", b"30", b"1000"])
         letters += b"u"
-    flags = b"" if spoiled else meta_flags(rng, letters, values)
+    flags = b"" if has_invalid_key else random_meta_flags(rng, letters, values)
     if verb == b"ms":
         value = rng.choice(VALUES)
         return b"ms %s %d%s%s\r\n%s\r\n" % (key, len(value), suffix, flags, value)
     return b"%s %s%s%s\r\n" % (verb, key, suffix, flags)
 
 
-def conversation(rng: random.Random) -> list[bytes]:
+def random_conversation(rng: random.Random) -> list[bytes]:
     """One conversation."""
-    makers = [
-        classic_store,
-        classic_store,
-        classic_get,
-        classic_get,
-        classic_change,
-        meta,
-        meta,
-        meta,
+    command_makers = [
+        random_store_command,
+        random_store_command,
+        random_get_command,
+        random_get_command,
+        random_change_command,
+        random_meta_command,
+        random_meta_command,
+        random_meta_command,
     ]
     return [
-        rng.choice(makers)(rng) if rng.random() > 0.05 else admin_or_malformed(rng)
+        rng.choice(command_makers)(rng)
+        if rng.random() > 0.05
+        else random_admin_or_malformed_command(rng)
         for _ in range(COMMANDS_PER_CONVERSATION)
     ]

@@ -31,11 +31,11 @@ OLDEST_VERSION = (1, 6, 45)
 # How long a reply may take.
 REPLY_TIMEOUT_S = 3.0
 # A command sent after each one: its reply shows that the reply before it is complete.
-FENCE = b"md no-such-key Ofence\r\n"
+FENCE_REQUEST = b"md no-such-key Ofence\r\n"
 FENCE_REPLY = b"NF Ofence\r\n"
 
 # The number of a command, our reply and the reply of memcached.
-Difference = tuple[int, bytes | None, bytes | None]
+ReplyDifference = tuple[int, bytes | None, bytes | None]
 
 
 class RequestConnection:
@@ -48,7 +48,7 @@ class RequestConnection:
     def send_request(self, command: bytes) -> bytes | None:
         """All that is sent in reply to one command; `None` once the connection is closed."""
         try:
-            self.socket.sendall(command + FENCE)
+            self.socket.sendall(command + FENCE_REQUEST)
             reply = b""
             while not reply.endswith(FENCE_REPLY):
                 chunk = self.socket.recv(1 << 16)
@@ -68,13 +68,15 @@ class BinaryRequestConnection(RequestConnection):
     def send_request(self, command: bytes) -> bytes | None:
         """All that is sent in reply to one command, uniques made common; `None` once it is closed."""
         try:
-            self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
+            self.socket.sendall(
+                command + packets.request(packets.NOOP, opaque=packets.FENCE_OPAQUE)
+            )
             received, lines = b"", []
             while True:
                 while (packet_and_length := packets.parse_first_packet(received)) is not None:
                     packet, length = packet_and_length
                     received = received[length:]
-                    if packet.opaque == packets.FENCE:
+                    if packet.opaque == packets.FENCE_OPAQUE:
                         return b"\n".join(lines)
                     cas = self.unique_order.setdefault(packet.cas, len(self.unique_order))
                     lines.append(repr(dataclasses.replace(packet, cas=cas)).encode())
@@ -115,7 +117,9 @@ class ReplyNormaliser:
             first_line = re.sub(rb"( c| cas=)(\d+)", self._replace_by_order, first_line)
             # A second may pass between the replies of the two servers.
             first_line = re.sub(
-                rb"( t|exp=)(\d{2,})", lambda t: t[1] + b"%d" % ((int(t[2]) + 2) // 5), first_line
+                rb"( t|exp=)(\d{2,})",
+                lambda match: match[1] + b"%d" % ((int(match[2]) + 2) // 5),
+                first_line,
             )
             return first_line + line_end + later_lines
         return reply
@@ -131,7 +135,7 @@ def are_errors_of_one_line(command: bytes, ours: bytes | None, theirs: bytes | N
 
 def run_binary_conversation(
     commands: list[bytes], servers: tuple[Server, Server]
-) -> Difference | None:
+) -> ReplyDifference | None:
     """As `run_text_conversation`, in the binary protocol."""
     connections = [BinaryRequestConnection(server) for server in servers]
     try:
@@ -153,7 +157,7 @@ def run_binary_conversation(
 
 def run_text_conversation(
     commands: list[bytes], servers: tuple[Server, Server]
-) -> Difference | None:
+) -> ReplyDifference | None:
     """The first command whose replies differ, with both replies; `None` when none is."""
     connections = [RequestConnection(server) for server in servers]
     normalisers = (ReplyNormaliser(), ReplyNormaliser())
@@ -180,28 +184,32 @@ def run_text_conversation(
 # The two protocols: what makes a conversation, what runs it, how many commands it has.
 PROTOCOLS = {
     "text": (
-        conversations.conversation,
+        conversations.random_conversation,
         run_text_conversation,
         conversations.COMMANDS_PER_CONVERSATION,
     ),
-    "binary": (packets.conversation, run_binary_conversation, packets.WRITES_PER_CONVERSATION),
+    "binary": (
+        packets.random_conversation,
+        run_binary_conversation,
+        packets.WRITES_PER_CONVERSATION,
+    ),
 }
 # memcached pads a number that shrinks only if nothing refers to the item; its LRU thread does, for a while.
 PEER_OPTIONS = {"text": (), "binary": ("-o", "no_lru_maintainer")}
-RunConversation = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
+RunConversation = Callable[[list[bytes], tuple[Server, Server]], ReplyDifference | None]
 
 
 def minimise(
     commands: list[bytes], servers: tuple[Server, Server], run_conversation: RunConversation
 ) -> list[bytes]:
     """Leaves out one command after another as long as the servers still differ."""
-    position = 0
-    while position < len(commands):
-        commands_without_one = commands[:position] + commands[position + 1 :]
-        if run_conversation(commands_without_one, servers) is not None:
-            commands = commands_without_one
+    index = 0
+    while index < len(commands):
+        shorter_commands = commands[:index] + commands[index + 1 :]
+        if run_conversation(shorter_commands, servers) is not None:
+            commands = shorter_commands
         else:
-            position += 1
+            index += 1
     return commands
 
 
@@ -232,11 +240,11 @@ def main() -> int:
         Server(args.server.split(), ("-m", "64")),
         Server(args.memcached.split(), ("-m", "64", *PEER_OPTIONS[args.protocol])),
     )
-    conversation, run_conversation, commands_per_conversation = PROTOCOLS[args.protocol]
+    random_conversation, run_conversation, commands_per_conversation = PROTOCOLS[args.protocol]
     difference_count = 0
     for number in range(args.rounds):
         rng = random.Random(args.seed * 1_000_003 + number)
-        commands = conversation(rng)
+        commands = random_conversation(rng)
         if run_conversation(commands, servers) is None:
             continue
         difference_count += 1

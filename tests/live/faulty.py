@@ -34,7 +34,7 @@ class Item:
     value: bytes
     flags: bytes
     unique: int
-    expires: float | None
+    expires_at: float | None
     previous_value: bytes | None = None
     is_stale: bool = False
     is_won: bool = False
@@ -43,8 +43,8 @@ class Item:
 class Store:
     """The dictionary and the fault."""
 
-    def __init__(self, mode: str, rate: float) -> None:
-        self.mode, self.rate = mode, rate
+    def __init__(self, mode: str, fault_rate: float) -> None:
+        self.mode, self.fault_rate = mode, fault_rate
         self.items: dict[bytes, Item] = {}
         # What was deleted or flushed, and may come back by a fault.
         self.removed_items: dict[bytes, Item] = {}
@@ -55,7 +55,7 @@ class Store:
 
     def has_fault(self, mode: str, factor: float = 1.0) -> bool:
         """Whether the fault of this mode happens now."""
-        return mode == self.mode and self.random.random() < self.rate * factor
+        return mode == self.mode and self.random.random() < self.fault_rate * factor
 
     def find(self, key: bytes) -> Item | None:
         """The live item."""
@@ -65,7 +65,7 @@ class Store:
         item = self.items.get(key)
         if item is None and self.has_fault("undeletes", 50) and key in self.removed_items:
             item = self.items[key] = self.removed_items[key]
-        has_expired = item and item.expires is not None and time.monotonic() >= item.expires
+        has_expired = item and item.expires_at is not None and time.monotonic() >= item.expires_at
         if has_expired and self.mode != "late-expiry":
             del self.items[key]
             return None
@@ -89,12 +89,14 @@ class Store:
         """Stores, or forgets to."""
         if self.has_fault("lost", 5):
             return
-        old = self.items.get(key)
-        expires = time.monotonic() + exptime if exptime > 0 else None
+        old_item = self.items.get(key)
+        expires_at = time.monotonic() + exptime if exptime > 0 else None
         unique = self.next_unique()
-        if old and self.has_fault("reused-unique", 10):
-            unique = old.unique
-        self.items[key] = Item(value, flags, unique, expires, old.value if old else None)
+        if old_item and self.has_fault("reused-unique", 10):
+            unique = old_item.unique
+        self.items[key] = Item(
+            value, flags, unique, expires_at, old_item.value if old_item else None
+        )
 
     def next_unique(self) -> int:
         """A unique that no item has had."""
@@ -143,31 +145,31 @@ class Session(threading.Thread):
     def __init__(self, store: Store, connection: socket.socket) -> None:
         super().__init__(daemon=True)
         self.store, self.connection = store, connection
-        self.file = connection.makefile("rb")
+        self.reader = connection.makefile("rb")
 
     def run(self) -> None:
         """Replies until the client closes."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            while line := self.file.readline():
-                reply = self.reply(line.split())
+            while line := self.reader.readline():
+                reply = self.reply_to(line.split())
                 if reply:
                     self.connection.sendall(reply)
         self.connection.close()
 
-    def reply(self, words: list[bytes]) -> bytes:
+    def reply_to(self, request_words: list[bytes]) -> bytes:
         """Runs one command."""
-        verb = words[0]
+        verb = request_words[0]
         value = b""
         if verb in (b"set", b"add", b"replace", b"append", b"cas"):
-            value = self.file.read(int(words[4]) + 2)[:-2]
+            value = self.reader.read(int(request_words[4]) + 2)[:-2]
         elif verb == b"ms":
-            value = self.file.read(int(words[2]) + 2)[:-2]
+            value = self.reader.read(int(request_words[2]) + 2)[:-2]
         with self.store.lock:
-            reply = self.execute(verb, words, value)
-        return b"" if words[-1] == b"noreply" else reply
+            reply = self.execute(verb, request_words, value)
+        return b"" if request_words[-1] == b"noreply" else reply
 
     def execute(  # noqa: C901, PLR0911, PLR0912 - a line for each
-        self, verb: bytes, words: list[bytes], value: bytes
+        self, verb: bytes, request_words: list[bytes], value: bytes
     ) -> bytes:
         """One command under the lock."""
         store = self.store
@@ -176,43 +178,45 @@ class Session(threading.Thread):
         if verb == b"mn":
             return b"MN\r\n"
         if verb in (b"gat", b"gats"):
-            for key in words[2:]:
+            for key in request_words[2:]:
                 if item := store.find(key):
-                    item.expires = time.monotonic() + int(words[1]) if int(words[1]) else None
-            return self.value_blocks(words[2:], verb == b"gats")
+                    item.expires_at = (
+                        time.monotonic() + int(request_words[1]) if int(request_words[1]) else None
+                    )
+            return self.value_blocks(request_words[2:], verb == b"gats")
         if verb in (b"get", b"gets"):
-            return self.value_blocks(words[1:], verb == b"gets")
+            return self.value_blocks(request_words[1:], verb == b"gets")
         if verb == b"flush_all":
-            self.flush(int(words[1]) if len(words) > 1 else 0)
+            self.flush(int(request_words[1]) if len(request_words) > 1 else 0)
             return b"OK\r\n"
         if verb in (b"flush_prefix", b"mf"):
             return b"ERROR\r\n"  # As memcached, which does not know the command.
-        key = words[1]
+        key = request_words[1]
         item = store.find(key)
         if verb == b"ms":
-            return self.meta_set(key, words[3:], value, item)
+            return self.meta_set(key, request_words[3:], value, item)
         if verb == b"set":
-            store.write(key, value, words[2], int(words[3]))
+            store.write(key, value, request_words[2], int(request_words[3]))
             return b"STORED\r\n"
         if verb == b"add":
             if item:
                 return b"NOT_STORED\r\n"
-            store.write(key, value, words[2], int(words[3]))
+            store.write(key, value, request_words[2], int(request_words[3]))
             return b"STORED\r\n"
         if verb == b"mg":
-            return self.meta_get(key, words[2:])
+            return self.meta_get(key, request_words[2:])
         if verb == b"append":
             item = store.find_for_append(key)
-        meta = verb in (b"md", b"ma")
+        is_meta = verb in (b"md", b"ma")
         if item is None:
             return (
                 b"NF\r\n"
-                if meta
+                if is_meta
                 else b"NOT_STORED\r\n"
                 if verb in (b"append", b"replace")
                 else b"NOT_FOUND\r\n"
             )
-        return self.change_existing_item(verb, words, value, item)
+        return self.change_existing_item(verb, request_words, value, item)
 
     def flush(self, delay_s: int) -> None:
         """flush_all, at once or later."""
@@ -231,9 +235,11 @@ class Session(threading.Thread):
             if not self.store.compare_and_swap(item, int(flag_values[b"C"])):
                 return b"EX\r\n"
         self.store.write(key, value, b"0", int(flag_values.get(b"T", b"0")))
-        written = self.store.items.get(key)
+        written_item = self.store.items.get(key)
         return (
-            b"HD c%d\r\n" % (written.unique if written else 0) if b"c" in flag_values else b"HD\r\n"
+            b"HD c%d\r\n" % (written_item.unique if written_item else 0)
+            if b"c" in flag_values
+            else b"HD\r\n"
         )
 
     def meta_get(self, key: bytes, flags: list[bytes]) -> bytes:
@@ -244,11 +250,13 @@ class Session(threading.Thread):
         mark_flags = b" W"
         if item_and_value:
             item, value = item_and_value
-            remaining_ttl_s = item.expires - time.monotonic() if item.expires is not None else 1e9
+            remaining_ttl_s = (
+                item.expires_at - time.monotonic() if item.expires_at is not None else 1e9
+            )
             mark_flags = store.lease_marks(item, remaining_ttl_s < int(flag_values.get(b"R", b"0")))
         elif b"N" in flag_values:
-            expires = time.monotonic() + int(flag_values[b"N"])
-            item, value = Item(b"", b"0", store.next_unique(), expires, is_won=True), b""
+            expires_at = time.monotonic() + int(flag_values[b"N"])
+            item, value = Item(b"", b"0", store.next_unique(), expires_at, is_won=True), b""
             store.items[key] = item
         else:
             return b"EN\r\n"
@@ -263,33 +271,39 @@ class Session(threading.Thread):
         return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, mark_flags, value)
 
     def change_existing_item(  # noqa: PLR0911 - a line for each
-        self, verb: bytes, words: list[bytes], value: bytes, item: Item
+        self, verb: bytes, request_words: list[bytes], value: bytes, item: Item
     ) -> bytes:
         """A command on an item that is there."""
-        store, key = self.store, words[1]
+        store, key = self.store, request_words[1]
         if verb == b"append":
             store.write(key, item.value + value, item.flags, 0)
             return b"STORED\r\n"
         if verb == b"replace":
-            store.write(key, value, words[2], int(words[3]))
+            store.write(key, value, request_words[2], int(request_words[3]))
             return b"STORED\r\n"
         if verb == b"cas":
-            if not store.compare_and_swap(item, int(words[5])):
+            if not store.compare_and_swap(item, int(request_words[5])):
                 return b"EXISTS\r\n"
-            store.write(key, value, words[2], int(words[3]))
+            store.write(key, value, request_words[2], int(request_words[3]))
             return b"STORED\r\n"
         if verb in (b"incr", b"ma"):
-            number = b"%d" % (int(item.value) + 1)
+            incremented_number = b"%d" % (int(item.value) + 1)
             if not store.has_fault("double-incr", 10):
-                store.write(key, number, item.flags, 0)
-            return b"VA %d\r\n%s\r\n" % (len(number), number) if verb == b"ma" else number + b"\r\n"
+                store.write(key, incremented_number, item.flags, 0)
+            return (
+                b"VA %d\r\n%s\r\n" % (len(incremented_number), incremented_number)
+                if verb == b"ma"
+                else incremented_number + b"\r\n"
+            )
         if verb in (b"delete", b"md"):
-            if b"I" in words[2:]:
+            if b"I" in request_words[2:]:
                 item.is_stale, item.is_won, item.unique = True, False, store.next_unique()
             else:
                 store.delete(key)
             return b"HD\r\n" if verb == b"md" else b"DELETED\r\n"
-        item.expires = time.monotonic() + int(words[2]) if int(words[2]) else None
+        item.expires_at = (
+            time.monotonic() + int(request_words[2]) if int(request_words[2]) else None
+        )
         return b"TOUCHED\r\n"
 
     def value_blocks(self, keys: list[bytes], with_unique: bool) -> bytes:
@@ -309,9 +323,9 @@ class Session(threading.Thread):
         return reply + b"END\r\n"
 
 
-def serve_connections(mode: str, rate: float, listener: socket.socket) -> None:
+def serve_connections(mode: str, fault_rate: float, listener: socket.socket) -> None:
     """The body of the server process."""
-    store = Store(mode, rate)
+    store = Store(mode, fault_rate)
     while True:
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -319,11 +333,11 @@ def serve_connections(mode: str, rate: float, listener: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def faulty_server(mode: str, rate: float) -> Iterator[int]:
+def faulty_server(mode: str, fault_rate: float) -> Iterator[int]:
     """A faulty server in a process of its own; gives its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     process = multiprocessing.Process(
-        target=serve_connections, args=(mode, rate, listener), daemon=True
+        target=serve_connections, args=(mode, fault_rate, listener), daemon=True
     )
     process.start()
     try:

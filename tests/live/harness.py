@@ -84,7 +84,7 @@ class Case:
     """One hostile input with what is required of the server."""
 
     name: str
-    kind: str
+    category: str
     run: Callable[[Server], str | None]
     options: tuple[str, ...] | None
 
@@ -93,12 +93,16 @@ CASES: list[Case] = []
 
 
 def case(
-    kind: str = "core", options: tuple[str, ...] | None = None
+    category: str = "basic", options: tuple[str, ...] | None = None
 ) -> Callable[..., Callable[..., object]]:
-    """Registers a case; `options` requests a server of its own, started with them."""
+    """Registers a case; `options` requests a server of its own, started with them.
+
+    Category "basic" is what every memcached has to withstand, "extra" what only we promise, "login" what a
+    server with logins must refuse.
+    """
 
     def register(function: Callable[[Server], str | None]) -> Callable[[Server], str | None]:
-        CASES.append(Case(function.__name__, kind, function, options))
+        CASES.append(Case(function.__name__, category, function, options))
         return function
 
     return register
@@ -182,7 +186,7 @@ class Server:
         user, system = stat.rsplit(")", 1)[1].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    def descriptors(self) -> int:
+    def open_descriptor_count(self) -> int:
         """Open descriptors of the server."""
         return sum(1 for _ in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir())
 

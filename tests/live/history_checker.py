@@ -22,42 +22,46 @@ FLUSHES_KEPT_S = 60.0
 class HistoryChecker:
     """Gathers what all processes recorded of a key, and checks it."""
 
-    def __init__(self, processes: int) -> None:
-        self.checked_until = dict.fromkeys(range(processes), -NEVER)
-        self.unchecked: dict[bytes, list[Operation]] = defaultdict(list)
+    def __init__(self, process_count: int) -> None:
+        self.checked_until_by_process = dict.fromkeys(range(process_count), -NEVER)
+        self.unchecked_operations_by_key: dict[bytes, list[Operation]] = defaultdict(list)
         self.flushes: list[Flush] = []
         self.report = Report()
 
     def add_batch(self, batch: Batch) -> None:
         """Adds a batch and checks the keys whose period is over for every process."""
-        self.checked_until[batch.process] = batch.until
+        self.checked_until_by_process[batch.process] = batch.until
         self.flushes += batch.flushes
-        for name, operations in batch.operations.items():
-            self.unchecked[name] += operations
-        complete_until = min(self.checked_until.values())
-        for name in [name for name in self.unchecked if period_end(name) <= complete_until]:
-            self.check_key(name, self.unchecked.pop(name))
+        for key, operations in batch.operations.items():
+            self.unchecked_operations_by_key[key] += operations
+        complete_until = min(self.checked_until_by_process.values())
+        for key in [
+            key for key in self.unchecked_operations_by_key if period_end(key) <= complete_until
+        ]:
+            self.check_key(key, self.unchecked_operations_by_key.pop(key))
         if complete_until != NEVER:
-            oldest = complete_until - FLUSHES_KEPT_S
-            self.flushes = [flush for flush in self.flushes if flush.operation.end > oldest]
+            oldest_kept_end = complete_until - FLUSHES_KEPT_S
+            self.flushes = [
+                flush for flush in self.flushes if flush.operation.end > oldest_kept_end
+            ]
 
-    def check_key(self, name: bytes, operations: list[Operation]) -> None:
+    def check_key(self, key: bytes, operations: list[Operation]) -> None:
         """Checks one key's history with the flushes of its time."""
-        first = min(operation.start for operation in operations)
-        last = max(operation.start for operation in operations)
+        first_start = min(operation.start for operation in operations)
+        last_start = max(operation.start for operation in operations)
         flushes = [
             flush.operation
             for flush in self.flushes
-            if name.startswith(flush.prefix)
-            and flush.operation.end >= first
-            and flush.operation.start <= last
+            if key.startswith(flush.prefix)
+            and flush.operation.end >= first_start
+            and flush.operation.start <= last_start
         ]
-        result = linearizability.check([*operations, *flushes])
-        found = result.violation or linearizability.reused_unique(operations)
-        if not found and name[:1] == b"t":
-            found = linearizability.found_expired(operations, TICK_S)
-        if found:
-            self.report.violations.append(f"{name!r}: {found}")
+        result = linearizability.check_history([*operations, *flushes])
+        violation = result.violation or linearizability.find_reused_unique(operations)
+        if not violation and key[:1] == b"t":
+            violation = linearizability.find_expired_hit(operations, TICK_S)
+        if violation:
+            self.report.violations.append(f"{key!r}: {violation}")
         history = self.report.history
         history["keys"] += 1
         history["undecided"] += result.is_undecided
@@ -71,7 +75,7 @@ def check_histories(
     reports: multiprocessing.Queue[Report],
 ) -> None:
     """The body of the process: checks until every process has sent its last batch."""
-    history_checker = HistoryChecker(plan.processes)
-    while min(history_checker.checked_until.values()) != NEVER:
+    history_checker = HistoryChecker(plan.process_count)
+    while min(history_checker.checked_until_by_process.values()) != NEVER:
         history_checker.add_batch(batches.get())
     reports.put(history_checker.report)

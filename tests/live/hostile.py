@@ -59,14 +59,14 @@ def main() -> int:
     if args.tls:
         Protection.encrypt()
     command = args.server.split()
-    shared = Server(command)
-    start_mb = shared.resident_mb()
+    shared_server = Server(command)
+    start_mb = shared_server.resident_mb()
     print(f"resident after start: {start_mb:.1f} MB")
-    results_by_kind: dict[str, list[bool]] = {"core": [], "beyond": [], "login": []}
+    results_by_category: dict[str, list[bool]] = {"basic": [], "extra": [], "login": []}
     latency_ms_max = 0.0
     for case in [case for case in CASES if args.only in case.name]:
         has_own_server = case.options is not None
-        server = Server(command, case.options) if case.options is not None else shared
+        server = Server(command, case.options) if case.options is not None else shared_server
         started_at = time.monotonic()
         has_passed, output, case_latency_ms = run_case(case, server, is_probed=not has_own_server)
         if has_own_server:
@@ -76,18 +76,19 @@ def main() -> int:
                 False,
                 f"the server ended with {server.process.returncode}; {output}",
             )
-            shared = Server(command)
-        results_by_kind[case.kind].append(has_passed)
+            shared_server = Server(command)
+        results_by_category[case.category].append(has_passed)
         latency_ms_max = max(latency_ms_max, case_latency_ms)
-        mark = "ok  " if has_passed else "FAIL"
-        latency = f"{case_latency_ms:6.1f} ms" if not has_own_server else " " * 9
+        result_mark = "ok  " if has_passed else "FAIL"
+        latency_text = f"{case_latency_ms:6.1f} ms" if not has_own_server else " " * 9
+        duration_s = time.monotonic() - started_at
         print(
-            f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - started_at:6.1f} s {latency} {output}",
+            f"{result_mark} {case.category:6} {case.name:42} {duration_s:6.1f} s {latency_text} {output}",
             flush=True,
         )
-    resident_mb = shared.resident_mb()
-    budget_mb = 1.02 * shared.memory_mb + RESIDENT_ROOM_MB
-    shared.kill()
+    resident_mb = shared_server.resident_mb()
+    budget_mb = 1.02 * shared_server.memory_mb + RESIDENT_ROOM_MB
+    shared_server.kill()
     is_within_budget = resident_mb <= budget_mb
     print(
         f"resident after all: {resident_mb:.1f} MB, budget {budget_mb:.1f} MB:"
@@ -97,10 +98,12 @@ def main() -> int:
         f"longest latency of the probe: {latency_ms_max:.1f} ms "
         f"(required on a quiet machine: {PROBE_LATENCY_MS_MAX} ms)"
     )
-    for kind, results in results_by_kind.items():
-        print(f"{kind}: {sum(results)} of {len(results)}")
+    for category, results in results_by_category.items():
+        print(f"{category}: {sum(results)} of {len(results)}")
     return (
-        0 if all(all(results) for results in results_by_kind.values()) and is_within_budget else 1
+        0
+        if all(all(results) for results in results_by_category.values()) and is_within_budget
+        else 1
     )
 
 

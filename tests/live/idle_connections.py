@@ -39,12 +39,12 @@ def store_and_read(connection: ServerConnection) -> None:
     """One connection's work: a large set, then a wide get whose values are counted."""
     require(connection.set(b"large", LARGE_VALUE) == b"STORED", "the large set was not stored")
     connection.send(b"get " + b" ".join(SMALL_KEYS) + b"\r\n")
-    values = 0
+    value_count = 0
     while (line := connection.read_line()) != b"END":
         require(line.startswith(b"VALUE "), f"get: reply {line!r}")
         require(connection.read_value(10) == b"0123456789", "another value than was set")
-        values += 1
-    require(values == len(SMALL_KEYS), f"{values} values of {len(SMALL_KEYS)}")
+        value_count += 1
+    require(value_count == len(SMALL_KEYS), f"{value_count} values of {len(SMALL_KEYS)}")
 
 
 def main() -> int:
@@ -62,14 +62,14 @@ def main() -> int:
         Protection.encrypt()
         limit_mib += args.connections * TLS_KIB_PER_CONNECTION / 1024
     descriptors_needed = args.connections + SPARE_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < descriptors_needed:
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit != resource.RLIM_INFINITY and hard_limit < descriptors_needed:
         print(
-            f"this shell allows {hard} descriptors, {descriptors_needed} are needed:"
+            f"this shell allows {hard_limit} descriptors, {descriptors_needed} are needed:"
             f" ulimit -n {descriptors_needed}"
         )
         return 2
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, descriptors_needed), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_limit, descriptors_needed), hard_limit))
 
     server = Server(args.server.split(), ("-m", "1024", "-c", str(descriptors_needed)))
     empty_mib = server.resident_mb()

@@ -159,7 +159,7 @@ def endless_line_delete(server: Server) -> str:
     return send_endless_line(server, b"delete ")
 
 
-@case("beyond", options=("-m", "64"))
+@case("extra", options=("-m", "64"))
 def endless_get(server: Server) -> str:
     """200 MB of keys without LF: closed after at most 1 MB of keys, and no memory kept."""
     resident_mb_before = server.resident_mb()

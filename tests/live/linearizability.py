@@ -23,7 +23,7 @@ Value = int | bytes
 # Configurations looked at for one reply; with six processes some dozens are usual.
 CONFIGURATIONS_MAX = 20_000
 # What a vivified item holds until its winner has stored a value.
-STUB = b""
+VIVIFIED_VALUE = b""
 NEVER = math.inf
 
 
@@ -55,10 +55,10 @@ class State(NamedTuple):
     previous_unique: int | None = None
 
 
-MaybeState = State | None
+StateOrMissing = State | None
 
 
-def with_known_unique(state: State, unique: int | None) -> MaybeState:
+def with_known_unique(state: State, unique: int | None) -> StateOrMissing:
     """The state with its unique known, or `None` if it is another one."""
     if unique is None or state.unique == unique:
         return state
@@ -74,7 +74,7 @@ def stored_state(operation: Operation) -> State:
     return State(operation.value, operation.unique, is_short=is_short)
 
 
-def successors(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
+def successors(operation: Operation, state: StateOrMissing) -> Iterator[StateOrMissing]:
     """The states in which the key may be after the operation gave its result in this state."""
     match operation.result:
         case "miss":
@@ -93,10 +93,10 @@ def successors(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
 
 def vivified_state() -> State:
     """The state that a meta get with N leaves after a miss: an empty item with a lease."""
-    return State(STUB, is_leased=True)
+    return State(VIVIFIED_VALUE, is_leased=True)
 
 
-def successors_of_done(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
+def successors_of_done(operation: Operation, state: StateOrMissing) -> Iterator[StateOrMissing]:
     """The state after a success."""
     verb = operation.verb
     if verb in {"set", "add"}:
@@ -112,14 +112,14 @@ def successors_of_done(operation: Operation, state: MaybeState) -> Iterator[Mayb
 
 def successors_of_change(  # noqa: C901 - a case for each command
     operation: Operation, state: State
-) -> Iterator[MaybeState]:
+) -> Iterator[StateOrMissing]:
     """The state after a success that only an item that is there allows."""
     match operation.verb:
         case "get" | "gat":
             if state.value == operation.value and (
-                known := with_known_unique(state, operation.unique)
+                state_with_unique := with_known_unique(state, operation.unique)
             ):
-                yield known
+                yield state_with_unique
         case "touch":
             yield state
         case "delete":
@@ -129,7 +129,7 @@ def successors_of_change(  # noqa: C901 - a case for each command
         case "cas":
             is_owner = operation.owner is None or operation.owner == state.value
             if is_owner and with_known_unique(state, operation.unique):
-                yield State(operation.value or STUB, is_short="S" in operation.flags)
+                yield State(operation.value or VIVIFIED_VALUE, is_short="S" in operation.flags)
         case "append":
             if isinstance(state.value, bytes) and isinstance(operation.value, bytes):
                 yield State(state.value + operation.value)
@@ -141,15 +141,15 @@ def successors_of_change(  # noqa: C901 - a case for each command
             yield State(state.value, is_stale=True, previous_unique=state.unique)
 
 
-def successors_of_lease(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
+def successors_of_lease(operation: Operation, state: StateOrMissing) -> Iterator[StateOrMissing]:
     """The state after a meta get that may win: W, X and Z must be as the item's marks say."""
     flags = operation.flags
     is_winner, is_late = "W" in flags, "Z" in flags
-    if state is None or operation.value == STUB:
+    if state is None or operation.value == VIVIFIED_VALUE:
         # On a miss, also after forgetting what was there, N makes an item and its caller the winner.
         if (
             "N" in flags
-            and operation.value == STUB
+            and operation.value == VIVIFIED_VALUE
             and is_winner
             and not is_late
             and "X" not in flags
@@ -157,15 +157,19 @@ def successors_of_lease(operation: Operation, state: MaybeState) -> Iterator[May
             yield vivified_state()._replace(unique=operation.unique)
         if state is None:
             return
-    known = with_known_unique(state, operation.unique)
-    if state.value != operation.value or known is None or ("X" in flags) != state.is_stale:
+    state_with_unique = with_known_unique(state, operation.unique)
+    if (
+        state.value != operation.value
+        or state_with_unique is None
+        or ("X" in flags) != state.is_stale
+    ):
         return
     may_win = state.is_stale or ("R" in flags and state.is_short)
     if is_late == state.is_leased and is_winner == (may_win and not state.is_leased):
-        yield known._replace(is_leased=state.is_leased or is_winner)
+        yield state_with_unique._replace(is_leased=state.is_leased or is_winner)
 
 
-def successors_of_unknown(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
+def successors_of_unknown(operation: Operation, state: StateOrMissing) -> Iterator[StateOrMissing]:
     """The states after an operation whose reply was not read."""
     verb = operation.verb
     if verb in {"set", "add"}:
@@ -188,7 +192,7 @@ def successors_of_unknown(operation: Operation, state: MaybeState) -> Iterator[M
 
 
 # What was cut off and changes nothing that a later reply could show, other than by forgetting.
-WITHOUT_EFFECT = {"get", "gat", "touch", "delete", "flush"}
+VERBS_WITHOUT_EFFECT = {"get", "gat", "touch", "delete", "flush"}
 
 
 @dataclass
@@ -197,60 +201,64 @@ class CheckResult:
 
     violation: str = ""
     is_undecided: bool = False
-    configurations: int = 0
+    configuration_count: int = 0
 
 
 class Search:
     """The configurations reached so far: which running operations have happened, and the state they left."""
 
     def __init__(self) -> None:
-        self.running: dict[int, Operation] = {}
-        self.reached: set[tuple[int, MaybeState]] = {(0, None)}
-        self.configurations = 0
+        self.running_operations: dict[int, Operation] = {}
+        self.configurations: set[tuple[int, StateOrMissing]] = {(0, None)}
+        self.configuration_count = 0
 
     def begin(self, operation: Operation) -> int:
         """Adds a running operation; returns its index."""
-        index = next(index for index in range(len(self.running) + 1) if index not in self.running)
-        self.running[index] = operation
+        index = next(
+            index
+            for index in range(len(self.running_operations) + 1)
+            if index not in self.running_operations
+        )
+        self.running_operations[index] = operation
         return index
 
     def end(self, index: int) -> bool:
         """Keeps the configurations in which this operation has happened; false if too expensive."""
         bit = 1 << index
-        kept: set[tuple[int, MaybeState]] = set()
-        seen = set(self.reached)
-        stack = list(self.reached)
+        kept: set[tuple[int, StateOrMissing]] = set()
+        seen = set(self.configurations)
+        stack = list(self.configurations)
         while stack:
             happened, state = stack.pop()
             if happened & bit:
                 kept.add((happened & ~bit, state))
                 continue
-            for other, operation in self.running.items():
-                if happened >> other & 1:
+            for other_index, operation in self.running_operations.items():
+                if happened >> other_index & 1:
                     continue
                 for successor in successors(operation, state):
-                    reached = (happened | 1 << other, successor)
-                    if reached not in seen:
-                        seen.add(reached)
-                        stack.append(reached)
+                    configuration = (happened | 1 << other_index, successor)
+                    if configuration not in seen:
+                        seen.add(configuration)
+                        stack.append(configuration)
             if len(seen) > CONFIGURATIONS_MAX:
                 return False
-        self.configurations += len(seen)
-        del self.running[index]
-        self.reached = kept
+        self.configuration_count += len(seen)
+        del self.running_operations[index]
+        self.configurations = kept
         return True
 
 
-def check(operations: Iterable[Operation]) -> CheckResult:
+def check_history(operations: Iterable[Operation]) -> CheckResult:
     """Whether one cache that may forget explains these operations on one key, empty at first."""
     events: list[tuple[float, int, int, Operation]] = []
     operations = list(operations)
-    value_by_unique = values_by_unique(operations)
+    value_by_unique = first_values_by_unique(operations)
     for number, recorded in enumerate(operations):
         operation = recorded
         if recorded.verb == "cas":
             operation = recorded._replace(owner=value_by_unique.get(recorded.unique))
-        if operation.result == "unknown" and operation.verb in WITHOUT_EFFECT:
+        if operation.result == "unknown" and operation.verb in VERBS_WITHOUT_EFFECT:
             continue
         events.append((operation.start, 0, number, operation))
         if operation.end != NEVER:
@@ -262,12 +270,13 @@ def check(operations: Iterable[Operation]) -> CheckResult:
         if not is_end:
             indices[number] = search.begin(operation)
         elif not search.end(indices[number]):
-            return CheckResult(is_undecided=True, configurations=search.configurations)
-        elif not search.reached:
+            return CheckResult(is_undecided=True, configuration_count=search.configuration_count)
+        elif not search.configurations:
             return CheckResult(
-                f"{describe(operation)} fits no order", configurations=search.configurations
+                f"{describe(operation)} fits no order",
+                configuration_count=search.configuration_count,
             )
-    return CheckResult(configurations=search.configurations)
+    return CheckResult(configuration_count=search.configuration_count)
 
 
 def describe(operation: Operation) -> str:
@@ -282,7 +291,7 @@ def describe(operation: Operation) -> str:
     return f"{' '.join(parts)} from {operation.start:.6f} to {operation.end:.6f}"
 
 
-def values_by_unique(operations: Iterable[Operation]) -> dict[int | None, Value]:
+def first_values_by_unique(operations: Iterable[Operation]) -> dict[int | None, Value]:
     """The first value with which each unique was seen."""
     value_by_unique: dict[int | None, Value] = {}
     for operation in operations:
@@ -297,10 +306,10 @@ def has_unique(operation: Operation) -> bool:
     return is_reported and operation.verb in {"get", "set", "lease"}
 
 
-def reused_unique(operations: Iterable[Operation]) -> str:
+def find_reused_unique(operations: Iterable[Operation]) -> str:
     """A unique that two different values of the key had, or an empty text."""
     operations = list(operations)
-    value_by_unique = values_by_unique(operations)
+    value_by_unique = first_values_by_unique(operations)
     for operation in operations:
         owner = value_by_unique.get(operation.unique)
         if has_unique(operation) and owner != operation.value:
@@ -308,16 +317,20 @@ def reused_unique(operations: Iterable[Operation]) -> str:
     return ""
 
 
-def found_expired(operations: list[Operation], tolerance_s: float) -> str:
+def find_expired_hit(operations: list[Operation], tolerance_s: float) -> str:
     """A hit that began after the latest expiry that a store or touch before it could have set, or nothing.
 
     For keys whose every store and touch has a TTL. A touch counts for all values, so the rule never errs.
     """
-    writers = [o for o in operations if o.verb in {"set", "add", "replace", "cas", "touch", "gat"}]
+    writers = [
+        operation
+        for operation in operations
+        if operation.verb in {"set", "add", "replace", "cas", "touch", "gat"}
+    ]
     for read in operations:
         if read.result != "done" or read.verb not in {"get", "gat", "touch", "replace"}:
             continue
-        latest = max(
+        latest_expiry = max(
             (
                 writer.end + writer.ttl_s
                 for writer in writers
@@ -327,6 +340,8 @@ def found_expired(operations: list[Operation], tolerance_s: float) -> str:
             ),
             default=-NEVER,
         )
-        if read.start > latest + tolerance_s:
-            return f"{describe(read)} came {read.start - latest:.2f} s after the latest expiry"
+        if read.start > latest_expiry + tolerance_s:
+            return (
+                f"{describe(read)} came {read.start - latest_expiry:.2f} s after the latest expiry"
+            )
     return ""

@@ -7,10 +7,15 @@ from linearizability import NEVER, Operation
 
 
 def op(
-    start: float, end: float, verb: str, result: str = "done", value: object = None, **more: object
+    start: float,
+    end: float,
+    verb: str,
+    result: str = "done",
+    value: object = None,
+    **fields: object,
 ) -> Operation:
     """One operation."""
-    return Operation(start, end, verb, result, value, **more)  # type: ignore[arg-type]
+    return Operation(start, end, verb, result, value, **fields)  # type: ignore[arg-type]
 
 
 POSSIBLE_HISTORIES: dict[str, list[Operation]] = {
@@ -87,17 +92,23 @@ IMPOSSIBLE_HISTORIES: dict[str, list[Operation]] = {
 def check_all_cases() -> None:
     """Raises an error if a history is not decided as expected."""
     for name, history in POSSIBLE_HISTORIES.items():
-        result = linearizability.check(history)
+        result = linearizability.check_history(history)
         assert not result.violation, f"{name}: {result}"
         assert not result.is_undecided, name
     for name, history in IMPOSSIBLE_HISTORIES.items():
-        assert linearizability.check(history).violation, f"{name} is not found"
-    assert linearizability.reused_unique(
-        [op(0, 1, "get", value=1, unique=7), op(2, 3, "get", value=2, unique=7)]
+        assert linearizability.check_history(history).violation, f"{name} is not found"
+    assert linearizability.find_reused_unique(
+        [
+            op(0, 1, "get", value=1, unique=7),
+            op(2, 3, "get", value=2, unique=7),
+        ]
     )
-    history = [op(0, 1, "set", value=1, ttl_s=2), op(2, 3, "get", value=1)]
-    assert not linearizability.found_expired(history, 1.3)
-    assert linearizability.found_expired([*history, op(5, 6, "get", value=1)], 1.3)
+    history = [
+        op(0, 1, "set", value=1, ttl_s=2),
+        op(2, 3, "get", value=1),
+    ]
+    assert not linearizability.find_expired_hit(history, 1.3)
+    assert linearizability.find_expired_hit([*history, op(5, 6, "get", value=1)], 1.3)
     print(
         f"{len(POSSIBLE_HISTORIES)} right and {len(IMPOSSIBLE_HISTORIES)} wrong histories"
         " are decided as expected"

@@ -9,21 +9,21 @@ import tempfile
 from harness import RequirementFailed, Server, ServerConnection, case, require
 from packets import GET, SASL_AUTH, request
 
-FOLDER = tempfile.TemporaryDirectory(prefix="hostile-login-")
-atexit.register(FOLDER.cleanup)
-USERS = pathlib.Path(FOLDER.name) / "users"
-USERS.write_text("foo:bar\nother:password\n")
-OPTIONS = ("-m", "64", "-Y", str(USERS))
-LOGIN = b"set auth 0 0 7\r\nfoo bar\r\n"
-REFUSED = b"CLIENT_ERROR authentication failure"
+USERS_FOLDER = tempfile.TemporaryDirectory(prefix="hostile-login-")
+atexit.register(USERS_FOLDER.cleanup)
+USERS_FILE = pathlib.Path(USERS_FOLDER.name) / "users"
+USERS_FILE.write_text("foo:bar\nother:password\n")
+SERVER_OPTIONS = ("-m", "64", "-Y", str(USERS_FILE))
+RIGHT_LOGIN = b"set auth 0 0 7\r\nfoo bar\r\n"
+LOGIN_REFUSED_REPLY = b"CLIENT_ERROR authentication failure"
 # Of resident memory: a huge login must not be kept.
 GROWTH_MB_MAX = 8
 
 
 def login(connection: ServerConnection, credentials: bytes) -> bytes:
     """Sends credentials and returns the first line of the reply."""
-    head = b"set auth 0 0 %d\r\n" % len(credentials)
-    connection.send(head + credentials + b"\r\n")
+    command_line = b"set auth 0 0 %d\r\n" % len(credentials)
+    connection.send(command_line + credentials + b"\r\n")
     return connection.read_line()
 
 
@@ -38,13 +38,13 @@ def require_nothing_served(connection: ServerConnection, situation: str) -> None
         require(line.startswith(b"CLIENT_ERROR"), f"after {situation}: {line!r}")
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def no_command_runs_before_a_login(server: Server) -> None:
     """Commands, empty lines, spaces and half commands, each on a connection of its own."""
     with server.connect() as owner:
         require(login(owner, b"foo bar") == b"STORED", "the login failed")
         require(owner.set(b"x", b"kept") == b"STORED", "the set failed")
-    for what in [
+    for command in [
         b"get x\r\n",
         b"gets x\r\n",
         b"mg x v\r\n",
@@ -62,14 +62,14 @@ def no_command_runs_before_a_login(server: Server) -> None:
         b"\0" * 100 + b"\r\n",
     ]:
         with server.connect() as connection:
-            connection.send(what)
-            require_nothing_served(connection, repr(what))
+            connection.send(command)
+            require_nothing_served(connection, repr(command))
     with server.connect() as owner:
         require(login(owner, b"foo bar") == b"STORED", "the login failed afterwards")
         require(owner.get(b"x") == b"kept", "a command ran without a login")
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def wrong_credentials_are_refused(server: Server) -> None:
     """Wrong, prefix, empty, over-long and NUL credentials."""
     for credentials in [
@@ -92,16 +92,16 @@ def wrong_credentials_are_refused(server: Server) -> None:
             require_nothing_served(connection, repr(credentials))
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def a_login_holds_for_its_connection_only(server: Server) -> None:
     """The right credentials open one connection and no other."""
-    with server.connect() as right, server.connect() as other:
-        require(login(right, b"foo bar") == b"STORED", "the login failed")
-        require(right.get(b"none") is None, "a get after the login")
-        require_nothing_served(other, "the login of another connection")
+    with server.connect() as logged_in_connection, server.connect() as other_connection:
+        require(login(logged_in_connection, b"foo bar") == b"STORED", "the login failed")
+        require(logged_in_connection.get(b"none") is None, "a get after the login")
+        require_nothing_served(other_connection, "the login of another connection")
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def commands_behind_a_failing_login_are_not_run(server: Server) -> None:
     """A pipeline of a wrong login and commands."""
     with server.connect() as connection:
@@ -113,7 +113,7 @@ def commands_behind_a_failing_login_are_not_run(server: Server) -> None:
         require(connection.get(b"y") is None, "a command behind a failing login ran")
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def a_huge_login_is_bounded(server: Server) -> str:
     """Announced and sent: 100 connections with a megabyte each, lines without an end."""
     resident_mb_before = server.resident_mb()
@@ -136,7 +136,7 @@ def a_huge_login_is_bounded(server: Server) -> str:
     return f"+{growth_mb:.1f} MB"
 
 
-@case("login", OPTIONS)
+@case("login", SERVER_OPTIONS)
 def the_binary_protocol_is_no_way_around(server: Server) -> None:
     """Packets to a server whose users log in by text."""
     for packet in [

@@ -19,7 +19,7 @@ import time
 from harness import Server, ServerConnection, p99
 
 # `openssl passwd -5` of "secret", and a user whose password is plain, so that both kinds are tried.
-USERS = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
+USERS_FILE_TEXT = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
 plain:bar
 """
 RIGHT_LOGIN = b"set auth 0 0 9\r\nplain bar\r\n"
@@ -32,21 +32,23 @@ RATIO_MAX = 2.0
 
 def fail_logins(port: int, attempts: int) -> None:
     """Fails this many logins, over connections that are replaced when the server closes them."""
-    failed = 0
-    while failed < attempts:
+    failed_logins = 0
+    while failed_logins < attempts:
         connections = [ServerConnection(port, 10, None) for _ in range(CONNECTIONS_PER_ATTACKER)]
         for number, connection in enumerate(connections):
-            kind = number % 8
+            attack_kind = number % 8
             try:
-                if kind < 6:
+                if attack_kind < 6:
                     connection.send(WRONG_LOGINS[number % 2])
-                elif kind == 6:
+                elif attack_kind == 6:
                     connection.send(b"set auth 0 0 100\r\nhalf")
             except OSError:
                 continue
         for number, connection in enumerate(connections):
             with contextlib.suppress(OSError):
-                failed += number % 8 < 6 and connection.read_line().startswith(b"CLIENT_ERROR")
+                failed_logins += number % 8 < 6 and connection.read_line().startswith(
+                    b"CLIENT_ERROR"
+                )
             connection.socket.close()
 
 
@@ -76,9 +78,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5, help="of the baseline")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        users = pathlib.Path(folder) / "users"
-        users.write_text(USERS)
-        server = Server(args.server.split(), ("-m", "64", "-Y", str(users)))
+        users_file = pathlib.Path(folder) / "users"
+        users_file.write_text(USERS_FILE_TEXT)
+        server = Server(args.server.split(), ("-m", "64", "-Y", str(users_file)))
         try:
             before_us = get_latencies_us(server, args.seconds, [])
             attackers = [

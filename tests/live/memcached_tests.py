@@ -24,7 +24,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
-FILES = [
+TEST_FILES = [
     "00-startup",
     "ascii-auth",
     "ascii-auth2",
@@ -132,7 +132,7 @@ class Result:
     output: str = field(default="", repr=False)
 
     @property
-    def is_passed(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.reason
 
     def is_known_failure(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class Result:
         known_names = KNOWN_FAILURES.get(self.name, {})
         return any(f" - {beginning}" in name for beginning in known_names)
 
-    def count_tap_lines(self, output: str, code: int | None) -> None:  # noqa: C901 - a case for each line
+    def count_tap_lines(self, output: str, exit_code: int | None) -> None:  # noqa: C901 - a case for each line
         """Counts the lines of the TAP stream and sets `reason` if the file failed."""
         self.output = output
         reason_to_skip_all = ""
@@ -158,16 +158,16 @@ class Result:
                 else:
                     self.passed += 1
         finished = self.passed + self.failed + self.skipped + self.known_failures
-        if code is None:
+        if exit_code is None:
             self.reason = f"no end after {SECONDS_PER_FILE} s"
         elif reason_to_skip_all:
             self.reason = f"skips itself: {reason_to_skip_all}"
         elif self.plan is None:
-            self.reason = f"ended without a plan, exit code {code}"
+            self.reason = f"ended without a plan, exit code {exit_code}"
         elif self.failed or finished != self.plan:
             self.reason = f"{self.failed} failed, {finished} of {self.plan} run"
-        elif code != self.known_failures:  # Test::More's exit code is the number of failures.
-            self.reason = f"exit code {code}"
+        elif exit_code != self.known_failures:  # Test::More's exit code is the number of failures.
+            self.reason = f"exit code {exit_code}"
 
 
 def prepare_test_folder(tree: pathlib.Path, command: list[str], folder: pathlib.Path) -> None:
@@ -207,9 +207,9 @@ def run_test_file(name: str, folder: pathlib.Path) -> Result:
             start_new_session=True,
         )
         try:
-            code: int | None = process.wait(timeout=SECONDS_PER_FILE)
+            exit_code: int | None = process.wait(timeout=SECONDS_PER_FILE)
         except subprocess.TimeoutExpired:
-            code = None
+            exit_code = None
         # A test that died leaves its server running; a daemon has left the group by itself.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -217,19 +217,19 @@ def run_test_file(name: str, folder: pathlib.Path) -> Result:
         output_file.seek(0)
         output = output_file.read().decode(errors="replace")
     result.seconds = time.monotonic() - started_at
-    result.count_tap_lines(output, code)
+    result.count_tap_lines(output, exit_code)
     return result
 
 
 def summary_line(results: list[Result]) -> str:
     """The sums over all files."""
-    passed = sum(result.is_passed for result in results)
+    passed = sum(result.has_passed for result in results)
     passed_with_known_failures = sum(
-        result.is_passed and result.known_failures > 0 for result in results
+        result.has_passed and result.known_failures > 0 for result in results
     )
     ok, failed, skipped, known_failures = (
-        sum(getattr(r, n) for r in results)
-        for n in ("passed", "failed", "skipped", "known_failures")
+        sum(getattr(result, field_name) for result in results)
+        for field_name in ("passed", "failed", "skipped", "known_failures")
     )
     return (
         f"{passed} of {len(results)} files pass, {passed_with_known_failures} of them but for known failures;"
@@ -242,7 +242,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=pathlib.Path, help="a memcached source tree (1.6.45)")
     parser.add_argument(
-        "names", nargs="*", default=FILES, help=f"files without .t; default: all {len(FILES)}"
+        "names",
+        nargs="*",
+        default=TEST_FILES,
+        help=f"files without .t; default: all {len(TEST_FILES)}",
     )
     parser.add_argument("--server", default="target/release/glasscache serve", help="the command")
     parser.add_argument("--jobs", type=int, default=4)
@@ -264,7 +267,7 @@ def main() -> int:
                 lambda name: run_test_file(name, pathlib.Path(folder)), args.names
             ):
                 results.append(result)
-                mark = "pass" if result.is_passed else "FAIL"
+                mark = "pass" if result.has_passed else "FAIL"
                 counts = (
                     f"{result.passed:5} ok {result.failed:3} failed {result.skipped:2} skipped"
                     f" {result.known_failures} known"
@@ -273,10 +276,10 @@ def main() -> int:
                     f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}",
                     flush=True,
                 )
-                if args.verbose and not result.is_passed:
+                if args.verbose and not result.has_passed:
                     print(result.output)
     print(summary_line(results))
-    passed = sum(result.is_passed for result in results)
+    passed = sum(result.has_passed for result in results)
     return 0 if passed == len(results) else 1
 
 

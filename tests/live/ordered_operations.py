@@ -21,9 +21,9 @@ EXPIRING_ITEMS_MAX = 250
 class OrderedOperations(Session):
     """Counts, appends, stores for seconds, sends without replies; `Checker` lists what runs."""
 
-    def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
-        super().__init__(plan, number, shared_versions)
-        self.highest_seen_numbers = [0] * plan.counters * 2
+    def __init__(self, plan: Plan, process_number: int, shared_versions: SharedVersions) -> None:
+        super().__init__(plan, process_number, shared_versions)
+        self.highest_seen_numbers = [0] * plan.counter_count * 2
         self.log_generation = 0
         self.next_record = 0
         self.expiring: list[tuple[bytes, float, float, int]] = []
@@ -31,26 +31,28 @@ class OrderedOperations(Session):
     def check_monotonic(self, counter: int, number: int, counter_name: str) -> None:
         """One process never sees a counter decrease."""
         if number < self.highest_seen_numbers[counter]:
-            self.violation(
+            self.record_violation(
                 f"{counter_name} went back from {self.highest_seen_numbers[counter]} to {number}"
             )
         self.highest_seen_numbers[counter] = number
 
-    def restore_counter(self, name: bytes, counter: int) -> None:
+    def restore_counter(self, key: bytes, counter: int) -> None:
         """Stores a counter that is not there, with a number above all earlier ones."""
-        number = self.shared_versions.number_above_all(counter, self.highest_seen_numbers[counter])
+        number = self.shared_versions.reserve_number_above_all(
+            counter, self.highest_seen_numbers[counter]
+        )
         self.may_kill_during_next_request = False
-        reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
+        reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (key, len(str(number)), number))
         if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
-            self.violation(f"add of {name!r}: reply {reply[:60]!r}")
+            self.record_violation(f"add of {key!r}: reply {reply[:60]!r}")
 
-    def cas_counter(self) -> None:
+    def increment_by_cas(self) -> None:
         """gets, then cas of the next number: no number is reached twice."""
-        counter = self.random.randrange(self.plan.counters)
-        name = b"cas%d" % counter
-        first_line = self.send_request(b"gets %s\r\n" % name)
+        counter = self.random.randrange(self.plan.counter_count)
+        key = b"cas%d" % counter
+        first_line = self.send_request(b"gets %s\r\n" % key)
         if first_line == b"END":
-            self.restore_counter(name, counter)
+            self.restore_counter(key, counter)
             return
         parts = first_line.split()
         number = int(self.connection.read_value(int(parts[3])))
@@ -59,40 +61,40 @@ class OrderedOperations(Session):
         self.check_monotonic(counter, number, "the cas counter")
         next_number = b"%d" % (number + 1)
         reply = self.send_request(
-            b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(next_number), parts[4], next_number)
+            b"cas %s 0 0 %d %s\r\n%s\r\n" % (key, len(next_number), parts[4], next_number)
         )
         if reply == b"STORED":
             if not self.shared_versions.mark_used(counter, number + 1):
-                self.violation(f"two cas succeeded from {number} to {number + 1}")
+                self.record_violation(f"two cas succeeded from {number} to {number + 1}")
             self.check_monotonic(counter, number + 1, "the cas counter")
         elif reply not in (b"EXISTS", b"NOT_FOUND") and not reply.startswith(b"SERVER_ERROR"):
-            self.violation(f"cas: reply {reply[:60]!r}")
+            self.record_violation(f"cas: reply {reply[:60]!r}")
 
-    def incr_counter(self) -> None:
+    def increment_by_incr(self) -> None:
         """incr or meta arithmetic: each number is returned once."""
-        counter = self.plan.counters + self.random.randrange(self.plan.counters)
-        name = b"incr%d" % counter
+        counter = self.plan.counter_count + self.random.randrange(self.plan.counter_count)
+        key = b"incr%d" % counter
         if self.random.random() < 0.5:
-            reply = self.send_request(b"incr %s 1\r\n" % name)
+            reply = self.send_request(b"incr %s 1\r\n" % key)
         else:
-            reply = self.send_request(b"ma %s v\r\n" % name)
+            reply = self.send_request(b"ma %s v\r\n" % key)
             if reply.startswith(b"VA "):
                 reply = self.connection.read_value(int(reply.split()[1]))
         if reply in (b"NOT_FOUND", b"NF"):
-            self.restore_counter(name, counter)
+            self.restore_counter(key, counter)
             return
         if not reply.strip().isdigit():
             if not reply.startswith(b"SERVER_ERROR"):
-                self.violation(f"incr: reply {reply[:60]!r}")
+                self.record_violation(f"incr: reply {reply[:60]!r}")
             return
         number = int(reply)
         if not self.shared_versions.mark_used(counter, number):
-            self.violation(f"incr returned {number} twice")
+            self.record_violation(f"incr returned {number} twice")
         self.check_monotonic(counter, number, "the incr counter")
 
-    def log_name(self) -> bytes:
+    def log_key(self) -> bytes:
         """The present append log of this process."""
-        return b"log%d.%d" % (self.number, self.log_generation)
+        return b"log%d.%d" % (self.process_number, self.log_generation)
 
     def append_log(self) -> None:
         """Appends the next record, or starts a new log."""
@@ -101,11 +103,11 @@ class OrderedOperations(Session):
             if self.next_record % LOG_RECORDS == 0:
                 self.log_generation += 1
                 reply = self.send_request(
-                    b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                    b"set %s 0 0 %d\r\n%s\r\n" % (self.log_key(), len(record), record)
                 )
             else:
                 reply = self.send_request(
-                    b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
+                    b"append %s 0 0 %d\r\n%s\r\n" % (self.log_key(), len(record), record)
                 )
         except (Killed, OSError):
             self.next_record += LOG_RECORDS - self.next_record % LOG_RECORDS
@@ -115,60 +117,60 @@ class OrderedOperations(Session):
         elif reply == b"NOT_STORED" or reply.startswith(b"SERVER_ERROR"):
             self.next_record += LOG_RECORDS - self.next_record % LOG_RECORDS
         else:
-            self.violation(f"append: reply {reply[:60]!r}")
+            self.record_violation(f"append: reply {reply[:60]!r}")
 
     def read_log(self) -> None:
         """The log holds every acknowledged record, once, in order."""
         if self.next_record % LOG_RECORDS == 0:
             return
-        values = self.values_until_end(self.send_request(b"get %s\r\n" % self.log_name()))
+        values = self.read_values_until_end(self.send_request(b"get %s\r\n" % self.log_key()))
         if not values:
-            self.report.lost += 1
+            self.report.lost_items += 1
             return
         first = self.next_record - self.next_record % LOG_RECORDS
         expected = b"".join(b"%d;" % number for number in range(first, self.next_record))
         if values[0][1] != expected:
-            self.violation(
-                f"log {self.log_name()!r}: {values[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
+            self.record_violation(
+                f"log {self.log_key()!r}: {values[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
             )
 
     def check_expiry(self) -> None:
         """Stores items of two or three seconds and looks at older ones."""
         self.serial += 1
-        name = b"ttl%d.%d" % (self.number, self.serial)
+        key = b"ttl%d.%d" % (self.process_number, self.serial)
         ttl = self.random.randint(2, 3)
         set_started = time.monotonic()
-        if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (name, ttl)) == b"STORED":
-            self.expiring.append((name, set_started, time.monotonic(), ttl))
+        if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (key, ttl)) == b"STORED":
+            self.expiring.append((key, set_started, time.monotonic(), ttl))
         if len(self.expiring) < EXPIRING_ITEMS_MAX:
             return
-        name, set_started, set_ended, ttl = self.expiring.pop(
+        key, set_started, set_ended, ttl = self.expiring.pop(
             self.random.randrange(len(self.expiring))
         )
         get_started = time.monotonic()
-        values = self.values_until_end(self.send_request(b"get %s\r\n" % name))
+        values = self.read_values_until_end(self.send_request(b"get %s\r\n" % key))
         get_ended = time.monotonic()
         if values and get_started - set_ended > ttl + EXPIRY_TOLERANCE_S:
-            self.violation(
-                f"{name!r} lives {get_started - set_ended:.2f} s after its set, its TTL is {ttl}"
+            self.record_violation(
+                f"{key!r} lives {get_started - set_ended:.2f} s after its set, its TTL is {ttl}"
             )
         if not values and get_ended - set_started < ttl - EXPIRY_TOLERANCE_S:
-            self.report.lost += 1
+            self.report.lost_items += 1
 
     def check_noreply_order(self) -> None:
         """What is sent without replies happens in the order in which it was sent."""
         self.serial += 1
-        name = b"order%d.%d" % (self.number, self.serial % 50)
+        key = b"order%d.%d" % (self.process_number, self.serial % 50)
         last = b"%d" % self.serial
-        request = b"set %s 0 0 1 noreply\r\na\r\n" % name
-        request += b"append %s 0 0 1 noreply\r\nb\r\n" % name
-        request += b"delete %s noreply\r\n" % name
-        request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(last), last)
+        request = b"set %s 0 0 1 noreply\r\na\r\n" % key
+        request += b"append %s 0 0 1 noreply\r\nb\r\n" % key
+        request += b"delete %s noreply\r\n" % key
+        request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (key, len(last), last)
         self.may_kill_during_next_request = False
-        values = self.values_until_end(self.send_request(request + b"get %s\r\n" % name))
+        values = self.read_values_until_end(self.send_request(request + b"get %s\r\n" % key))
         if values and values[0][1] != last:
-            self.violation(
-                f"after noreply commands {name!r} holds {values[0][1][:40]!r}, sent last was {last!r}"
+            self.record_violation(
+                f"after noreply commands {key!r} holds {values[0][1][:40]!r}, sent last was {last!r}"
             )
         if not values:
-            self.report.lost += 1
+            self.report.lost_items += 1

@@ -17,7 +17,7 @@ SETQ, ADDQ, REPLACEQ, DELETEQ, INCRQ, DECRQ, QUITQ, FLUSHQ, APPENDQ, PREPENDQ = 
 TOUCH, GAT, GATQ = range(0x1C, 0x1F)
 SASL_LIST, SASL_AUTH, SASL_STEP, GATK, GATKQ = range(0x20, 0x25)
 # The opaque of the noop that ends each write; no conversation uses it.
-FENCE = 0xFEEDFACE
+FENCE_OPAQUE = 0xFEEDFACE
 
 
 @dataclass
@@ -56,12 +56,12 @@ def parse_first_packet(received: bytes) -> tuple[Packet, int] | None:
     """The first received packet and its length, or None while it is not complete."""
     if len(received) < HEADER.size:
         return None
-    magic, opcode, key_bytes, extras_bytes, _, status, body, opaque, cas = HEADER.unpack(
+    magic, opcode, key_bytes, extras_bytes, _, status, body_bytes, opaque, cas = HEADER.unpack(
         received[: HEADER.size]
     )
     if magic != RESPONSE:
         raise ValueError(f"not a response: {received[:40]!r}")
-    end = HEADER.size + body
+    end = HEADER.size + body_bytes
     if len(received) < end:
         return None
     key_start = HEADER.size + extras_bytes
@@ -78,7 +78,7 @@ FLAGS = [0, 1, 65535, 0xFFFFFFFF]
 WRITES_PER_CONVERSATION = 12
 
 
-def conversation(rng: random.Random) -> list[bytes]:
+def random_conversation(rng: random.Random) -> list[bytes]:
     """One conversation: each write is one to five packets, the last perhaps malformed."""
     return [packets_sent_together(rng) for _ in range(WRITES_PER_CONVERSATION)]
 
@@ -118,8 +118,8 @@ def pick_key(rng: random.Random) -> bytes:
 def random_read(rng: random.Random) -> bytes:
     """get, gat and touch, all forms."""
     opcode = rng.choice([GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ, TOUCH])
-    is_touch = opcode in (GAT, GATQ, GATK, GATKQ, TOUCH)
-    extras = struct.pack(">I", rng.choice(EXPTIMES)) if is_touch else b""
+    has_exptime = opcode in (GAT, GATQ, GATK, GATKQ, TOUCH)
+    extras = struct.pack(">I", rng.choice(EXPTIMES)) if has_exptime else b""
     return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000))
 
 
@@ -128,8 +128,8 @@ def random_store(rng: random.Random) -> bytes:
     opcode = rng.choice(
         [SET, SET, SET, ADD, REPLACE, SETQ, ADDQ, REPLACEQ, APPEND, PREPEND, APPENDQ, PREPENDQ]
     )
-    is_joining = opcode in (APPEND, PREPEND, APPENDQ, PREPENDQ)
-    extras = b"" if is_joining else struct.pack(">II", rng.choice(FLAGS), rng.choice(EXPTIMES))
+    has_no_extras = opcode in (APPEND, PREPEND, APPENDQ, PREPENDQ)
+    extras = b"" if has_no_extras else struct.pack(">II", rng.choice(FLAGS), rng.choice(EXPTIMES))
     cas = 2**60 if rng.random() < 0.1 else 0
     return request(opcode, pick_key(rng), rng.choice(VALUES), extras, rng.randrange(1000), cas)
 

@@ -47,10 +47,10 @@ class MeasuringClient:
         self.failures: list[str] = []
         self.peak_mb = 0.0
         self.started_at = time.monotonic()
-        self.seconds = 0.0
+        self.duration_s = 0.0
         self.threads = [
-            threading.Thread(target=work)
-            for work in (self.read_small_values, self.watch_resident_mb)
+            threading.Thread(target=thread_target)
+            for thread_target in (self.read_small_values, self.watch_resident_mb)
         ]
         if has_large_reads:
             self.threads.append(threading.Thread(target=self.read_large_values))
@@ -64,7 +64,7 @@ class MeasuringClient:
         self.stop.set()
         for thread in self.threads:
             thread.join()
-        self.seconds = time.monotonic() - self.started_at
+        self.duration_s = time.monotonic() - self.started_at
 
     def read_small_values(self) -> None:
         """Small gets one after another."""
@@ -103,7 +103,7 @@ class MeasuringClient:
         small_latencies_s = sorted(self.small_latencies_s) or [0.0]
         large_latencies_s = sorted(self.large_latencies_s) or [0.0]
         return {
-            "gets_per_s": round(len(self.small_latencies_s) / self.seconds),
+            "gets_per_s": round(len(self.small_latencies_s) / self.duration_s),
             "p50_us": round(small_latencies_s[len(small_latencies_s) // 2] * 1e6),
             "p99_us": round(small_latencies_s[int(len(small_latencies_s) * 0.99)] * 1e6),
             "large_gets": len(self.large_latencies_s),
@@ -115,9 +115,12 @@ def fill_memory(server: Server) -> None:
     """A small value, the large ones, and the rest of the memory in values of 1 KB."""
     with server.connect(60) as connection:
         for start in range(0, 60_000, 500):
-            names = range(start, start + 500)
+            numbers = range(start, start + 500)
             connection.send(
-                b"".join(b"set f%d 0 0 1000 noreply\r\n%s\r\n" % (n, b"f" * 1000) for n in names)
+                b"".join(
+                    b"set f%d 0 0 1000 noreply\r\n%s\r\n" % (number, b"f" * 1000)
+                    for number in numbers
+                )
             )
         connection.set(b"small", b"s" * 100)
         for number in range(LARGE_KEYS):
@@ -139,7 +142,7 @@ def open_stalled_connections(
 
 def open_readers_that_never_read(server: Server, count: int) -> list[ServerConnection]:
     """Request 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
-    request = b"get " + b" ".join(b"large%d" % n for n in range(LARGE_KEYS)) + b"\r\n"
+    request = b"get " + b" ".join(b"large%d" % number for number in range(LARGE_KEYS)) + b"\r\n"
     writer = server.connect(30)
 
     def request_large_values(connection: ServerConnection, number: int) -> None:
@@ -168,9 +171,11 @@ def open_unread_dumps(server: Server, count: int) -> list[ServerConnection]:
     with server.connect(60) as connection:
         connection.send_request(b"stats detail on\r\n")
         for start in range(0, KEY_PREFIXES, 500):
-            names = range(start, start + 500)
-            connection.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
-            for _ in names:
+            numbers = range(start, start + 500)
+            connection.send(
+                b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, number) for number in numbers)
+            )
+            for _ in numbers:
                 connection.read_line()
         connection.send_request(b"stats detail off\r\n")
     return open_stalled_connections(
@@ -204,22 +209,22 @@ def measure(
     server = Server(command, ("-m", str(MEMORY_MB), "-c", "20000"))
     try:
         fill_memory(server)
-        with MeasuringClient(server, has_large_reads=True) as before:
+        with MeasuringClient(server, has_large_reads=True) as idle_measurement:
             time.sleep(min(seconds, 3))
-        with MeasuringClient(server, has_large_reads=True) as during:
+        with MeasuringClient(server, has_large_reads=True) as loaded_measurement:
             connections = SCENARIOS[scenario](server, connection_count)
             time.sleep(seconds)
         limit_mb = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
         result: dict[str, object] = {
             "scenario": scenario,
             "connections": connection_count,
-            "resident_mb": round(during.peak_mb, 1),
+            "resident_mb": round(loaded_measurement.peak_mb, 1),
             "limit_mb": round(limit_mb, 1),
-            "before": before.figures(),
-            "during": during.figures(),
-            "failures": during.failures[:3],
+            "before": idle_measurement.figures(),
+            "during": loaded_measurement.figures(),
+            "failures": loaded_measurement.failures[:3],
             "counted": peer_counters(server),
-            "holds": during.peak_mb <= limit_mb and not during.failures,
+            "holds": loaded_measurement.peak_mb <= limit_mb and not loaded_measurement.failures,
         }
         for connection in connections:
             connection.socket.close()
@@ -238,12 +243,14 @@ def main() -> int:
     parser.add_argument("--connections", type=int, help="instead of 300, 10,000 and 1,000")
     parser.add_argument("--seconds", type=float, default=6.0, help="after all are connected")
     args = parser.parse_args()
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     default_connections = {"readers": 300, "halves": 10_000, "dumps": 1_000}
     is_within_limits = True
     for scenario in [args.only] if args.only else list(SCENARIOS):
-        count = min(args.connections or default_connections[scenario], hard - SPARE_DESCRIPTORS)
+        count = min(
+            args.connections or default_connections[scenario], hard_limit - SPARE_DESCRIPTORS
+        )
         result = measure(args.server.split(), scenario, count, args.seconds)
         is_within_limits = is_within_limits and bool(result["holds"])
         print(json.dumps(result), flush=True)

@@ -56,8 +56,8 @@ class Setup:
     binary: str
     folder: Path
     server: Server
-    rate: int
-    keys: int
+    rate_per_s: int
+    key_count: int
 
     @property
     def address(self) -> str:
@@ -65,7 +65,7 @@ class Setup:
         return f"127.0.0.1:{self.server.port}"
 
     @property
-    def stream(self) -> Path:
+    def trace_file(self) -> Path:
         """The file with the keys of the load."""
         return self.folder / "stream.csv"
 
@@ -93,8 +93,17 @@ class Setup:
 
     def load_command(self) -> list[str]:
         """The load, which runs until it is ended."""
-        traffic = ["--popularity", f"trace:{self.stream}", "--format", "csv"]
-        pace = ["--rate", str(self.rate), "--for", "1h", "--warm-up", "1h", "--connections", "50"]
+        traffic = ["--popularity", f"trace:{self.trace_file}", "--format", "csv"]
+        pace = [
+            "--rate",
+            str(self.rate_per_s),
+            "--for",
+            "1h",
+            "--warm-up",
+            "1h",
+            "--connections",
+            "50",
+        ]
         return [self.binary, "--json", "bench", self.address, *traffic, *pace]
 
 
@@ -123,7 +132,7 @@ def lru_curve(setup: Setup, keys: list[str]) -> list[float]:
     """Miss ratios of an LRU at the sizes that are compared."""
     file = setup.folder / "curve.csv"
     file.write_text("key\n" + "\n".join(keys) + "\n")
-    sizes = ",".join(str(max(1, int(share * setup.keys))) for share in CAPACITY_SHARES)
+    sizes = ",".join(str(max(1, int(share * setup.key_count))) for share in CAPACITY_SHARES)
     result = setup.run_command("curve", str(file), "--policies", "lru", "--capacities", sizes)
     return [float(row["miss_ratio"]) for row in result["results"]]
 
@@ -150,8 +159,8 @@ def check_recording(setup: Setup, seconds: float) -> bool:
         load.send_signal(signal.SIGCONT)
     missing = sent_gets - recorded["gets"] - recorded["skipped_lines"]
     cpu_share = cpu_s / seconds
-    with setup.stream.open() as stream:
-        keys = [row["key"] for row in csv.DictReader(stream)]
+    with setup.trace_file.open() as trace_file:
+        keys = [row["key"] for row in csv.DictReader(trace_file)]
     expected_curve = lru_curve(setup, keys[gets_before : gets_before + sent_gets])
     recorded_curve = lru_curve(setup, recorded_keys(recording))
     difference = max(
@@ -207,8 +216,8 @@ def print_cost_of_watching(setup: Setup, seconds: float) -> None:
     slice_s = max(seconds / SLICE_PAIRS, 1.0)
     costs: dict[bool, list[float]] = {False: [], True: []}
     with running_load(setup):
-        for pair in range(SLICE_PAIRS):
-            for is_watched in (pair % 2 == 0, pair % 2 == 1):
+        for pair_index in range(SLICE_PAIRS):
+            for is_watched in (pair_index % 2 == 0, pair_index % 2 == 1):
                 recorder = Recorder(setup, setup.folder / "slice.csv") if is_watched else None
                 gets, cpu_s = setup.counters()["cmd_get"], setup.server.cpu_seconds()
                 time.sleep(slice_s)
@@ -252,7 +261,7 @@ def main() -> int:
                 requests = str(int(arguments.rate * (arguments.seconds + 10)))
                 popularity = ["--keys", str(arguments.keys), "--skew", str(arguments.skew)]
                 setup.run_command(
-                    "generate", "zipf", str(setup.stream), "--requests", requests, *popularity
+                    "generate", "zipf", str(setup.trace_file), "--requests", requests, *popularity
                 )
                 print(f"{command}:")
                 is_met = check_recording(setup, arguments.seconds) and is_met

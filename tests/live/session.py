@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness import ServerConnection
-from values import Values
+from values import CheckedValues
 
 if TYPE_CHECKING:
     from shared_versions import SharedVersions
@@ -24,10 +24,10 @@ class Plan:
     """The settings of a run; equal in all processes."""
 
     port: int
-    processes: int = 6
-    keys: int = 600
-    counters: int = 2
-    seconds: float = 20.0
+    process_count: int = 6
+    key_count: int = 600
+    counter_count: int = 2
+    duration_s: float = 20.0
     large_bytes: int = 700_000
     kill_rate: float = 0.006
     flush_s: float = 2.0
@@ -41,9 +41,9 @@ class Report:
     operations: Counter[str] = field(default_factory=Counter)
     history: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
-    lost: int = 0
-    killed: int = 0
-    refused: int = 0
+    lost_items: int = 0
+    killed_requests: int = 0
+    refused_writes: int = 0
     errors: list[str] = field(default_factory=list)
 
 
@@ -54,12 +54,12 @@ class Killed(Exception):
 class Session:
     """The connection of one process, opened again after each cut."""
 
-    def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
-        self.plan, self.number, self.shared_versions = plan, number, shared_versions
-        self.random = random.Random(plan.seed * 1000 + number)
+    def __init__(self, plan: Plan, process_number: int, shared_versions: SharedVersions) -> None:
+        self.plan, self.process_number, self.shared_versions = plan, process_number, shared_versions
+        self.random = random.Random(plan.seed * 1000 + process_number)
         self.report = Report()
         self.serial = 0
-        self.values = Values()
+        self.values = CheckedValues()
         self.may_kill_during_next_request = False
         self.connection = self.connect()
 
@@ -67,9 +67,9 @@ class Session:
         """A new connection."""
         return ServerConnection(self.plan.port, 30.0, None)
 
-    def violation(self, text: str) -> None:
+    def record_violation(self, text: str) -> None:
         """Records a reply that no correct server gives."""
-        self.report.violations.append(f"process {self.number}: {text}")
+        self.report.violations.append(f"process {self.process_number}: {text}")
 
     def send_request(self, request: bytes) -> bytes:
         """Sends a request, or cuts the connection in its middle or before its reply."""
@@ -87,7 +87,7 @@ class Session:
         self.connection.socket.close()
         raise Killed
 
-    def values_until_end(self, line: bytes) -> list[tuple[bytes, bytes]]:
+    def read_values_until_end(self, line: bytes) -> list[tuple[bytes, bytes]]:
         """The VALUE blocks of a text reply whose first line was read."""
         values = []
         while line != b"END":

@@ -22,56 +22,64 @@ USED_NUMBERS = 1 << 23
 class SharedVersions:
     """Versions of keys and used numbers, in memory that all processes share."""
 
-    def __init__(self, keys: int, counters: int) -> None:
-        self.begun = RawArray(ctypes.c_uint64, keys)
-        self.acknowledged = RawArray(ctypes.c_uint64, keys)
-        self.next_number = RawArray(ctypes.c_uint64, counters)
-        self.used_numbers = [RawArray(ctypes.c_uint8, USED_NUMBERS) for _ in range(counters)]
+    def __init__(self, key_count: int, counter_count: int) -> None:
+        self.begun = RawArray(ctypes.c_uint64, key_count)
+        self.acknowledged = RawArray(ctypes.c_uint64, key_count)
+        self.next_number_by_counter = RawArray(ctypes.c_uint64, counter_count)
+        self.used_numbers = [RawArray(ctypes.c_uint8, USED_NUMBERS) for _ in range(counter_count)]
         self.lock = multiprocessing.Lock()
 
-    def name(self, index: int, generation: int) -> bytes:
+    def key(self, key_index: int, generation: int) -> bytes:
         """The name of a key in one generation."""
-        return b"key%d.%d" % (index, generation)
+        return b"key%d.%d" % (key_index, generation)
 
-    def generation(self, index: int) -> int:
+    def generation(self, key_index: int) -> int:
         """The generation in which the key is written now."""
-        return self.begun[index] >> VERSION_BITS
+        return self.begun[key_index] >> VERSION_BITS
 
-    def begin(self, index: int) -> int:
+    def begin(self, key_index: int) -> int:
         """Publishes the next version of the key as begun and returns it."""
-        self.begun[index] += 1
-        return self.begun[index] & VERSION_MASK
+        self.begun[key_index] += 1
+        return self.begun[key_index] & VERSION_MASK
 
-    def acknowledge(self, index: int) -> None:
+    def acknowledge(self, key_index: int) -> None:
         """Publishes the begun version as acknowledged."""
-        self.acknowledged[index] = self.begun[index]
+        self.acknowledged[key_index] = self.begun[key_index]
 
-    def next_generation(self, index: int) -> None:
+    def begin_next_generation(self, key_index: int) -> None:
         """Goes on under a new name, after a write whose outcome is unknown."""
-        self.begun[index] = (self.generation(index) + 1) << VERSION_BITS
-        self.acknowledged[index] = self.begun[index]
+        self.begun[key_index] = (self.generation(key_index) + 1) << VERSION_BITS
+        self.acknowledged[key_index] = self.begun[key_index]
 
-    def oldest_valid_version(self, index: int, generation: int) -> int:
+    def oldest_valid_version(self, key_index: int, generation: int) -> int:
         """The lowest version a read that begins now may return in this generation."""
-        stamp = self.acknowledged[index]
-        return stamp & VERSION_MASK if stamp >> VERSION_BITS == generation else 0
+        generation_and_version = self.acknowledged[key_index]
+        return (
+            generation_and_version & VERSION_MASK
+            if generation_and_version >> VERSION_BITS == generation
+            else 0
+        )
 
-    def newest_valid_version(self, index: int, generation: int) -> int:
+    def newest_valid_version(self, key_index: int, generation: int) -> int:
         """The highest version a read that ends now may return in this generation."""
-        stamp = self.begun[index]
-        return stamp & VERSION_MASK if stamp >> VERSION_BITS == generation else VERSION_MASK
+        generation_and_version = self.begun[key_index]
+        return (
+            generation_and_version & VERSION_MASK
+            if generation_and_version >> VERSION_BITS == generation
+            else VERSION_MASK
+        )
 
-    def number_above_all(self, counter: int, at_least: int) -> int:
+    def reserve_number_above_all(self, counter: int, at_least: int) -> int:
         """A number above all that were read of the counter, to start it again after an eviction."""
         with self.lock:
-            number = max(self.next_number[counter], at_least) + 64
-            self.next_number[counter] = number
+            number = max(self.next_number_by_counter[counter], at_least) + 64
+            self.next_number_by_counter[counter] = number
             return number
 
     def mark_used(self, counter: int, number: int) -> bool:
         """Marks a number as used by one successful change; false when another change has used it."""
         with self.lock:
-            self.next_number[counter] = max(self.next_number[counter], number)
+            self.next_number_by_counter[counter] = max(self.next_number_by_counter[counter], number)
             index = number % USED_NUMBERS
             if self.used_numbers[counter][index]:
                 return False

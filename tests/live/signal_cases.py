@@ -28,7 +28,7 @@ def stopped_for_three_seconds(server: Server) -> str:
     return f"reply after {reply_s * 1000:.1f} ms"
 
 
-def signal_under_load(server: Server, number: int, exit_s_max: float) -> str:
+def signal_under_load(server: Server, signal_number: int, exit_s_max: float) -> str:
     """Signals a busy server; every reply read until the end is complete, and the process exits in time."""
     broken_replies: list[str] = []
 
@@ -49,16 +49,16 @@ def signal_under_load(server: Server, number: int, exit_s_max: float) -> str:
         thread.start()
     time.sleep(0.3)
     started_at = time.monotonic()
-    server.signal(number)
-    code = server.process.wait(timeout=10)
+    server.signal(signal_number)
+    exit_code = server.process.wait(timeout=10)
     exit_s = time.monotonic() - started_at
     for thread in threads:
         thread.join()
     require(exit_s <= exit_s_max, f"exited after {exit_s:.2f} s")
     require(not broken_replies, f"broken replies: {broken_replies[:2]}")
-    if number == signal.SIGTERM:
-        require(code in (0, -signal.SIGTERM), f"exit code {code}")
-    return f"exited after {exit_s * 1000:.0f} ms, exit code {code}"
+    if signal_number == signal.SIGTERM:
+        require(exit_code in (0, -signal.SIGTERM), f"exit code {exit_code}")
+    return f"exited after {exit_s * 1000:.0f} ms, exit code {exit_code}"
 
 
 @case(options=("-m", "64"))

@@ -143,7 +143,7 @@ def large_value_not_ended_by_crlf(server: Server) -> None:
     require(server.is_alive(), "the server is gone")
 
 
-@case("beyond")
+@case("extra")
 def bad_chunk_with_noreply_is_silent(server: Server) -> None:
     """With noreply nothing comes back, or the connection closes."""
     with server.connect(3) as connection:
@@ -152,7 +152,7 @@ def bad_chunk_with_noreply_is_silent(server: Server) -> None:
         require(line in (b"MN", b""), f"a stray {line!r} came back")
 
 
-@case("beyond")
+@case("extra")
 def flags_beyond_32_bits_are_refused(server: Server) -> None:
     """memcached stores them cut off; a client would read other flags than it wrote."""
     with server.connect() as connection:

@@ -76,8 +76,8 @@ def check_versions_and_ciphers(checks: Checks) -> None:
     for cipher in ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305"):
         checks.check(f"{cipher} is served", checks.is_served(port, "-tls1_2", "-cipher", cipher))
     for cipher in ("AES128-SHA", "ECDHE-RSA-AES128-SHA", "aNULL", "eNULL", "RC4", "3DES"):
-        weak = ("-tls1_2", "-cipher", f"{cipher}:@SECLEVEL=0")
-        checks.check(f"{cipher} is refused", not checks.is_served(port, *weak))
+        weak_cipher_options = ("-tls1_2", "-cipher", f"{cipher}:@SECLEVEL=0")
+        checks.check(f"{cipher} is refused", not checks.is_served(port, *weak_cipher_options))
     checks.check("a downgrade would be noticed", has_downgrade_mark(port))
     server.kill()
 
@@ -152,7 +152,7 @@ def check_half_handshakes(checks: Checks) -> None:
         connection.send(b"stats\r\n")
         stats_text = connection.read_rest(1.0).decode()
     checks.check("no item was stored, each was counted", "curr_items 0" in stats_text)
-    errors = next(row for row in stats_text.splitlines() if "ssl_handshake_errors" in row)
+    errors = next(line for line in stats_text.splitlines() if "ssl_handshake_errors" in line)
     print(f"     {errors}, resident {server.resident_mb():.1f} MB")
     server.kill()
 

@@ -291,10 +291,10 @@ class Subject:
             f" {generator_us:.0f} us of its client"
         )
         load_ratio = p99(control.microseconds) / p99(baseline.microseconds)
-        own_ratio = p99(measured.microseconds) / p99(control.microseconds)
+        encrypted_ratio = p99(measured.microseconds) / p99(control.microseconds)
         print(f"  p99: {self.ratio():.2f} times that without handshakes (at most {RATIO_MAX}),")
         print(
-            f"       of which the load {load_ratio:.2f} times, and the server {own_ratio:.2f} times"
+            f"       of which the load {load_ratio:.2f} times, and the server {encrypted_ratio:.2f} times"
         )
 
     def ratio(self) -> float:
@@ -355,13 +355,13 @@ def main() -> int:
     print(f"load of the machine: {os.getloadavg()[0]:.1f}; gets of a plain connection:")
     for subject in subjects:
         subject.print()
-    wanted = args.rate * args.seconds * args.rounds * 0.99
+    wanted_handshakes = args.rate * args.seconds * args.rounds * 0.99
     required = [subject for subject in subjects if subject.is_required(args.keys)]
-    holds = all(
-        subject.ratio() <= RATIO_MAX and subject.completed_handshakes() >= wanted
+    is_met = all(
+        subject.ratio() <= RATIO_MAX and subject.completed_handshakes() >= wanted_handshakes
         for subject in required
     )
-    return 0 if holds else 1
+    return 0 if is_met else 1
 
 
 if __name__ == "__main__":

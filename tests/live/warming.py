@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VALUE_BYTES = 1000
 ZIPF_EXPONENT = 0.9
-BATCH = 500
+KEYS_PER_BATCH = 500
 RATIO_MAX = 2.0
 HIT_RATIO_LOSS_POINTS_MAX = 1.0
 # How long the reader stays at one server.
@@ -49,8 +49,8 @@ def store_all_keys(server: Server, count: int) -> None:
     """Stores every key, the most popular last."""
     value = b"v" * VALUE_BYTES
     with server.connect() as connection:
-        for first in range(count, 0, -BATCH):
-            ranks = range(first - 1, max(first - 1 - BATCH, -1), -1)
+        for first_index in range(count, 0, -KEYS_PER_BATCH):
+            ranks = range(first_index - 1, max(first_index - 1 - KEYS_PER_BATCH, -1), -1)
             connection.send(
                 b"".join(
                     b"set key:%d 0 0 %d noreply\r\n%s\r\n" % (rank, VALUE_BYTES, value)
@@ -64,8 +64,8 @@ def count_hits(server: Server, keys: list[bytes]) -> int:
     """How many of the reads hit."""
     hit_count = 0
     with server.connect() as connection:
-        for first in range(0, len(keys), BATCH):
-            batch = keys[first : first + BATCH]
+        for first_index in range(0, len(keys), KEYS_PER_BATCH):
+            batch = keys[first_index : first_index + KEYS_PER_BATCH]
             connection.send(b"".join(b"mg %s\r\n" % key for key in batch) + b"mn\r\n")
             while (line := connection.read_line()) != b"MN":
                 hit_count += line == b"HD"
@@ -80,14 +80,14 @@ def alternating_latencies_us(
     """Microseconds of single gets at both servers alternately, until `is_over` returns true."""
     latencies_us: tuple[list[float], list[float]] = ([], [])
     endless_keys = itertools.cycle(keys)
-    for side in itertools.cycle((0, 1)):
+    for index in itertools.cycle((0, 1)):
         if is_over():
             return latencies_us
         interval_end = time.monotonic() + INTERVAL_S
         while time.monotonic() < interval_end:
             started_at = time.perf_counter()
-            connections[side].get(next(endless_keys))
-            latencies_us[side].append((time.perf_counter() - started_at) * 1e6)
+            connections[index].get(next(endless_keys))
+            latencies_us[index].append((time.perf_counter() - started_at) * 1e6)
     raise AssertionError("itertools.cycle never ends")
 
 
@@ -96,18 +96,18 @@ def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
     keys = ZipfKeys(args.keys)
     store_all_keys(old, args.keys)
     count_hits(old, keys.draw(1, args.reads))
-    reads = keys.draw(2, args.reads)
+    read_keys = keys.draw(2, args.reads)
     with old.connect() as old_connection, new.connect() as new_connection:
         baseline_end = time.monotonic() + args.seconds
         before_us = alternating_latencies_us(
-            (old_connection, new_connection), reads, lambda: time.monotonic() > baseline_end
+            (old_connection, new_connection), read_keys, lambda: time.monotonic() > baseline_end
         )
         command = [args.binary, "warm", "--json", "--from", f"127.0.0.1:{old.port}"]
         command += ["--to", f"127.0.0.1:{new.port}", *args.option]
         copy_started_at = time.monotonic()
         copy_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         during_us = alternating_latencies_us(
-            (old_connection, new_connection), reads, lambda: copy_process.poll() is not None
+            (old_connection, new_connection), read_keys, lambda: copy_process.poll() is not None
         )
         copy_s = time.monotonic() - copy_started_at
     document = json.loads(copy_process.communicate()[0])
@@ -119,18 +119,20 @@ def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
         f" copied in {copy_s:.1f} s"
     )
     is_good = True
-    for side, name in enumerate(("old", "new")):
-        ratio = p99(during_us[side]) / p99(before_us[side])
+    for index, name in enumerate(("old", "new")):
+        ratio = p99(during_us[index]) / p99(before_us[index])
         is_good = is_good and ratio <= RATIO_MAX
         print(
-            f"get at the {name} server, us: p50 {statistics.median(before_us[side]):.0f} before, "
-            f"{statistics.median(during_us[side]):.0f} during; p99 {p99(before_us[side]):.0f} before, "
-            f"{p99(during_us[side]):.0f} during, ratio {ratio:.2f}"
+            f"get at the {name} server, us: p50 {statistics.median(before_us[index]):.0f} before, "
+            f"{statistics.median(during_us[index]):.0f} during; p99 {p99(before_us[index]):.0f} before, "
+            f"{p99(during_us[index]):.0f} during, ratio {ratio:.2f}"
         )
-    reads = keys.draw(3, args.reads)
-    hit_percentages = [100 * count_hits(server, reads) / len(reads) for server in (old, new)]
+    read_keys = keys.draw(3, args.reads)
+    hit_percentages = [
+        100 * count_hits(server, read_keys) / len(read_keys) for server in (old, new)
+    ]
     print(
-        f"hits of {len(reads):,} reads: {hit_percentages[0]:.2f} % at the old server,"
+        f"hits of {len(read_keys):,} reads: {hit_percentages[0]:.2f} % at the old server,"
         f" {hit_percentages[1]:.2f} % at the new one"
     )
     return is_good and hit_percentages[0] - hit_percentages[1] <= HIT_RATIO_LOSS_POINTS_MAX

@@ -65,8 +65,8 @@ def server_lists(live_servers: list[str]) -> dict[str, list[str]]:
     }
 
 
-PLAIN, WEIGHTED = ("3", "7"), ("3", "7", "3 weighted", "7 weighted")
-LIVE, LIVE_WEIGHTED = (
+UNWEIGHTED_LISTS, ALL_LISTS = ("3", "7"), ("3", "7", "3 weighted", "7 weighted")
+LIVE_LISTS, ALL_LIVE_LISTS = (
     ("3 live", "7 live"),
     ("3 live", "7 live", "3 live weighted", "7 live weighted"),
 )
@@ -77,50 +77,55 @@ def comparisons(
 ) -> list[tuple[str, str, Callable[[], ReferencePlacement], Sequence[str]]]:
     """(placement, library, function that makes the reference, server lists) of each row."""
     return [
-        ("ketama", "libmemcached", lambda: libmemcached("ketama", build), WEIGHTED),
-        ("ketama", "php-memcached LIBKETAMA_COMPATIBLE", lambda: php("ketama"), WEIGHTED),
+        ("ketama", "libmemcached", lambda: libmemcached("ketama", build), ALL_LISTS),
+        ("ketama", "php-memcached LIBKETAMA_COMPATIBLE", lambda: php("ketama"), ALL_LISTS),
         (
             "ketama",
             "pylibmc ketama_weighted",
             lambda: pylibmc({"ketama_weighted": True}),
-            LIVE_WEIGHTED,
+            ALL_LIVE_LISTS,
         ),
         (
             "ketama",
             "spymemcached KetamaConnectionFactory",
             lambda: spymemcached("ketama", build),
-            LIVE,
+            LIVE_LISTS,
         ),
         (
             "ketama-oneatatime",
             "libmemcached",
             lambda: libmemcached("ketama-oneatatime", build),
-            WEIGHTED,
+            ALL_LISTS,
         ),
         (
             "ketama-oneatatime",
             "php-memcached CONSISTENT",
             lambda: php("ketama-oneatatime"),
-            WEIGHTED,
+            ALL_LISTS,
         ),
         # Not "7 live weighted": there pylibmc 1.6.3's own libmemcached writes past its continuum and aborts.
         (
             "ketama-oneatatime",
             "pylibmc ketama",
             lambda: pylibmc({"ketama": True}),
-            (*LIVE, "3 live weighted"),
+            (*LIVE_LISTS, "3 live weighted"),
         ),
-        ("modula", "libmemcached", lambda: libmemcached("modula", build), PLAIN),
-        ("modula", "php-memcached default", lambda: php("modula"), PLAIN),
-        ("modula", "pylibmc default", lambda: pylibmc({}), LIVE),
-        ("rendezvous", "pymemcache", pymemcache, PLAIN),
-        ("crc", "python-memcached", python_memcached, WEIGHTED),
-        ("crc", "libmemcached hash crc", lambda: libmemcached("crc", build), PLAIN),
-        ("pecl", "pecl-memcache standard", pecl, LIVE_WEIGHTED),
-        ("crc32", "gomemcache", lambda: gomemcache(build), WEIGHTED),
-        ("dalli", "Dalli", dalli, WEIGHTED),
-        ("spymemcached", "spymemcached default", lambda: spymemcached("spymemcached", build), LIVE),
-        ("jump", "the paper's loop (no library)", jump_hash_of_the_paper, WEIGHTED),
+        ("modula", "libmemcached", lambda: libmemcached("modula", build), UNWEIGHTED_LISTS),
+        ("modula", "php-memcached default", lambda: php("modula"), UNWEIGHTED_LISTS),
+        ("modula", "pylibmc default", lambda: pylibmc({}), LIVE_LISTS),
+        ("rendezvous", "pymemcache", pymemcache, UNWEIGHTED_LISTS),
+        ("crc", "python-memcached", python_memcached, ALL_LISTS),
+        ("crc", "libmemcached hash crc", lambda: libmemcached("crc", build), UNWEIGHTED_LISTS),
+        ("pecl", "pecl-memcache standard", pecl, ALL_LIVE_LISTS),
+        ("crc32", "gomemcache", lambda: gomemcache(build), ALL_LISTS),
+        ("dalli", "Dalli", dalli, ALL_LISTS),
+        (
+            "spymemcached",
+            "spymemcached default",
+            lambda: spymemcached("spymemcached", build),
+            LIVE_LISTS,
+        ),
+        ("jump", "the paper's loop (no library)", jump_hash_of_the_paper, ALL_LISTS),
     ]
 
 
@@ -147,11 +152,13 @@ def main() -> int:
                 failure_count += not options.allow_missing
                 continue
             for name in list_names:
-                theirs, ours = (
+                their_indices, our_indices = (
                     reference(servers_by_name[name], keys),
                     our_placement(placement)(servers_by_name[name], keys),
                 )
-                equal_count = sum(a == b for a, b in zip(theirs, ours, strict=True))
+                equal_count = sum(
+                    theirs == ours for theirs, ours in zip(their_indices, our_indices, strict=True)
+                )
                 failure_count += equal_count != len(keys)
                 print(f"{placement:18} {library:38} {name:18} {equal_count:>8}", flush=True)
     return min(failure_count, 1)

@@ -130,8 +130,8 @@ def pymemcache() -> ReferencePlacement:
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         ring = RendezvousHash(list(servers))
-        index = {server: i for i, server in enumerate(servers)}
-        return [index[ring.get_node(key)] for key in keys]
+        index_by_server = {server: i for i, server in enumerate(servers)}
+        return [index_by_server[ring.get_node(key)] for key in keys]
 
     return server_indices
 
@@ -144,12 +144,12 @@ def python_memcached() -> ReferencePlacement:
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         client = memcache.Client([address_and_weight(server) for server in servers])
-        index = {id(server): i for i, server in enumerate(client.servers)}
+        index_by_server = {id(server): i for i, server in enumerate(client.servers)}
 
         def bucket_of(key: str) -> object:
             return client.buckets[memcache.cmemcache_hash(key.encode()) % len(client.buckets)]
 
-        return [index[id(bucket_of(key))] for key in keys]
+        return [index_by_server[id(bucket_of(key))] for key in keys]
 
     return server_indices
 
@@ -169,26 +169,29 @@ def jump_hash_of_the_paper() -> ReferencePlacement:
         return candidate
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
-        repeated = [
+        repeated_indices = [
             i
             for i, (_, weight) in enumerate(map(address_and_weight, servers))
             for _ in range(weight)
         ]
         return [
-            repeated[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated))] for key in keys
+            repeated_indices[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated_indices))]
+            for key in keys
         ]
 
     return server_indices
 
 
-def placement_by_storing(store: Callable[[Sequence[str], list[str]], None]) -> ReferencePlacement:
+def placement_by_storing(
+    store_keys: Callable[[Sequence[str], list[str]], None],
+) -> ReferencePlacement:
     """A reference that stores the keys on real servers, from which they are then read."""
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         addresses = [address_and_weight(server)[0] for server in servers]
         for address in addresses:
             send_request(address, b"flush_all\r\n", b"OK\r\n")
-        store(servers, keys)
+        store_keys(servers, keys)
         server_by_key = {}
         for i, address in enumerate(addresses):
             server_by_key.update(dict.fromkeys(stored_keys(address, keys), i))
@@ -206,12 +209,12 @@ def pecl() -> ReferencePlacement:
     ):
         raise ReferenceNotInstalled("php-memcache")
 
-    def store(servers: Sequence[str], keys: list[str]) -> None:
+    def store_keys(servers: Sequence[str], keys: list[str]) -> None:
         run_with_keys(
             ["php", "-d", "memcache.hash_strategy=standard", str(HERE / "pecl.php"), *servers], keys
         )
 
-    return placement_by_storing(store)
+    return placement_by_storing(store_keys)
 
 
 def pylibmc(behaviors: dict[str, object]) -> ReferencePlacement:
@@ -220,7 +223,7 @@ def pylibmc(behaviors: dict[str, object]) -> ReferencePlacement:
     except ImportError as error:
         raise ReferenceNotInstalled("pylibmc") from error
 
-    def store(servers: Sequence[str], keys: list[str]) -> None:
+    def store_keys(servers: Sequence[str], keys: list[str]) -> None:
         addresses = [
             address if weight == 1 else f"{address}:{weight}"
             for address, weight in map(address_and_weight, servers)
@@ -229,7 +232,7 @@ def pylibmc(behaviors: dict[str, object]) -> ReferencePlacement:
         for key in keys:
             client.set(key, b"1")
 
-    return placement_by_storing(store)
+    return placement_by_storing(store_keys)
 
 
 def address_and_weight(server: str) -> tuple[str, int]:
@@ -237,16 +240,16 @@ def address_and_weight(server: str) -> tuple[str, int]:
     return address, int(weight or 1)
 
 
-def send_request(address: str, send_request: bytes, reply_end: bytes) -> bytes:
+def send_request(address: str, request_bytes: bytes, reply_end: bytes) -> bytes:
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(send_request)
+        connection.sendall(request_bytes)
         reply = b""
         while not reply.endswith(reply_end):
-            piece = connection.recv(1 << 20)
-            if not piece:
+            received_bytes = connection.recv(1 << 20)
+            if not received_bytes:
                 raise RuntimeError(f"{address} closed the connection")
-            reply += piece
+            reply += received_bytes
     return reply
 
 

@@ -55,7 +55,7 @@ def replayed_miss_ratios(binary: str, folder: pathlib.Path, rows: list[dict]) ->
 
 def count_definition_faults(rows: list[dict], miss_ratios: dict) -> int:
     """Prints the rows that differ in the first six digits and returns how many."""
-    differing = 0
+    differing_count = 0
     for row in rows:
         result = miss_ratios[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
         pairs = [
@@ -63,12 +63,12 @@ def count_definition_faults(rows: list[dict], miss_ratios: dict) -> int:
             (row["byte_miss_ratio"], result["byte_miss_ratio"]),
         ]
         if any(expected and expected != f"{ratio:.6f}" for expected, ratio in pairs):
-            differing += 1
+            differing_count += 1
             print("differs:", row["trace"], row["mode"], row["algorithm"], row["capacity"], pairs)
     print(
-        f"fixed by definition: {len(rows) - differing} of {len(rows)} rows equal to the sixth digit"
+        f"fixed by definition: {len(rows) - differing_count} of {len(rows)} rows equal to the sixth digit"
     )
-    return differing
+    return differing_count
 
 
 def count_implementation_faults(rows: list[dict], miss_ratios: dict) -> int:
@@ -80,15 +80,16 @@ def count_implementation_faults(rows: list[dict], miss_ratios: dict) -> int:
             result["miss_ratio"] - float(row["miss_ratio"])
         )
     print(f"{'policy':<12}{'points':>7}{'mean difference':>17}{'worst':>9}")
-    faults = 0
+    fault_count = 0
     for policy, differences in sorted(differences_by_policy.items()):
-        mean, worst = sum(differences) / len(differences), max(differences)
-        is_fault = mean > WORSE_MEAN_MAX or worst > WORSE_MAX[policy]
-        faults += is_fault
+        mean, error_max = sum(differences) / len(differences), max(differences)
+        is_fault = mean > WORSE_MEAN_MAX or error_max > WORSE_MAX[policy]
+        fault_count += is_fault
         print(
-            f"{policy:<12}{len(differences):>7}{mean:>+17.4f}{worst:>+9.4f}{'  TOO FAR' if is_fault else ''}"
+            f"{policy:<12}{len(differences):>7}{mean:>+17.4f}{error_max:>+9.4f}"
+            f"{'  TOO FAR' if is_fault else ''}"
         )
-    return faults
+    return fault_count
 
 
 def count_sampling_faults(binary: str, path: pathlib.Path, keys: int) -> int:
@@ -99,7 +100,7 @@ def count_sampling_faults(binary: str, path: pathlib.Path, keys: int) -> int:
         binary, str(path), "--policies", "lru", "--capacities", sizes
     )["results"]
     capacities = [result["capacity"] for result in exact_results]
-    worst_mean = worst = 0.0
+    mean_error_max = error_max = 0.0
     for seed in range(1, 6):
         document = run_curve_command(
             binary, str(path), "--policies", "none", "--sample", str(keys), "--seed", str(8 * seed)
@@ -109,11 +110,14 @@ def count_sampling_faults(binary: str, path: pathlib.Path, keys: int) -> int:
         for result, size in zip(exact_results, capacities, strict=True):
             point = min(points, key=lambda point: abs(point["size"] - size))
             errors += [abs(point[name] - result["miss_ratio"]) for name in ("low", "high")]
-        worst_mean, worst = max(worst_mean, sum(errors) / len(errors)), max(worst, *errors)
-    is_fault = worst_mean > SAMPLE_MEAN_ERROR_MAX or worst > SAMPLE_ERROR_MAX
+        mean_error_max, error_max = (
+            max(mean_error_max, sum(errors) / len(errors)),
+            max(error_max, *errors),
+        )
+    is_fault = mean_error_max > SAMPLE_MEAN_ERROR_MAX or error_max > SAMPLE_ERROR_MAX
     print(
         f"sample of {keys} keys of {path.stem}, 5 x 8 seeds, the lowest and highest of each 8: "
-        f"mean error {worst_mean:.4f}, largest {worst:.4f}{'  TOO FAR' if is_fault else ''}"
+        f"mean error {mean_error_max:.4f}, largest {error_max:.4f}{'  TOO FAR' if is_fault else ''}"
     )
     return int(is_fault)
 
@@ -124,8 +128,8 @@ def main() -> int:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--binary", default="target/release/glasscache")
     options = parser.parse_args()
-    with (options.folder / "reference-miss-ratios.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    with (options.folder / "reference-miss-ratios.csv").open() as csv_file:
+        rows = list(csv.DictReader(csv_file))
     miss_ratios = replayed_miss_ratios(options.binary, options.folder, rows)
     defined_rows = [row for row in rows if row["determined_by"] == "definition"]
     implementation_rows = [
@@ -135,14 +139,14 @@ def main() -> int:
         and not row["note"]
         and (row["mode"] == "bytes" or int(row["capacity"]) >= OBJECTS_MIN)
     ]
-    faults = count_definition_faults(defined_rows, miss_ratios) + count_implementation_faults(
+    fault_count = count_definition_faults(defined_rows, miss_ratios) + count_implementation_faults(
         implementation_rows, miss_ratios
     )
-    faults += sum(
+    fault_count += sum(
         count_sampling_faults(options.binary, options.folder / f"{trace}.parquet", 8192)
         for trace in SAMPLED_TRACES
     )
-    return 1 if faults else 0
+    return 1 if fault_count else 0
 
 
 if __name__ == "__main__":

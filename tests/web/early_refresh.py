@@ -49,8 +49,8 @@ class Load:
             return await self.compute_value()
 
         started_at = time.perf_counter()
-        early = False if self.options.off else self.options.constant or True
-        await self.client.get_or_set("value", compute_value, self.options.ttl, early=early)
+        early_option = False if self.options.off else self.options.constant or True
+        await self.client.get_or_set("value", compute_value, self.options.ttl, early=early_option)
         latency_s = time.perf_counter() - started_at
         if not has_computed:
             self.latencies_s.append(latency_s)

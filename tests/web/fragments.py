@@ -21,9 +21,9 @@ FRAGMENTS = 40
 class Relay:
     """Passes bytes between clients and a server, each way later by half a delay; counts the requests."""
 
-    def __init__(self, address: str, delay: float) -> None:
+    def __init__(self, address: str, delay_s: float) -> None:
         host, port = address.rsplit(":", 1)
-        self._target, self._delay = (host, int(port)), delay
+        self._target, self._delay_s = (host, int(port)), delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests = 0
@@ -42,7 +42,7 @@ class Relay:
     def _forward(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
         while data := source.recv(1 << 20):
             self.requests += is_request
-            time.sleep(self._delay / 2)
+            time.sleep(self._delay_s / 2)
             target.sendall(data)
 
 
@@ -53,8 +53,9 @@ def jinja_page(address: str) -> tuple[Any, Any]:
     client = Client(address, timeout=5)
     environment = Environment(extensions=[FragmentExtension], autoescape=True)
     environment.glasscache = client
-    text = "{% for n in range(40) %}{% cache 'jinja', 300, n %}<li>{{ n }}</li>{% endcache %}{% endfor %}"
-    template = environment.from_string(text)
+    row = "{% cache 'jinja', 300, n %}<li>{{ n }}</li>{% endcache %}"
+    template_text = "{% for n in range(40) %}" + row + "{% endfor %}"
+    template = environment.from_string(template_text)
     return template.render, lambda: prefetch(client, "page")
 
 
@@ -72,20 +73,20 @@ def django_page(address: str) -> tuple[Any, Any]:
     from django.template import engines
     from glasscache.contrib.django_fragments import prefetch_fragments
 
-    row = "{% glasscache 300 'row' n %}<li>{{ n }}</li>{% endglasscache %}"
-    text = "{% load fragments %}{% for n in rows %}" + row + "{% endfor %}"
-    template = engines["django"].from_string(text)
+    row_template = "{% glasscache 300 'row' n %}<li>{{ n }}</li>{% endglasscache %}"
+    template_text = "{% load fragments %}{% for n in rows %}" + row_template + "{% endfor %}"
+    template = engines["django"].from_string(template_text)
     return lambda: template.render({"rows": range(FRAGMENTS)}), lambda: prefetch_fragments("page")
 
 
 def measure(pages: int, render: Any, relay: Relay) -> tuple[float, float]:
     """Return the median milliseconds of a page, and its requests to the cache."""
-    seconds, requests_before = [], relay.requests
+    durations_s, requests_before = [], relay.requests
     for _ in range(pages):
-        begin = time.perf_counter()
+        started_at = time.perf_counter()
         render()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds) * 1e3, (relay.requests - requests_before) / pages
+        durations_s.append(time.perf_counter() - started_at)
+    return statistics.median(durations_s) * 1e3, (relay.requests - requests_before) / pages
 
 
 def main() -> int:

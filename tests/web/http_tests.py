@@ -93,7 +93,7 @@ def main() -> None:
         processes.append(subprocess.Popen(command, **popen_options))
         wait_until_listening(origin_port)
         wait_until_listening(cache_port)
-        suite_run = subprocess.run(
+        completed_suite = subprocess.run(
             ["node", "--no-warnings", str(engine / "cli.mjs")], env=environment, cwd=suite,
             stdout=None if options.id else subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
@@ -103,7 +103,7 @@ def main() -> None:
             process.wait(10)
         cache.stop()
     if not options.id:
-        print_results(suite, json.loads(suite_run.stdout), options)
+        print_results(suite, json.loads(completed_suite.stdout), options)
 
 
 def print_results(suite: Path, results: dict[str, object], options: argparse.Namespace) -> None:

@@ -18,12 +18,15 @@ _READ_BYTES = 1 << 18
 class Latencies(NamedTuple):
     """Seconds of each request, sorted, and of all together."""
 
-    seconds: list[float]
-    elapsed: float
+    latencies_s: list[float]
+    elapsed_s: float
 
     def quantile_ms(self, quantile: float) -> float:
         """Return a quantile in milliseconds."""
-        return self.seconds[min(len(self.seconds) - 1, int(quantile * len(self.seconds)))] * 1000
+        return (
+            self.latencies_s[min(len(self.latencies_s) - 1, int(quantile * len(self.latencies_s)))]
+            * 1000
+        )
 
 
 class Connections:
@@ -35,8 +38,8 @@ class Connections:
             socket.create_connection(("127.0.0.1", ports[number % len(ports)]), 30)
             for number in range(count)
         ]
-        for stream in self._sockets:
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for connection in self._sockets:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.request_many(path, count)
 
     def __enter__(self) -> Self:
@@ -45,8 +48,8 @@ class Connections:
 
     def __exit__(self, *_: object) -> None:
         """Close the connections."""
-        for stream in self._sockets:
-            stream.close()
+        for connection in self._sockets:
+            connection.close()
 
     def request_many(self, path: str, count: int) -> Latencies:
         """Send `count` requests, as many at once as there are connections, and wait for the responses.
@@ -56,49 +59,49 @@ class Connections:
 
         """
         request = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n".encode()
-        started_at: dict[int, float] = {}
+        sent_at: dict[int, float] = {}
         received: dict[int, bytearray] = {}
-        seconds: list[float] = []
-        idle = deque(self._sockets)
-        begin = time.perf_counter()
+        latencies_s: list[float] = []
+        idle_sockets = deque(self._sockets)
+        started_at = time.perf_counter()
         unsent = count
         with selectors.DefaultSelector() as selector:
-            for stream in self._sockets:
-                selector.register(stream, selectors.EVENT_READ)
-            while len(seconds) < count:
-                while idle and unsent:
-                    stream, unsent = idle.popleft(), unsent - 1
-                    started_at[stream.fileno()] = time.perf_counter()
-                    received[stream.fileno()] = bytearray()
-                    stream.sendall(request)
-                for key, _ in selector.select(30):
-                    stream = self._stream(key)
-                    chunk = stream.recv(_READ_BYTES)
+            for connection in self._sockets:
+                selector.register(connection, selectors.EVENT_READ)
+            while len(latencies_s) < count:
+                while idle_sockets and unsent:
+                    connection, unsent = idle_sockets.popleft(), unsent - 1
+                    sent_at[connection.fileno()] = time.perf_counter()
+                    received[connection.fileno()] = bytearray()
+                    connection.sendall(request)
+                for selector_key, _ in selector.select(30):
+                    connection = self._connection_of(selector_key)
+                    chunk = connection.recv(_READ_BYTES)
                     if not chunk:
                         raise ConnectionError("a server closed a connection")
-                    data = received[key.fd]
-                    data += chunk
-                    if _is_complete(data):
-                        seconds.append(time.perf_counter() - started_at[key.fd])
-                        idle.append(stream)
-        return Latencies(sorted(seconds), time.perf_counter() - begin)
+                    received_bytes = received[selector_key.fd]
+                    received_bytes += chunk
+                    if _is_complete(received_bytes):
+                        latencies_s.append(time.perf_counter() - sent_at[selector_key.fd])
+                        idle_sockets.append(connection)
+        return Latencies(sorted(latencies_s), time.perf_counter() - started_at)
 
     @staticmethod
-    def _stream(key: selectors.SelectorKey) -> socket.socket:
-        stream = key.fileobj
-        assert isinstance(stream, socket.socket)
-        return stream
+    def _connection_of(selector_key: selectors.SelectorKey) -> socket.socket:
+        connection = selector_key.fileobj
+        assert isinstance(connection, socket.socket)
+        return connection
 
 
-def _is_complete(data: bytearray) -> bool:
+def _is_complete(received_bytes: bytearray) -> bool:
     """Whether a response with a Content-Length, or a chunked one, has arrived."""
-    header_end = data.find(b"\r\n\r\n")
+    header_end = received_bytes.find(b"\r\n\r\n")
     if header_end < 0:
         return False
-    header = bytes(data[:header_end]).lower()
+    header = bytes(received_bytes[:header_end]).lower()
     if not header.startswith(b"http/1.1 200"):
         raise ConnectionError(f"a server responded {header[:60]!r}")
     if b"transfer-encoding: chunked" in header:
-        return data.endswith(b"0\r\n\r\n")
+        return received_bytes.endswith(b"0\r\n\r\n")
     length = int(header.split(b"content-length:")[1].split(b"\r\n")[0])
-    return len(data) >= header_end + 4 + length
+    return len(received_bytes) >= header_end + 4 + length

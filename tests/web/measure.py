@@ -129,8 +129,8 @@ def measure_first_bytes(store: str) -> None:
             first_bytes_ms = [first_byte_ms(cached_connection, path) for _ in added_ms]
             base_ms = (base_ms + first_byte_ms(direct_connection, path)) / 2
             if number >= 0:  # the first rounds open connections and import modules
-                for name, first in zip(added_ms, first_bytes_ms, strict=True):
-                    added_ms[name].append(first - base_ms)
+                for name, first_byte_ms_of_response in zip(added_ms, first_bytes_ms, strict=True):
+                    added_ms[name].append(first_byte_ms_of_response - base_ms)
         direct_connection.close()
         cached_connection.close()
     for name, times in added_ms.items():
@@ -205,11 +205,11 @@ async def measure_purge(store: str) -> None:
 
 
 def main() -> int:
-    names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
+    scenario_names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
     exit_code = 0
     with Server(memory="3072M") as server:
-        for name in names:
-            match name:
+        for scenario in scenario_names:
+            match scenario:
                 case "misses":
                     measure_misses(server.address)
                 case "stream":
@@ -220,7 +220,7 @@ def main() -> int:
                     exit_code |= peers.run_comparison()
                 case _:
                     raise SystemExit(
-                        f"measuring {name!r} failed: write misses, stream, purge or peers"
+                        f"measuring {scenario!r} failed: write misses, stream, purge or peers"
                     )
     return exit_code
 

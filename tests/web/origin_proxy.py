@@ -30,26 +30,28 @@ class ProxyASGI:
         if self._client is None:
             limits = httpx.Limits(max_connections=400, max_keepalive_connections=0)
             self._client = httpx.AsyncClient(timeout=30, limits=limits, trust_env=False)
-        body, more = b"", True
-        while more:
+        body, has_more = b"", True
+        while has_more:
             message = await receive()
             body += message.get("body", b"")
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         url = f"http://{ORIGIN}{(scope['raw_path'] + query).decode()}"
         headers = [pair for pair in scope["headers"] if pair[0] not in HOP_BY_HOP]
         request = httpx.Request(scope["method"], url, headers=headers, content=body or None)
         response = await self._client.send(request, stream=True)
         try:
-            fields = [
+            response_fields = [
                 (name.lower(), value)
                 for name, value in response.headers.raw
                 if name.lower() not in {b"transfer-encoding", b"keep-alive"}
                 or (name.lower() == b"keep-alive" and b"timeout" not in value)
             ]
-            fields = [f for f in fields if f != (b"connection", b"keep-alive")]
-            start = {"type": "http.response.start", "status": response.status_code}
-            await send({**start, "headers": fields})
+            response_fields = [
+                field for field in response_fields if field != (b"connection", b"keep-alive")
+            ]
+            start_message = {"type": "http.response.start", "status": response.status_code}
+            await send({**start_message, "headers": response_fields})
             async for chunk in response.aiter_raw():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -91,10 +93,14 @@ def forward(environ, start_response):
             connection.putheader("Content-Type", environ["CONTENT_TYPE"])
     connection.endheaders(body or None)
     response = connection.getresponse()
-    listed = {name.strip().lower() for name in response.getheader("Connection", "").split(",")}
-    dropped = listed | {name.decode() for name in HOP_BY_HOP}
-    fields = [(k, v) for k, v in response.getheaders() if k.lower() not in dropped]
-    start_response(f"{response.status} {response.reason or 'Unknown'}", fields)
+    connection_fields = {
+        name.strip().lower() for name in response.getheader("Connection", "").split(",")
+    }
+    dropped_fields = connection_fields | {name.decode() for name in HOP_BY_HOP}
+    response_fields = [
+        (name, value) for name, value in response.getheaders() if name.lower() not in dropped_fields
+    ]
+    start_response(f"{response.status} {response.reason or 'Unknown'}", response_fields)
 
     def chunks():
         try:

@@ -89,7 +89,7 @@ class LatencyRounds:
 
     def columns(self) -> str:
         """Return the medians of the rounds' requests per second, p50 and p99, and p99's range."""
-        rates = [len(latencies.seconds) / latencies.elapsed for latencies in self._rounds]
+        rates = [len(latencies.latencies_s) / latencies.elapsed_s for latencies in self._rounds]
         p50s, p99s = (
             [latencies.quantile_ms(quantile) for latencies in self._rounds]
             for quantile in (0.5, 0.99)
@@ -171,12 +171,12 @@ def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str
         cached.require_single_run()
     if varnish_latency is not None:
         print(f"{'Varnish in varnish_latency':<26}{'':>27}{varnish_latency.columns()}")
-    ours = cpu_us_beyond_empty.pop("glasscache")
+    our_cpu_us = cpu_us_beyond_empty.pop("glasscache")
     if not cpu_us_beyond_empty:
         return 0
-    share = ours / min(cpu_us_beyond_empty.values())
-    print(f"CPU of a hit beyond an empty application: {share:.2f} of the best peer's")
-    return 0 if share <= CPU_SHARE_MAX else 1
+    cpu_share = our_cpu_us / min(cpu_us_beyond_empty.values())
+    print(f"CPU of a hit beyond an empty application: {cpu_share:.2f} of the best peer's")
+    return 0 if cpu_share <= CPU_SHARE_MAX else 1
 
 
 def run_comparison(hits: int = 600, rounds: int = 40, *, all_cores: bool = False) -> int:

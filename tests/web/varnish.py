@@ -157,18 +157,18 @@ class RequestPlan:
 
     def next_request(self) -> tuple[str, str, dict[str, str]]:
         rng = self._rng
-        kind = rng.choices(["short", "long", "missing", "admin"], [5, 5, 1, 1])[0]
+        url_kind = rng.choices(["short", "long", "missing", "admin"], [5, 5, 1, 1])[0]
         number = min(int(rng.paretovariate(0.6)), 120)
-        path = f"/{kind}/{number}" if kind != "missing" else f"/short/missing{number}"
-        pairs = [f"page={rng.randrange(2)}", f"sort={rng.choice('ab')}"]
-        rng.shuffle(pairs)
+        path = f"/{url_kind}/{number}" if url_kind != "missing" else f"/short/missing{number}"
+        query_pairs = [f"page={rng.randrange(2)}", f"sort={rng.choice('ab')}"]
+        rng.shuffle(query_pairs)
         if rng.random() < 0.3:
-            pairs.insert(rng.randrange(3), f"utm_source=x{rng.randrange(99)}")
-        slash = "/" if rng.random() < 0.2 and kind != "admin" else ""
-        key_pairs = sorted(pair for pair in pairs if not pair.startswith("utm"))
+            query_pairs.insert(rng.randrange(3), f"utm_source=x{rng.randrange(99)}")
+        trailing_slash = "/" if rng.random() < 0.2 and url_kind != "admin" else ""
+        key_pairs = sorted(pair for pair in query_pairs if not pair.startswith("utm"))
         fields = {"cookie": f"session={rng.randrange(9)}"} if rng.random() < 0.3 else {}
-        key = f"{path}?{'&'.join(key_pairs)}" if kind in TTLS else ""
-        return f"{path}{slash}?{'&'.join(pairs)}", key, fields
+        key = f"{path}?{'&'.join(key_pairs)}" if url_kind in TTLS else ""
+        return f"{path}{trailing_slash}?{'&'.join(query_pairs)}", key, fields
 
     def seconds_until_unambiguous(self, key: str) -> float:
         """Return the seconds after which a request for a key has one right outcome."""
@@ -244,8 +244,10 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def listening_process(command: list[str], port: int) -> Any:
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=quiet, stderr=quiet)
+    discarded_output = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, cwd=Path(__file__).parent, stdout=discarded_output, stderr=discarded_output
+    )
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -262,8 +264,10 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    program = shutil.which("varnishd") or shutil.which("varnishd", path="/usr/sbin:/usr/local/sbin")
-    if program is None:
+    varnishd_path = shutil.which("varnishd") or shutil.which(
+        "varnishd", path="/usr/sbin:/usr/local/sbin"
+    )
+    if varnishd_path is None:
         print(
             "comparing with Varnish failed: there is no varnishd; on Debian, apt-get install varnish"
         )
@@ -275,7 +279,7 @@ def main() -> int:
         Path(folder).chmod(0o755)
         vcl.chmod(0o644)
         uvicorn = [sys.executable, "-m", "uvicorn", "varnish:application", "--port", str(origin)]
-        varnishd = [program, "-F", "-a", f"127.0.0.1:{port}", "-f", str(vcl), "-n", f"{folder}/work",
+        varnishd = [varnishd_path, "-F", "-a", f"127.0.0.1:{port}", "-f", str(vcl), "-n", f"{folder}/work",
                     "-s", "malloc,64m", "-p", "default_keep=0"]  # fmt: skip
         with (
             listening_process([*uvicorn, "--log-level", "error", "--no-access-log"], origin),

@@ -73,7 +73,7 @@ impl Args {
             (None, _) => None,
             (Some(_), None) => {
                 return Err(Failure::usage("--user: a password is needed")
-                    .hint("set GLASSCACHE_PASSWORD, or give --password"));
+                    .with_hint("set GLASSCACHE_PASSWORD, or give --password"));
             }
             (Some(user), Some(password)) => {
                 let login = Login::new(user.as_str(), password.as_str());
@@ -90,8 +90,9 @@ impl Args {
 
 /// The error of these options without a target: a server that the command starts has neither a certificate nor users.
 pub(crate) fn needs_target() -> Failure {
-    Failure::usage("--tls and --user need the address of a server")
-        .hint("without an address a server is started that neither encrypts nor requires a login")
+    Failure::usage("--tls and --user need the address of a server").with_hint(
+        "without an address a server is started that neither encrypts nor requires a login",
+    )
 }
 
 /// What a connection begins with; by default nothing.
@@ -108,15 +109,15 @@ impl Credentials {
     pub(crate) fn access(&self, address: &str, protocol: Protocol) -> Result<Access, Failure> {
         let endpoint = Endpoint::find(address, CONNECT_TIMEOUT).map_err(|error| {
             Failure::usage(format!("{address}: not an address: {error}"))
-                .hint("addresses are host:port or unix:PATH")
+                .with_hint("addresses are host:port or unix:PATH")
         })?;
         let mut login_request = Vec::new();
         if let Some(login) = &self.login {
-            let written = match protocol {
+            let append_result = match protocol {
                 Protocol::Text | Protocol::Meta => login.write(&mut login_request),
                 Protocol::Binary => login.write_binary(&mut login_request, 0),
             };
-            written.map_err(Failure::usage)?;
+            append_result.map_err(Failure::usage)?;
         }
         Ok(Access {
             endpoint,

@@ -120,15 +120,15 @@ commands! {
 pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-    let command_path = subcommand_path(&matches);
+    let command_path = read_subcommand_path(&matches);
     let effect_check = ineffective_settings::check(&command_path, &matches);
     Ok((cli, command_path, effect_check))
 }
 
-fn subcommand_path(matches: &ArgMatches) -> String {
+fn read_subcommand_path(matches: &ArgMatches) -> String {
     match matches.subcommand() {
         None => String::new(),
-        Some((name, matches)) => format!("{name} {}", subcommand_path(matches))
+        Some((name, matches)) => format!("{name} {}", read_subcommand_path(matches))
             .trim()
             .to_owned(),
     }
@@ -149,7 +149,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
     }
     if is_json {
         let text = error.render().to_string();
-        let sentence = first_sentence(&text);
+        let sentence = extract_first_sentence(&text);
         let out = Output::new(true, &find_subcommand_path(&arguments));
         return out.finish_quietly(&Failure::usage(sentence));
     }
@@ -157,7 +157,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
 }
 
 /// What clap prints of an error up to the first empty line, in one line: a list of arguments belongs to its sentence.
-fn first_sentence(text: &str) -> String {
+fn extract_first_sentence(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.trim().is_empty());
     let words: Vec<&str> = lines.map(str::trim).collect();
     words.join(" ").trim_start_matches("error: ").to_owned()

@@ -151,7 +151,7 @@ pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
             Exit::Unreachable,
             format!("lock-memory (-k) has no effect: mlockall failed: {error}; the server goes on"),
         )
-        .hint("raise the limit on locked memory (ulimit -l) above four times -m")
+        .with_hint("raise the limit on locked memory (ulimit -l) above four times -m")
     })
 }
 
@@ -180,8 +180,9 @@ pub(crate) fn check_user(name: Option<&str>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(
-        Failure::usage("user (-u): the server does not run as root by default")
-            .hint("add -u with an unprivileged user, such as -u nobody; in a container, -u root"),
+        Failure::usage("user (-u): the server does not run as root by default").with_hint(
+            "add -u with an unprivileged user, such as -u nobody; in a container, -u root",
+        ),
     )
 }
 

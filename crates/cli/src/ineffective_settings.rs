@@ -258,9 +258,9 @@ fn is_given(matches: &ArgMatches, name: &str) -> bool {
 }
 
 /// Whether a value of an argument, given or default, passes a test.
-fn has_matching_value(matches: &ArgMatches, name: &str, test: fn(&str) -> bool) -> bool {
+fn has_matching_value(matches: &ArgMatches, name: &str, is_match: fn(&str) -> bool) -> bool {
     let values = matches.get_raw(name).into_iter().flatten();
-    values.filter_map(|value| value.to_str()).any(test)
+    values.filter_map(|value| value.to_str()).any(is_match)
 }
 
 /// Whether `slabs` takes its source for a server.
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
 
-    fn refusal(line: &str) -> Option<String> {
+    fn find_refusal(line: &str) -> Option<String> {
         let words = std::iter::once("glasscache").chain(line.split(' '));
         let matches = Cli::command().try_get_matches_from(words).unwrap();
         let command = line.split(' ').next().unwrap_or_default();
@@ -340,7 +340,7 @@ mod tests {
             ),
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
-            let refused = refusal(line).unwrap_or_default();
+            let refused = find_refusal(line).unwrap_or_default();
             assert!(refused.contains(expected), "{line}: {refused}");
         }
     }
@@ -374,7 +374,7 @@ mod tests {
             "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {
-            assert_eq!(refusal(line), None, "{line}");
+            assert_eq!(find_refusal(line), None, "{line}");
         }
     }
 

@@ -16,10 +16,10 @@ const COMMANDS_WITH_ONE_RESULT: [&str; 11] = [
     "rollout", "report",
 ];
 
-/// Whether the command has a [`stop_flag`] and ends itself.
+/// Whether the command has a [`new_stop_flag`] and ends itself.
 static STOPS_BY_FLAG: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process at a Ctrl-C that comes before the command has a [`stop_flag`].
+/// Ends the process at a Ctrl-C that comes before the command has a [`new_stop_flag`].
 pub(crate) fn end_before_results(prints_json: bool, command: &str) -> Result<(), Failure> {
     let first_word = command.split(' ').next().unwrap_or_default();
     if !COMMANDS_WITH_ONE_RESULT.contains(&first_word) {
@@ -44,7 +44,7 @@ pub(crate) fn end_before_results(prints_json: bool, command: &str) -> Result<(),
 }
 
 /// A flag that Ctrl-C sets.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn new_stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     flag::register(SIGINT, Arc::clone(&stop))?;
     STOPS_BY_FLAG.store(true, Ordering::Relaxed);
@@ -52,7 +52,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// A flag that Ctrl-C sets; a Ctrl-C while it is set ends the process as the shell expects.
-pub(crate) fn stop_flag_with_exit() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn new_stop_flag_with_exit() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     flag::register_conditional_shutdown(SIGINT, Exit::Interrupted as i32, Arc::clone(&stop))?;
     flag::register(SIGINT, Arc::clone(&stop))?;

@@ -28,7 +28,7 @@ pub(crate) fn format_table(rows: &[&Vec<String>], layout: Layout<'_>) -> String 
 }
 
 /// Names and what is said of each, in two columns.
-pub(crate) fn two_column_list(rows: impl IntoIterator<Item = (String, String)>) -> String {
+pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, text)| vec![name, text])
@@ -44,10 +44,10 @@ pub(crate) fn two_column_list(rows: impl IntoIterator<Item = (String, String)>) 
 /// The same for a terminal of `columns` characters.
 fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
     let width_max = columns.saturating_sub(layout.indent);
-    let mut widths = column_widths(rows);
+    let mut widths = measure_columns(rows);
     shrink_prose(rows, &mut widths, layout, width_max);
     let mut text = String::new();
-    for block in column_blocks(&widths, layout.name_columns, width_max) {
+    for block in split_into_blocks(&widths, layout.name_columns, width_max) {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -59,7 +59,7 @@ fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> St
 }
 
 /// The width of each column: characters of its longest cell.
-fn column_widths(rows: &[&Vec<String>]) -> Vec<usize> {
+fn measure_columns(rows: &[&Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
@@ -94,7 +94,7 @@ fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>,
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
-fn column_blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
+fn split_into_blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
     let name_indexes: Vec<usize> = (0..name_columns.min(widths.len())).collect();
     let names_width: usize = name_indexes
         .iter()
@@ -171,7 +171,7 @@ mod tests {
             .collect()
     }
 
-    fn printed(rows: &[&[&str]], is_right_aligned: &[bool], columns: usize) -> String {
+    fn format_rows(rows: &[&[&str]], is_right_aligned: &[bool], columns: usize) -> String {
         let rows = table(rows);
         let rows: Vec<&Vec<String>> = rows.iter().collect();
         let layout = Layout {
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn a_table_with_room_is_one_block() {
-        let text = printed(&[&["", "p50"], &["get", "1.5"]], &[false, true], 80);
+        let text = format_rows(&[&["", "p50"], &["get", "1.5"]], &[false, true], 80);
         assert_eq!(text, "     p50\nget  1.5\n");
     }
 
     #[test]
     fn columns_without_room_follow_under_the_same_names() {
         let rows: [&[&str]; 2] = [&["size", "p50", "p90", "p99"], &["100", "11", "22", "33"]];
-        let text = printed(&rows, &[true; 4], 14);
+        let text = format_rows(&rows, &[true; 4], 14);
         assert_eq!(
             text,
             "size  p50  p90\n 100   11   22\n\nsize  p99\n 100   33\n"
@@ -204,7 +204,7 @@ mod tests {
             &["name", "meaning"],
             &["-m", "memory limit in megabytes of the whole server"],
         ];
-        let text = printed(&rows, &[false, false], 30);
+        let text = format_rows(&rows, &[false, false], 30);
         let expected =
             "name  meaning\n-m    memory limit in\n      megabytes of the whole\n      server\n";
         assert_eq!(text, expected);
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn a_word_with_hyphens_is_not_cut() {
         let rows: [&[&str]; 1] = [&["part", "the file items-0-000001.parquet is cut"]];
-        let text = printed(&rows, &[false, false], 30);
+        let text = format_rows(&rows, &[false, false], 30);
         assert!(text.contains("items-0-000001.parquet"), "{text}");
     }
 
     #[test]
     fn a_word_longer_than_the_terminal_is_not_cut() {
-        let text = printed(
+        let text = format_rows(
             &[&["key", "a-very-long-name-of-a-key"]],
             &[false, false],
             10,

@@ -34,12 +34,12 @@ pub(crate) fn connect(target: &LiveTarget, costs: bool) -> Result<Client, Failur
 }
 
 /// The time of one call.
-pub(crate) fn call_budget() -> Budget<'static> {
+pub(crate) fn new_call_budget() -> Budget<'static> {
     Budget::new(CALL_TIMEOUT)
 }
 
 /// A key that is sent as it is.
-pub(crate) fn plain_key(key: &str) -> WireKey<'_> {
+pub(crate) fn to_wire_key(key: &str) -> WireKey<'_> {
     WireKey {
         bytes: key.as_bytes(),
         is_base64: false,
@@ -47,7 +47,7 @@ pub(crate) fn plain_key(key: &str) -> WireKey<'_> {
 }
 
 /// What a failed call means to a measurement.
-pub(crate) fn call_error(error: &Error) -> CallError {
+pub(crate) fn to_call_error(error: &Error) -> CallError {
     match error {
         Error::Protocol { .. } => CallError::BadData(error.to_string()),
         error => CallError::Unreachable(error.to_string()),

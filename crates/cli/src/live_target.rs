@@ -45,8 +45,8 @@ impl LiveTarget {
             return LiveTarget::start_embedded(protocol);
         };
         let access = credentials.access(address, protocol)?;
-        let version = version_of(address, &access)?;
-        let meter = meter_of(&access);
+        let version = read_version(address, &access)?;
+        let meter = find_meter(&access);
         Ok(LiveTarget {
             name: address.to_owned(),
             access,
@@ -69,7 +69,7 @@ impl LiveTarget {
         };
         Ok(LiveTarget {
             name: "embedded".to_owned(),
-            version: version_of("embedded", &access)?,
+            version: read_version("embedded", &access)?,
             access,
             credentials: Credentials::default(),
             meter,
@@ -93,8 +93,8 @@ impl LiveTarget {
 
     /// A number from its general counters.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        let rows = access::general_statistics(&self.access).ok()?;
-        number_in(&rows, name)
+        let rows = access::request_general_statistics(&self.access).ok()?;
+        parse_row(&rows, name)
     }
 
     /// Name and version for a table.
@@ -116,18 +116,18 @@ impl Drop for LiveTarget {
     }
 }
 
-fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
-    access::version(access).map_err(|error| match error {
+fn read_version(name: &str, access: &Access) -> Result<String, Failure> {
+    access::request_version(access).map_err(|error| match error {
         ProbeError::Io(error) => unreachable_failure(name, access, &error),
         ProbeError::LoginRequired => {
             let message = format!("{name} wants a login before other commands");
-            Failure::new(Exit::Unreachable, message).hint(
+            Failure::new(Exit::Unreachable, message).with_hint(
                 "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
             )
         }
         ProbeError::TlsAlert => {
             let message = format!("{name} expects TLS: its reply was a TLS alert");
-            Failure::new(Exit::BadData, message).hint(NEEDS_TLS)
+            Failure::new(Exit::BadData, message).with_hint(NEEDS_TLS)
         }
         ProbeError::NotMemcached(reply) => foreign_failure(name, access, &reply),
     })
@@ -140,16 +140,16 @@ fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> F
     );
     match error.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
-            failure.hint("without a target a server is started for the measurement")
+            failure.with_hint("without a target a server is started for the measurement")
         }
-        ErrorKind::InvalidInput => failure.hint(
+        ErrorKind::InvalidInput => failure.with_hint(
             "--tls-ca FILE names the authority to trust, --tls-name the name in the certificate",
         ),
         // Some servers that encrypt close on a login in plain text without an alert.
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
             if access.tls.is_none() && access.login_request.is_some() =>
         {
-            failure.hint(NEEDS_TLS)
+            failure.with_hint(NEEDS_TLS)
         }
         _ => failure,
     }
@@ -165,13 +165,13 @@ fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
         };
         format!("{name} is not a memcached server that speaks binary: {reason}")
     } else {
-        not_memcached(name, "version", reply)
+        format_not_memcached(name, "version", reply)
     };
     let failure = Failure::new(Exit::BadData, message);
     let may_encrypt = access.tls.is_none() && reply.is_empty();
     match (may_encrypt, is_binary) {
-        (true, true) => failure.hint(NEEDS_TLS),
-        (true, false) => failure.hint(format!(
+        (true, true) => failure.with_hint(NEEDS_TLS),
+        (true, false) => failure.with_hint(format!(
             "{NEEDS_TLS}; one that speaks only binary needs --protocol binary, which `bench` and `profile` have"
         )),
         (false, _) => failure,
@@ -179,7 +179,7 @@ fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
 }
 
 /// The message about a server whose reply to a command is not one of memcached's; empty is none.
-pub(crate) fn not_memcached(name: &str, command: &str, reply: &str) -> String {
+pub(crate) fn format_not_memcached(name: &str, command: &str, reply: &str) -> String {
     if reply.is_empty() {
         return format!(
             "{name} is not a memcached server: it closed the connection after `{command}`"
@@ -197,26 +197,26 @@ fn is_local(endpoint: &Endpoint) -> bool {
 }
 
 /// A number from the rows of `stats`.
-fn number_in<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
+fn parse_row<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
     let (_, value) = rows.iter().find(|(name, _)| name == wanted)?;
     value.parse().ok()
 }
 
 /// The process of a server on this machine, found by the `pid` that it reports.
-fn meter_of(access: &Access) -> Meter {
-    let rows = access::general_statistics(access).unwrap_or_default();
-    let Some(pid) = number_in(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
+fn find_meter(access: &Access) -> Meter {
+    let rows = access::request_general_statistics(access).unwrap_or_default();
+    let Some(pid) = parse_row(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.
-    let name = glasscache_lab::proc::thread_name(pid, pid);
+    let name = glasscache_lab::proc::read_thread_name(pid, pid);
     if ["memcached", "glasscache"]
         .iter()
         .any(|program| name.contains(program))
     {
         Meter::Process {
             pid,
-            workers: number_in(&rows, "threads").unwrap_or(1),
+            workers: parse_row(&rows, "threads").unwrap_or(1),
         }
     } else {
         Meter::None
@@ -224,7 +224,7 @@ fn meter_of(access: &Access) -> Meter {
 }
 
 /// A progress bar on a terminal, nothing elsewhere.
-pub(crate) fn progress_bar() -> ProgressBar {
+pub(crate) fn new_progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(1000);
     let style = ProgressStyle::with_template("{bar:30} {percent} %  {eta}");
     if let Ok(style) = style {
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(seconds("1h"), Ok(3600.0));
         assert_eq!(seconds("7"), Ok(7.0));
         assert_eq!(seconds("250ms"), Ok(0.25));
-        for wrong in ["", "s", "-1s", "0", "1d", "inf"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        for invalid_text in ["", "s", "-1s", "0", "1d", "inf"] {
+            assert!(parse_duration(invalid_text).is_err(), "{invalid_text}");
         }
     }
 }

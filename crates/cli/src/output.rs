@@ -21,13 +21,13 @@ const REPEATABLE_COMMANDS: [&str; 9] = [
 ];
 
 /// What is needed to repeat a result: the arguments, the date, the machine.
-fn run_facts() -> Value {
+fn collect_run_facts() -> Value {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     json!({
         "arguments": arguments.collect::<Vec<String>>(),
-        "date": record::now(),
-        "machine": record::machine(),
+        "date": record::format_now(),
+        "machine": record::describe_machine(),
     })
 }
 
@@ -116,15 +116,15 @@ impl Failure {
     }
 
     /// Adds a hint about what to do, which is printed on a second line.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
     /// Replaces the hint if a server could not be reached, where a command has an option of its own for it.
-    pub(crate) fn hint_if_unreachable(self, hint: &str) -> Failure {
+    pub(crate) fn with_hint_if_unreachable(self, hint: &str) -> Failure {
         match self.exit {
-            Exit::Unreachable => self.hint(hint),
+            Exit::Unreachable => self.with_hint(hint),
             _ => self,
         }
     }
@@ -144,7 +144,7 @@ impl Failure {
     }
 
     /// The value of `error` in the envelope.
-    fn document(&self) -> Value {
+    fn to_document(&self) -> Value {
         let message = match &self.hint {
             Some(hint) => format!("{}; {hint}", self.message),
             None => self.message.clone(),
@@ -221,19 +221,19 @@ impl Output {
     }
 
     fn close_envelope(&self, failure: Option<&Failure>) -> Result<(), Failure> {
-        let error = failure.map_or(Value::Null, Failure::document);
+        let error = failure.map_or(Value::Null, Failure::to_document);
         let envelope_start = self.envelope_head();
         match &*self.result.borrow() {
             JsonResult::List(0) if failure.is_none() => {
-                self.line(format!("{envelope_start}[],\"error\":{error}}}"))
+                self.print_line(format!("{envelope_start}[],\"error\":{error}}}"))
             }
             JsonResult::None | JsonResult::List(0) => {
-                self.line(format!("{envelope_start}null,\"error\":{error}}}"))
+                self.print_line(format!("{envelope_start}null,\"error\":{error}}}"))
             }
             JsonResult::Document(result) => {
-                self.line(format!("{envelope_start}{result},\"error\":{error}}}"))
+                self.print_line(format!("{envelope_start}{result},\"error\":{error}}}"))
             }
-            JsonResult::List(_) => self.line(format!("],\"error\":{error}}}")),
+            JsonResult::List(_) => self.print_line(format!("],\"error\":{error}}}")),
         }
     }
 
@@ -258,18 +258,18 @@ impl Output {
     }
 
     /// Prints one line of text.
-    pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+    pub(crate) fn print_line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
     /// Sets the result in the envelope; a later call replaces it. Results of the lab contain what repeats them.
-    pub(crate) fn document(&self, result: &Value) {
+    pub(crate) fn set_result(&self, result: &Value) {
         let mut result = result.clone();
         let first_word = self.command.split(' ').next().unwrap_or_default();
         if REPEATABLE_COMMANDS.contains(&first_word)
             && let Some(object) = result.as_object_mut()
         {
-            object.insert("run".to_owned(), run_facts());
+            object.insert("run".to_owned(), collect_run_facts());
         }
         *self.result.borrow_mut() = JsonResult::Document(result);
     }
@@ -280,7 +280,7 @@ impl Output {
     }
 
     /// Prints one row of a result that is a list.
-    pub(crate) fn row(&self, row: &Value) -> Result<(), Failure> {
+    pub(crate) fn print_row(&self, row: &Value) -> Result<(), Failure> {
         let rows = match *self.result.borrow() {
             JsonResult::List(rows) => rows,
             _ => 0,
@@ -291,11 +291,11 @@ impl Output {
             ",".to_owned()
         };
         *self.result.borrow_mut() = JsonResult::List(rows + 1);
-        self.line(format!("{separator}{row}"))
+        self.print_line(format!("{separator}{row}"))
     }
 
     /// Prints bytes as they are.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = self.stdout.lock();
         stdout.write_all(bytes)?;
         Ok(stdout.flush()?)

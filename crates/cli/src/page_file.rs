@@ -20,15 +20,15 @@ const DIGEST_DIGITS: usize = 16;
 /// Writes `page` to `file`; `inputs` are the files or folders that its figures come from.
 pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
     page.origin = vec![
-        ("command".to_owned(), command_line()),
+        ("command".to_owned(), format_command_line()),
         (
             "version".to_owned(),
             format!("glasscache {}", env!("CARGO_PKG_VERSION")),
         ),
-        ("date".to_owned(), record::now()),
+        ("date".to_owned(), record::format_now()),
     ];
     for input in inputs.iter().filter(|input| input.exists()) {
-        let digest = file_digest(input)?;
+        let digest = compute_digest(input)?;
         let text = format!("{}, SHA-256 {digest}", input.display());
         page.origin.push(("data".to_owned(), text));
     }
@@ -36,16 +36,16 @@ pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(),
 }
 
 /// The arguments of this process as a shell would take them.
-fn command_line() -> String {
+fn format_command_line() -> String {
     let arguments = std::env::args_os().skip(1);
-    let words = arguments.map(|word| shell_quoted(&word.to_string_lossy()));
+    let words = arguments.map(|word| quote_for_shell(&word.to_string_lossy()));
     std::iter::once("glasscache".to_owned())
         .chain(words)
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-fn shell_quoted(word: &str) -> String {
+fn quote_for_shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -54,7 +54,7 @@ fn shell_quoted(word: &str) -> String {
 }
 
 /// The first digits of the SHA-256 of a file, or of the files of a folder in the order of their names.
-fn file_digest(input: &Path) -> io::Result<String> {
+fn compute_digest(input: &Path) -> io::Result<String> {
     let mut files = vec![input.to_owned()];
     if input.is_dir() {
         let entries = std::fs::read_dir(input)?.collect::<io::Result<Vec<_>>>()?;
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
-        assert_eq!(shell_quoted("--rate=5"), "--rate=5");
-        assert_eq!(shell_quoted("p99<1ms"), "'p99<1ms'");
-        assert_eq!(shell_quoted("it's"), "'it'\\''s'");
-        assert_eq!(shell_quoted(""), "''");
+        assert_eq!(quote_for_shell("--rate=5"), "--rate=5");
+        assert_eq!(quote_for_shell("p99<1ms"), "'p99<1ms'");
+        assert_eq!(quote_for_shell("it's"), "'it'\\''s'");
+        assert_eq!(quote_for_shell(""), "''");
     }
 
     #[test]
@@ -95,9 +95,9 @@ mod tests {
         let file = folder.path().join("a.csv");
         std::fs::write(&file, "abc").unwrap();
         // The published test vector of SHA-256.
-        assert_eq!(file_digest(&file).unwrap(), "ba7816bf8f01cfea");
-        assert_eq!(file_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(compute_digest(&file).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(compute_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
         std::fs::write(folder.path().join("b.csv"), "d").unwrap();
-        assert_ne!(file_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+        assert_ne!(compute_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
     }
 }

@@ -3,17 +3,17 @@
 use glasscache_sim::page::Table;
 
 use crate::layout::{Layout, format_table};
-use crate::table::counted;
+use crate::table::format_count_of;
 use crate::word_wrap::wrap;
 
 /// Rows that a table has without --all.
 pub(crate) const ROWS_WITHOUT_ALL: usize = 6;
 
 /// Formats the first rows of a table that has the best first, with a line about the others; all rows if `prints_all`.
-pub(crate) fn best_rows_text(table: &Table, prints_all: bool) -> String {
+pub(crate) fn format_best_rows(table: &Table, prints_all: bool) -> String {
     let hidden_rows = table.rows.len().saturating_sub(ROWS_WITHOUT_ALL);
     if prints_all || hidden_rows == 0 {
-        return table_text(table);
+        return format_titled_table(table);
     }
     let best_rows = Table {
         title: table.title.clone(),
@@ -22,23 +22,23 @@ pub(crate) fn best_rows_text(table: &Table, prints_all: bool) -> String {
     };
     let note = format!(
         "--all prints {}.",
-        counted(hidden_rows as u64, "more row", "more rows")
+        format_count_of(hidden_rows as u64, "more row", "more rows")
     );
-    table_text(&best_rows) + &wrap(&note) + "\n"
+    format_titled_table(&best_rows) + &wrap(&note) + "\n"
 }
 
 /// The sentence of a command, then its tables with an empty line before each.
-pub(crate) fn sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
+pub(crate) fn format_sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
     let tables = tables
         .iter()
-        .map(|table| format!("\n{}", table_text(table)));
+        .map(|table| format!("\n{}", format_titled_table(table)));
     std::iter::once(wrap(sentence) + "\n")
         .chain(tables)
         .collect()
 }
 
 /// Formats a table with two spaces between the columns, below its title if it has one.
-pub(crate) fn table_text(table: &Table) -> String {
+pub(crate) fn format_titled_table(table: &Table) -> String {
     let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();
     let is_right_aligned: Vec<bool> = (0..table.header.len())
         .map(|column| table.is_number_column(column))
@@ -67,12 +67,12 @@ mod tests {
             header: vec!["name".to_owned()],
             rows: (0..rows).map(|row| vec![format!("row-{row}")]).collect(),
         };
-        let text = best_rows_text(&table(8), false);
+        let text = format_best_rows(&table(8), false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");
         assert!(text.ends_with("--all prints 2 more rows.\n"), "{text}");
-        assert!(best_rows_text(&table(7), false).ends_with("--all prints 1 more row.\n"));
+        assert!(format_best_rows(&table(7), false).ends_with("--all prints 1 more row.\n"));
         for (rows, prints_all) in [(6, false), (8, true)] {
-            let text = best_rows_text(&table(rows), prints_all);
+            let text = format_best_rows(&table(rows), prints_all);
             assert_eq!(text.lines().count(), 1 + rows, "{text}");
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::interrupts::stop_flag_with_exit;
+use crate::interrupts::new_stop_flag_with_exit;
 use crate::output::Failure;
 
 /// Interval at which progress is updated.
@@ -32,7 +32,7 @@ pub(crate) fn in_parallel<T: Send>(
     label: &'static str,
     job: impl Fn(usize) -> T + Sync,
 ) -> Result<JobResults<T>, Failure> {
-    let stop = stop_flag_with_exit()?;
+    let stop = new_stop_flag_with_exit()?;
     let bar = new_progress_bar(job_count as u64, label);
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..job_count).map(|_| None).collect());
     let next_index = AtomicUsize::new(0);

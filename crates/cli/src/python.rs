@@ -8,13 +8,13 @@ const PYTHON_VARIABLE: &str = "GLASSCACHE_PYTHON";
 
 /// A Python that can import `module`: the named one, the one next to this binary, the active environment's, or the one
 /// on the path. The error is a reason to print.
-pub(crate) fn python_with(module: &str) -> Result<PathBuf, String> {
-    let candidates = python_candidates();
+pub(crate) fn find_python_with(module: &str) -> Result<PathBuf, String> {
+    let candidates = list_python_candidates();
     let imports = |python: &&PathBuf| can_run(python, &format!("import {module}"));
     if let Some(python) = candidates.iter().find(imports) {
         return Ok(python.clone());
     }
-    Err(if any_python().is_some() {
+    Err(if find_any_python().is_some() {
         "python3 has no module glasscache: `pip install .` installs it, `make py` builds it here"
     } else {
         "python3 was not found; install it, or set GLASSCACHE_PYTHON to its path"
@@ -23,13 +23,13 @@ pub(crate) fn python_with(module: &str) -> Result<PathBuf, String> {
 }
 
 /// The first of the same candidates that starts.
-pub(crate) fn any_python() -> Option<PathBuf> {
-    python_candidates()
+pub(crate) fn find_any_python() -> Option<PathBuf> {
+    list_python_candidates()
         .into_iter()
         .find(|python| can_run(python, "pass"))
 }
 
-fn python_candidates() -> Vec<PathBuf> {
+fn list_python_candidates() -> Vec<PathBuf> {
     let from_environment = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
     let next_to_binary = std::env::current_exe().ok();
     let next_to_binary = next_to_binary.and_then(|exe| Some(exe.parent()?.join("python3")));

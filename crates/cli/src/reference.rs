@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use glasscache_protocol::{binary, replies};
 
 use crate::output::Exit;
-use crate::settings::{ArgumentKind, FLAGS, Setting, Settings, options};
+use crate::settings::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
 
 /// Compares a page of `docs/reference` with its generated text, or rewrites it.
 fn check_page(name: &str, page: &str) {
@@ -65,7 +65,7 @@ fn the_page_of_settings_matches_the_tables() {
     );
     write_settings(&mut page, FLAGS.iter(), "--");
     page += "\n## Options of -o\n\nSeveral are joined by commas: `-o idle_timeout=60,no_maxconns_fast`.\n\n";
-    write_settings(&mut page, options(false), "-o ");
+    write_settings(&mut page, extended_options(false), "-o ");
     check_page("settings.md", &page);
 }
 

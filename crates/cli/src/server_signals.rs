@@ -10,7 +10,7 @@ use crate::output::{Exit, Failure};
 
 /// The handled signals, which are blocked in every thread; one thread waits for them.
 pub(crate) struct ServerSignals {
-    blocked: SigSet,
+    blocked_signals: SigSet,
     state: Arc<Mutex<State>>,
 }
 
@@ -22,14 +22,14 @@ struct State {
     cancellation: Option<Cancellation>,
     cancelled_by: Option<Signal>,
     /// Signals that wait for the server, each once.
-    waiting: Vec<Signal>,
+    waiting_signals: Vec<Signal>,
     server: Option<ServerControl>,
 }
 
 impl ServerSignals {
     /// Blocks them in this thread and those that it starts.
     pub(crate) fn block() -> Result<ServerSignals, Failure> {
-        let blocked: SigSet = [
+        let blocked_signals: SigSet = [
             Signal::SIGHUP,
             Signal::SIGINT,
             Signal::SIGTERM,
@@ -37,14 +37,17 @@ impl ServerSignals {
         ]
         .into_iter()
         .collect();
-        blocked.thread_block().map_err(|error| {
+        blocked_signals.thread_block().map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
                 format!("cannot wait for signals: {error}"),
             )
         })?;
         let state = Arc::default();
-        Ok(ServerSignals { blocked, state })
+        Ok(ServerSignals {
+            blocked_signals,
+            state,
+        })
     }
 
     /// Handles signals from now on: those that stop a server give up its start.
@@ -56,7 +59,7 @@ impl ServerSignals {
     /// Handles signals from now on, and those that waited.
     pub(crate) fn set_server(&self, server: ServerControl) {
         let mut state = lock(&self.state);
-        for signal in std::mem::take(&mut state.waiting) {
+        for signal in std::mem::take(&mut state.waiting_signals) {
             apply(signal, &server);
         }
         state.server = Some(server);
@@ -77,9 +80,9 @@ impl ServerSignals {
         if std::mem::replace(&mut lock(&self.state).is_handled, true) {
             return;
         }
-        let (blocked, state) = (self.blocked, Arc::clone(&self.state));
+        let (blocked_signals, state) = (self.blocked_signals, Arc::clone(&self.state));
         std::thread::spawn(move || {
-            while let Ok(signal) = blocked.wait() {
+            while let Ok(signal) = blocked_signals.wait() {
                 lock(&state).handle(signal);
             }
         });
@@ -98,8 +101,8 @@ impl State {
             apply(signal, server);
         } else if is_stop && self.cancellation.as_ref().is_some_and(Cancellation::cancel) {
             self.cancelled_by = Some(signal);
-        } else if !self.waiting.contains(&signal) {
-            self.waiting.push(signal);
+        } else if !self.waiting_signals.contains(&signal) {
+            self.waiting_signals.push(signal);
         }
     }
 }

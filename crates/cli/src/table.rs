@@ -30,7 +30,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn push_row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 }
@@ -51,7 +51,7 @@ impl fmt::Display for Table {
 }
 
 /// A whole number with its thousands set apart: `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
+pub(crate) fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -64,25 +64,25 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A number with its noun: `1 key`, `2,000 keys`.
-pub(crate) fn counted(number: u64, singular: &str, plural: &str) -> String {
+pub(crate) fn format_count_of(number: u64, singular: &str, plural: &str) -> String {
     let noun = if number == 1 { singular } else { plural };
-    format!("{} {noun}", count(number))
+    format!("{} {noun}", format_count(number))
 }
 
 /// A number with about three digits: `0`, `0.123`, `1.23`, `12.3`, `1,234`.
-pub(crate) fn decimal(number: f64) -> String {
+pub(crate) fn format_decimal(number: f64) -> String {
     match number {
         n if !n.is_finite() => "-".to_owned(),
         0.0 => "0".to_owned(),
         n if n < 0.995 => format!("{n:.3}"),
         n if n < 9.95 => format!("{n:.2}"),
         n if n < 99.5 => format!("{n:.1}"),
-        n => count(n.round() as u64),
+        n => format_count(n.round() as u64),
     }
 }
 
 /// Bytes in decimal units: `999 B`, `31.2 MB`.
-pub(crate) fn bytes(number: u64) -> String {
+pub(crate) fn format_bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
     let mut amount = number as f64;
     let mut unit = 0;
@@ -99,12 +99,12 @@ pub(crate) fn bytes(number: u64) -> String {
 }
 
 /// A share from 0 to 1 as percent: `83.8 %`; a dash for `None`.
-pub(crate) fn percent(share: Option<f64>) -> String {
+pub(crate) fn format_percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
 /// A time span in its two greatest units: `1 d 2 h`, `3 min 20 s`, `1.5 s`, `250 ms`.
-pub(crate) fn duration(span: Duration) -> String {
+pub(crate) fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn aligns_columns_without_trailing_spaces() {
         let mut table = Table::new(&["", "items", "CPU"]);
-        table.row(["glasscache".into(), "1,842".into(), "0.5".into()]);
-        table.row(["memcached".into(), "7".into(), String::new()]);
+        table.push_row(["glasscache".into(), "1,842".into(), "0.5".into()]);
+        table.push_row(["memcached".into(), "7".into(), String::new()]);
         let expected = "              items  CPU\n  glasscache  1,842  0.5\n  memcached       7\n";
         assert_eq!(table.to_string(), expected);
     }
@@ -135,28 +135,34 @@ mod tests {
     #[test]
     fn formats_numbers_with_separators_and_units() {
         assert_eq!(
-            [count(0), count(7), count(123), count(999), count(1000)],
+            [
+                format_count(0),
+                format_count(7),
+                format_count(123),
+                format_count(999),
+                format_count(1000)
+            ],
             ["0", "7", "123", "999", "1,000"]
         );
         assert_eq!(
-            [count(1_234_567), count(5_292_456)],
+            [format_count(1_234_567), format_count(5_292_456)],
             ["1,234,567", "5,292,456"]
         );
         assert_eq!(
             [
-                decimal(0.1234),
-                decimal(1.234),
-                decimal(45.67),
-                decimal(1234.4)
+                format_decimal(0.1234),
+                format_decimal(1.234),
+                format_decimal(45.67),
+                format_decimal(1234.4)
             ],
             ["0.123", "1.23", "45.7", "1,234"]
         );
         assert_eq!(
             [
-                bytes(12),
-                bytes(1500),
-                bytes(31_234_567),
-                bytes(256_000_000)
+                format_bytes(12),
+                format_bytes(1500),
+                format_bytes(31_234_567),
+                format_bytes(256_000_000)
             ],
             ["12 B", "1.5 KB", "31.2 MB", "256 MB"]
         );
@@ -165,7 +171,7 @@ mod tests {
     fn formats_durations_and_shares() {
         let spans = [250, 1500, 10_000, 200_000, 7_500_000, 93_784_000];
         assert_eq!(
-            spans.map(|ms| duration(Duration::from_millis(ms))),
+            spans.map(|ms| format_duration(Duration::from_millis(ms))),
             [
                 "250 ms",
                 "1.5 s",
@@ -175,6 +181,9 @@ mod tests {
                 "1 d 2 h"
             ]
         );
-        assert_eq!([percent(Some(0.8379)), percent(None)], ["83.8 %", "-"]);
+        assert_eq!(
+            [format_percent(Some(0.8379)), format_percent(None)],
+            ["83.8 %", "-"]
+        );
     }
 }

@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use glasscache_record::{FolderLog, ReadError, read_folder};
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::{
-    self, ColumnNames, Columns, Format, KeyStream, Layout, Pattern, StreamFacts, TimeUnit,
+    self, ColumnNames, Columns, Format, KeyStream, Layout, LinePattern, StreamFacts, TimeUnit,
 };
 
 use crate::output::{Exit, Failure};
-use crate::table::count;
+use crate::table::format_count;
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {
@@ -99,7 +99,7 @@ impl InputArgs {
                 "the times of watch have their own unit: leave out --time-unit",
             ));
         }
-        let pattern = self.regex.as_deref().map(Pattern::new).transpose();
+        let pattern = self.regex.as_deref().map(LinePattern::new).transpose();
         Ok(Layout {
             format: self.format.map(|format| match format {
                 FormatFlag::Parquet => Format::Parquet,
@@ -191,7 +191,7 @@ fn open_stream(
         if has_form || Format::of(&name).is_ok() {
             return failure;
         }
-        failure.hint("--format names the form of a file with another name, --regex describes the lines of a log")
+        failure.with_hint("--format names the form of a file with another name, --regex describes the lines of a log")
     })
 }
 
@@ -203,22 +203,22 @@ fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failur
 }
 
 /// Notes on stderr about what a stream left out.
-pub(crate) fn note_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
+pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
     let StreamFacts {
         key_collisions,
         skipped_rows,
         ..
     } = stream.facts();
     if stream.is_truncated() {
-        let rows = count(rows);
+        let rows = format_count(rows);
         eprintln!("note: {name} ends within a row; its {rows} complete rows are used");
     }
     if skipped_rows > 0 {
-        let skipped = count(skipped_rows);
+        let skipped = format_count(skipped_rows);
         eprintln!("note: {skipped} lines of {name} hold no request and are left out");
     }
     if key_collisions > 0 {
-        let collisions = count(key_collisions);
+        let collisions = format_count(key_collisions);
         eprintln!("note: {collisions} rows have a key whose 64-bit hash is that of another key");
     }
 }
@@ -228,7 +228,7 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     if path.is_dir() {
         let fault = format!("{}: is a folder, expected a file", path.display());
         let hint = "a request log is a folder: glasscache simulate and inspect read it";
-        return Err(Failure::new(Exit::BadData, fault).hint(hint));
+        return Err(Failure::new(Exit::BadData, fault).with_hint(hint));
     }
     let fault = |error| format!("cannot open {}: {error}", path.display());
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
@@ -242,10 +242,10 @@ pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
             Failure::new(Exit::Unreachable, error.to_string())
         }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
-            .hint("a key stream in one file is what glasscache curve and inspect read"),
+            .with_hint("a key stream in one file is what glasscache curve and inspect read"),
         ReadError::NoCompletePart { .. } => Failure::new(Exit::BadData, error.to_string()),
         ReadError::NoLog(_) => Failure::new(Exit::BadData, error.to_string())
-            .hint("docs/reference/formats.md describes the files of a request log"),
+            .with_hint("docs/reference/formats.md describes the files of a request log"),
     })?;
     for part in &read.left_out {
         eprintln!("warning: {part}");

@@ -13,7 +13,7 @@ const NO_BREAK_PERCENT: &str = "\u{a0}%";
 
 /// `text` in lines that fit the terminal; a word that is too long for a line stays whole.
 pub(crate) fn wrap(text: &str) -> String {
-    let width = terminal_columns().map_or(DEFAULT_COLUMNS, |columns| columns.min(COLUMNS_MAX));
+    let width = find_terminal_columns().map_or(DEFAULT_COLUMNS, |columns| columns.min(COLUMNS_MAX));
     let options = textwrap::Options::new(width)
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
@@ -25,11 +25,11 @@ pub(crate) fn wrap(text: &str) -> String {
 /// The width for tables: that of the terminal, and without one no limit, so that what a script reads does not depend on
 /// a width.
 pub(crate) fn table_columns() -> usize {
-    terminal_columns().unwrap_or(usize::MAX)
+    find_terminal_columns().unwrap_or(usize::MAX)
 }
 
 /// The columns of the terminal on stdout, else those that the variable `COLUMNS` names.
-fn terminal_columns() -> Option<usize> {
+fn find_terminal_columns() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(stdout()).ok();
     let columns = terminal
         .map(|size| usize::from(size.ws_col))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs the program in a folder, so that file names in its output are the same everywhere.
-fn glasscache(folder: &Path, arguments: &[&str]) -> Output {
+fn run_glasscache(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_glasscache"))
         .args(arguments)
         .current_dir(folder)
@@ -15,8 +15,8 @@ fn glasscache(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Its stdout; the command must succeed.
-fn stdout(folder: &Path, arguments: &[&str]) -> String {
-    let output = glasscache(folder, arguments);
+fn run_and_read_stdout(folder: &Path, arguments: &[&str]) -> String {
+    let output = run_glasscache(folder, arguments);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -33,9 +33,15 @@ fn table_sentence_and_json_of_a_generated_trace() {
         "--keys",
         "1000",
     ];
-    insta::assert_snapshot!("generate", stdout(folder.path(), &generate));
-    insta::assert_snapshot!("inspect", stdout(folder.path(), &["inspect", "t.parquet"]));
-    insta::assert_snapshot!("curve", stdout(folder.path(), &["curve", "t.parquet"]));
+    insta::assert_snapshot!("generate", run_and_read_stdout(folder.path(), &generate));
+    insta::assert_snapshot!(
+        "inspect",
+        run_and_read_stdout(folder.path(), &["inspect", "t.parquet"])
+    );
+    insta::assert_snapshot!(
+        "curve",
+        run_and_read_stdout(folder.path(), &["curve", "t.parquet"])
+    );
     let narrow = [
         "curve",
         "t.parquet",
@@ -45,7 +51,7 @@ fn table_sentence_and_json_of_a_generated_trace() {
         "10,100",
         "--json",
     ];
-    let mut text = stdout(folder.path(), &narrow);
+    let mut text = run_and_read_stdout(folder.path(), &narrow);
     // Date and machine of the run.
     let run = text.find(",\"run\":").unwrap()..text.rfind("},\"error\"").unwrap();
     text.replace_range(run, "");
@@ -53,7 +59,7 @@ fn table_sentence_and_json_of_a_generated_trace() {
 }
 
 /// The first cell of each row of the table of policies.
-fn printed_policies(text: &str) -> Vec<&str> {
+fn list_printed_policies(text: &str) -> Vec<&str> {
     let rows = text.lines().skip_while(|line| !line.starts_with("policy "));
     let rows = rows.skip(1).take_while(|line| line.contains("0."));
     rows.filter_map(|line| line.split_whitespace().next())
@@ -64,18 +70,18 @@ fn printed_policies(text: &str) -> Vec<&str> {
 fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let generate = "generate zipf t.csv --requests 20000 --keys 1000";
-    stdout(folder.path(), &generate.split(' ').collect::<Vec<_>>());
+    run_and_read_stdout(folder.path(), &generate.split(' ').collect::<Vec<_>>());
     let run = |more: &str| {
         let arguments = format!("curve t.csv{more}");
-        stdout(folder.path(), &arguments.split(' ').collect::<Vec<_>>())
+        run_and_read_stdout(folder.path(), &arguments.split(' ').collect::<Vec<_>>())
     };
     let text = run("");
     assert!(text.starts_with("LRU's curve bends at"), "{text}");
-    let best = printed_policies(&text);
+    let best = list_printed_policies(&text);
     assert_eq!(best.len(), 6, "{text}");
     assert!(text.contains("--all prints 10 more rows."), "{text}");
     let whole = run(" --all");
-    let all = printed_policies(&whole);
+    let all = list_printed_policies(&whole);
     assert_eq!((all.len(), &all[..6]), (16, &best[..]), "{whole}");
     assert!(!whole.contains("--all prints"), "{whole}");
     // By the misses at the size that the table names.
@@ -83,7 +89,7 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
     let size = at_size.split(' ').next().unwrap();
     let arguments = ["curve", "t.csv", "--capacities", size, "--json"];
     let document: serde_json::Value =
-        serde_json::from_str(&stdout(folder.path(), &arguments)).unwrap();
+        serde_json::from_str(&run_and_read_stdout(folder.path(), &arguments)).unwrap();
     let rows = document["result"]["results"].as_array().unwrap();
     let misses = |policy: &&str| {
         let row = rows.iter().find(|row| row["policy"] == *policy);
@@ -93,7 +99,7 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
     // The JSON results have every policy in the usual order, and so has the text those that are named.
     assert_eq!((rows.len(), &rows[0]["policy"]), (16, &"LRU".into()));
     let named = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
-    assert_eq!(printed_policies(&named).len(), 8, "{named}");
+    assert_eq!(list_printed_policies(&named).len(), 8, "{named}");
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn settings_about_times_are_refused_where_no_time_matters() {
             "--key-column has no effect: a histogram",
         ),
     ] {
-        let output = glasscache(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        let output = run_glasscache(folder.path(), &line.split(' ').collect::<Vec<_>>());
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{line}: {message}");
         assert!(message.contains(fault), "{line}: {message}");
@@ -150,7 +156,7 @@ fn settings_about_times_are_refused_where_no_time_matters() {
 fn help_names_every_flag() {
     let folder = tempfile::tempdir().unwrap();
     for command in ["curve", "inspect", "generate"] {
-        let help = stdout(folder.path(), &[command, "--help"]);
+        let help = run_and_read_stdout(folder.path(), &[command, "--help"]);
         insta::assert_snapshot!(format!("help_{command}"), help);
     }
 }
@@ -158,7 +164,7 @@ fn help_names_every_flag() {
 #[test]
 fn the_page_is_self_contained() {
     let folder = tempfile::tempdir().unwrap();
-    stdout(
+    run_and_read_stdout(
         folder.path(),
         &[
             "generate",
@@ -170,7 +176,7 @@ fn the_page_is_self_contained() {
             "300",
         ],
     );
-    stdout(
+    run_and_read_stdout(
         folder.path(),
         &["curve", "t.csv", "--sample", "100", "--html", "curve.html"],
     );
@@ -187,7 +193,7 @@ fn the_page_is_self_contained() {
 fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), "key,size\n1,2\n2,-3\n").unwrap();
-    let output = glasscache(folder.path(), &["curve", "t.csv", "--mode", "bytes"]);
+    let output = run_glasscache(folder.path(), &["curve", "t.csv", "--mode", "bytes"]);
     let sentence = "glasscache: t.csv, row 2, column size: expected a whole number from 0 to 4294967295, found \"-3\"\n";
     assert_eq!(
         (
@@ -207,7 +213,7 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     ];
     for (text, fault) in cases {
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
-        let output = glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
+        let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let code = if fault.is_empty() { Some(0) } else { Some(4) };
         assert_eq!(output.status.code(), code, "{stderr}");
@@ -215,7 +221,7 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     }
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     for command in ["curve", "slabs"] {
-        let output = glasscache(folder.path(), &[command, "folder.csv"]);
+        let output = run_glasscache(folder.path(), &[command, "folder.csv"]);
         assert_eq!(output.status.code(), Some(4));
         assert!(String::from_utf8_lossy(&output.stderr).contains("is a folder"));
     }
@@ -226,12 +232,12 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         ["--capacities", "1g"],
         ["--at", "64k"],
     ] {
-        let output = glasscache(folder.path(), &["curve", "t.csv", wrong[0], wrong[1]]);
+        let output = run_glasscache(folder.path(), &["curve", "t.csv", wrong[0], wrong[1]]);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
-    let missing = glasscache(folder.path(), &["inspect", "none.parquet"]);
+    let missing = run_glasscache(folder.path(), &["inspect", "none.parquet"]);
     assert_eq!(missing.status.code(), Some(3));
-    let unknown = glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
+    let unknown = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
     assert_eq!(unknown.status.code(), Some(2));
 }
 
@@ -251,7 +257,7 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
             "--capacities",
             "8m,16m,32m,64m",
         ];
-        stdout(folder.path(), &[&base, more].concat())
+        run_and_read_stdout(folder.path(), &[&base, more].concat())
     };
     let document: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let rows = document["result"]["server"].as_array().unwrap();
@@ -296,18 +302,18 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
         &["curve", "t.csv", "--key-bytes", "20"],
         &["curve", "t.csv", "--server", "--capacities", "1m"],
     ] {
-        let output = glasscache(folder.path(), wrong);
+        let output = run_glasscache(folder.path(), wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
     let bytes = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
     let costs = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
-    let text = stdout(folder.path(), &[&bytes[..], &costs].concat());
+    let text = run_and_read_stdout(folder.path(), &[&bytes[..], &costs].concat());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("the cheapest size is"), "{text}");
 }
 
 /// The miss ratios that `curve` prints for LRU at sizes of 1 and 2 objects.
-fn lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
+fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let mut all = vec![
         "curve",
         "--policies",
@@ -317,7 +323,8 @@ fn lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
         "--json",
     ];
     all.extend(arguments);
-    let document: serde_json::Value = serde_json::from_str(&stdout(folder, &all)).unwrap();
+    let document: serde_json::Value =
+        serde_json::from_str(&run_and_read_stdout(folder, &all)).unwrap();
     let text = document.to_string();
     let ratios = text.split("\"miss_ratio\":").skip(1);
     ratios
@@ -335,12 +342,12 @@ fn data_of_other_programs_gives_the_curve_of_its_keys() {
         "access.log",
         "GET /a 200\nstarted\nGET /b 200\nGET /a 200\nHEAD /a 200\n",
     );
-    let own = lru_ratios(folder.path(), &["own.csv"]);
+    let own = read_lru_ratios(folder.path(), &["own.csv"]);
     assert_eq!(own, ["0.75", "0.5"]);
     let named = ["urls.csv", "--key-column", "url"];
-    assert_eq!(lru_ratios(folder.path(), &named), own);
+    assert_eq!(read_lru_ratios(folder.path(), &named), own);
     let by_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
-    assert_eq!(lru_ratios(folder.path(), &by_pattern), own);
+    assert_eq!(read_lru_ratios(folder.path(), &by_pattern), own);
 }
 
 #[test]
@@ -355,13 +362,13 @@ fn ttls_are_honoured_in_the_unit_of_the_times() {
     for (unit, ratio) in [("s", "0.75"), ("ms", "0.25")] {
         let arguments = ["t.csv", "--time-unit", unit];
         assert_eq!(
-            lru_ratios(folder.path(), &arguments),
+            read_lru_ratios(folder.path(), &arguments),
             [ratio, ratio],
             "{unit}"
         );
     }
     write("t.csv", "key,ttl\n1,2\n1,2\n");
-    let output = glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
+    let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
     let note = "t.csv has no times, so the TTLs of 2 rows are not honoured";
     assert!(String::from_utf8_lossy(&output.stderr).contains(note));
 }
@@ -390,7 +397,7 @@ fn flags_that_do_not_fit_together_are_refused() {
             .chain(arguments)
             .copied()
             .collect();
-        let output = glasscache(folder.path(), &all);
+        let output = run_glasscache(folder.path(), &all);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(fault), "{message}");

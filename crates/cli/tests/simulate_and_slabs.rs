@@ -16,7 +16,7 @@ const REQUESTS: &str = r#"{"request":0,"time_us":1,"instance":0,"base_us":10000,
 {"request":1,"time_us":2,"instance":0,"base_us":10000,"page":"b","route":"page","items":["b","d","b"]}
 "#;
 
-fn glasscache(arguments: &[&str]) -> Output {
+fn run_glasscache(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_glasscache"))
         .args(arguments)
         .env("COLUMNS", "100")
@@ -24,12 +24,12 @@ fn glasscache(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+fn to_text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A log in a folder of its own.
-fn log(items: &str, requests: &str) -> TempDir {
+fn write_log(items: &str, requests: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in [
         ("items.jsonl", items),
@@ -41,15 +41,15 @@ fn log(items: &str, requests: &str) -> TempDir {
     folder
 }
 
-fn simulate(folder: &Path, more: &[&str]) -> Output {
+fn run_simulate(folder: &Path, more: &[&str]) -> Output {
     let folder = folder.to_str().unwrap();
-    glasscache(&[&["simulate", folder], more].concat())
+    run_glasscache(&[&["simulate", folder], more].concat())
 }
 
 /// The exit code and the first line of stderr, without the name of the folder.
-fn failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let output = simulate(folder, more);
-    let errors = text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
+fn run_and_read_failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let output = run_simulate(folder, more);
+    let errors = to_text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
     (
         output.status.code(),
         errors.lines().next().unwrap_or_default().to_owned(),
@@ -60,24 +60,27 @@ fn failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
 fn help_snapshots() {
     insta::assert_snapshot!(
         "simulate_help",
-        text(&glasscache(&["simulate", "--help"]).stdout)
+        to_text(&run_glasscache(&["simulate", "--help"]).stdout)
     );
-    insta::assert_snapshot!("slabs_help", text(&glasscache(&["slabs", "--help"]).stdout));
+    insta::assert_snapshot!(
+        "slabs_help",
+        to_text(&run_glasscache(&["slabs", "--help"]).stdout)
+    );
 }
 
 #[test]
 fn prints_the_worked_example_as_a_table() {
-    let folder = log(ITEMS, REQUESTS);
+    let folder = write_log(ITEMS, REQUESTS);
     let notation = "remote,lru:2,children,subtree:1,subtree:2,fixed:1+children";
-    let output = simulate(folder.path(), &["--strategies", notation, "--by", "route"]);
+    let output = run_simulate(folder.path(), &["--strategies", notation, "--by", "route"]);
     assert_eq!(output.status.code(), Some(0));
-    insta::assert_snapshot!("worked_example", text(&output.stdout));
+    insta::assert_snapshot!("worked_example", to_text(&output.stdout));
 }
 
 #[test]
 fn prints_the_worked_example_as_json() {
-    let folder = log(ITEMS, REQUESTS);
-    let output = simulate(
+    let folder = write_log(ITEMS, REQUESTS);
+    let output = run_simulate(
         folder.path(),
         &["--strategies", "remote,subtree:2", "--json"],
     );
@@ -96,8 +99,8 @@ fn prints_the_worked_example_as_json() {
 
 #[test]
 fn a_fixed_set_names_its_items_and_strategies_have_words() {
-    let folder = log(ITEMS, REQUESTS);
-    let output = simulate(folder.path(), &["--strategies", "remote,fixed:2", "--json"]);
+    let folder = write_log(ITEMS, REQUESTS);
+    let output = run_simulate(folder.path(), &["--strategies", "remote,fixed:2", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let result = &document["result"];
     let fixed = &result["fixed_set"];
@@ -126,7 +129,7 @@ fn a_fixed_set_names_its_items_and_strategies_have_words() {
         "keep 2 items (1.95 KiB)"
     );
     assert_eq!(result["log"]["items_of_unknown_size"], 0);
-    let table = text(&simulate(folder.path(), &["--strategies", "remote,fixed:2"]).stdout);
+    let table = to_text(&run_simulate(folder.path(), &["--strategies", "remote,fixed:2"]).stdout);
     assert!(
         table.contains("What `fixed:2` keeps") && table.contains("In words: "),
         "{table}"
@@ -138,8 +141,8 @@ fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() 
     let items = ITEMS.replace("\"parent\":\"a\"", "\"parent\":null");
     let items = items.replace("\"parent\":\"b\"", "\"parent\":null");
     let items = items.replace("{\"key\":\"d\",\"parent\":null,\"size\":10000}\n", "");
-    let folder = log(&items, REQUESTS);
-    let output = simulate(folder.path(), &["--json"]);
+    let folder = write_log(&items, REQUESTS);
+    let output = run_simulate(folder.path(), &["--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let strategies = document["result"]["strategies"].as_object().unwrap();
     assert!(strategies.contains_key("remote"), "{document}");
@@ -149,7 +152,7 @@ fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() 
             .all(|name| !name.contains("children") && !name.contains("subtree"))
     );
     assert_eq!(document["result"]["log"]["items_of_unknown_size"], 1);
-    let table = text(&simulate(folder.path(), &[]).stdout);
+    let table = to_text(&run_simulate(folder.path(), &[]).stdout);
     assert!(
         table.contains("No item has a parent") && table.contains("1 used item has an unknown size"),
         "{table}"
@@ -166,14 +169,14 @@ fn excluded_routes_do_not_affect_the_result() {
             .unwrap()
             .replace("\"time_us\":1", "\"time_us\":3")
     );
-    let folder = log(ITEMS, &format!("{three}\n"));
-    let output = simulate(
+    let folder = write_log(ITEMS, &format!("{three}\n"));
+    let output = run_simulate(
         folder.path(),
         &["--strategies", "remote", "--exclude", "page", "--json"],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["result"]["log"]["requests"], 2);
-    let (code, line) = failure(folder.path(), &["--exclude", "nowhere"]);
+    let (code, line) = run_and_read_failure(folder.path(), &["--exclude", "nowhere"]);
     assert_eq!(
         (code, line.as_str()),
         (
@@ -185,13 +188,13 @@ fn excluded_routes_do_not_affect_the_result() {
 
 #[test]
 fn a_truncated_log_is_read_up_to_its_last_complete_request() {
-    let folder = log(
+    let folder = write_log(
         ITEMS,
         &format!("{REQUESTS}{{\"request\":2,\"time_us\":3,\"inst"),
     );
-    let output = simulate(folder.path(), &["--strategies", "remote"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains(
+    let output = run_simulate(folder.path(), &["--strategies", "remote"]);
+    assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
+    assert!(to_text(&output.stdout).contains(
         "The log ends in the middle of a request: it is read up to its last complete request, 2."
     ));
 }
@@ -219,7 +222,7 @@ fn invalid_logs_exit_with_code_4_and_one_error_line() {
     let found: Vec<String> = cases
         .iter()
         .map(|(items, requests)| {
-            let (code, line) = failure(log(items, requests).path(), &[]);
+            let (code, line) = run_and_read_failure(write_log(items, requests).path(), &[]);
             assert_eq!(code, Some(4), "{line}");
             line
         })
@@ -229,17 +232,20 @@ fn invalid_logs_exit_with_code_4_and_one_error_line() {
 
 #[test]
 fn usage_errors_and_missing_files_have_different_exit_codes() {
-    let folder = log(ITEMS, REQUESTS);
-    let (code, line) = failure(folder.path(), &["--strategies", "lfu:3"]);
+    let folder = write_log(ITEMS, REQUESTS);
+    let (code, line) = run_and_read_failure(folder.path(), &["--strategies", "lfu:3"]);
     assert_eq!(code, Some(2));
     assert!(
         line.starts_with("glasscache: unknown strategy `lfu:3`: remote, lru:N"),
         "{line}"
     );
-    assert_eq!(failure(folder.path(), &["--draw"]).0, Some(4));
+    assert_eq!(run_and_read_failure(folder.path(), &["--draw"]).0, Some(4));
     std::fs::remove_file(folder.path().join("latency.json")).unwrap();
-    assert_eq!(failure(folder.path(), &[]).0, Some(3));
-    assert_eq!(failure(&folder.path().join("nothing"), &[]).0, Some(3));
+    assert_eq!(run_and_read_failure(folder.path(), &[]).0, Some(3));
+    assert_eq!(
+        run_and_read_failure(&folder.path().join("nothing"), &[]).0,
+        Some(3)
+    );
 }
 
 #[test]
@@ -254,9 +260,9 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
         );
         requests += "\n";
     }
-    let folder = log(ITEMS, &requests);
+    let folder = write_log(ITEMS, &requests);
     let file = folder.path().join("best.strategy");
-    let output = simulate(
+    let output = run_simulate(
         folder.path(),
         &[
             "--search",
@@ -280,9 +286,9 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
 
 #[test]
 fn pages_are_complete_and_self_contained() {
-    let folder = log(ITEMS, REQUESTS);
+    let folder = write_log(ITEMS, REQUESTS);
     let file = folder.path().join("page.html");
-    simulate(folder.path(), &["--html", file.to_str().unwrap()]);
+    run_simulate(folder.path(), &["--html", file.to_str().unwrap()]);
     let html = std::fs::read_to_string(file).unwrap();
     assert!(html.ends_with("</html>\n") && html.len() < 700_000);
     assert!(!html.contains("http") && !html.contains("src="));
@@ -298,13 +304,13 @@ fn slab_plan_of_a_histogram() {
     let rows = rows.concat();
     std::fs::write(&file, format!("size,count\n{rows}")).unwrap();
     let path = file.to_str().unwrap();
-    let output = glasscache(&["slabs", path, "--memory", "64m", "--classes", "12"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    insta::assert_snapshot!("slab_plan", text(&output.stdout));
+    let output = run_glasscache(&["slabs", path, "--memory", "64m", "--classes", "12"]);
+    assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
+    insta::assert_snapshot!("slab_plan", to_text(&output.stdout));
     std::fs::write(&file, "size,count\n100,5\n200,many\n").unwrap();
-    let output = glasscache(&["slabs", path]);
+    let output = run_glasscache(&["slabs", path]);
     assert_eq!(output.status.code(), Some(4));
-    let line = text(&output.stderr).replace(path, "FILE");
+    let line = to_text(&output.stderr).replace(path, "FILE");
     assert_eq!(
         line.trim_end(),
         "glasscache: FILE, row 2, column count: expected a whole number, found \"many\""
@@ -321,7 +327,7 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
     std::fs::write(&file, format!("size,count\n{}", rows.concat())).unwrap();
     let path = file.to_str().unwrap();
     let run = |memory: &str| {
-        let output = glasscache(&["slabs", path, "--memory", memory, "--json"]);
+        let output = run_glasscache(&["slabs", path, "--memory", memory, "--json"]);
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         document["result"].clone()
     };
@@ -331,8 +337,8 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
     assert_eq!(small["options"][0]["used_classes"], 21);
     assert!(items(&small).map(|items| items * 4) > small["items_in_segments"].as_u64());
     assert!(items(&small) < items(&large), "{small}");
-    let output = glasscache(&["slabs", path, "--memory", "8m"]);
-    let printed = text(&output.stdout);
+    let output = run_glasscache(&["slabs", path, "--memory", "8m"]);
+    let printed = to_text(&output.stdout);
     let note = "memcached gives each class its first page even where -m is used up";
     let printed = printed.replace('\n', " ");
     assert!(
@@ -347,7 +353,7 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
     let folder = tempfile::tempdir().unwrap();
     let site = folder.path().join("site");
     let site = site.to_str().unwrap();
-    let generated = glasscache(&[
+    let generated = run_glasscache(&[
         "generate",
         "topic-tree",
         site,
@@ -397,7 +403,7 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
             .env("COLUMNS", "80")
             .output()
             .unwrap();
-        let printed = text(&output.stdout);
+        let printed = to_text(&output.stdout);
         let first = printed.split("\n\n").next().unwrap_or_default();
         assert!(first.replace('\n', " ").contains(answer), "{printed}");
         assert_eq!(printed.contains("--all prints"), hidden, "{printed}");
@@ -412,9 +418,9 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
 
 #[test]
 fn the_table_of_strategies_is_best_first_and_wide_on_request() {
-    let folder = log(ITEMS, REQUESTS);
+    let folder = write_log(ITEMS, REQUESTS);
     let arguments = ["--strategies", "remote,lru:2,children"];
-    let narrow = text(&simulate(folder.path(), &arguments).stdout);
+    let narrow = to_text(&run_simulate(folder.path(), &arguments).stdout);
     let row = |name: &str| narrow.find(&format!("\n{name} ")).unwrap();
     assert!(
         row("lru:2") < row("children") && row("children") < row("remote"),
@@ -422,7 +428,7 @@ fn the_table_of_strategies_is_best_first_and_wide_on_request() {
     );
     assert!(!narrow.contains(">=100 %"), "{narrow}");
     let wide = [&arguments[..], &["--wide"]].concat();
-    let wide = text(&simulate(folder.path(), &wide).stdout);
+    let wide = to_text(&run_simulate(folder.path(), &wide).stdout);
     assert!(
         wide.contains(">=100 %") && wide.contains("used keys"),
         "{wide}"
@@ -434,15 +440,15 @@ fn routes_of_a_log_without_routes_are_refused() {
     let requests = REQUESTS
         .replace("\"route\":\"home\",", "")
         .replace("\"route\":\"page\",", "");
-    let folder = log(ITEMS, &requests);
-    let (code, line) = failure(folder.path(), &["--by", "route"]);
+    let folder = write_log(ITEMS, &requests);
+    let (code, line) = run_and_read_failure(folder.path(), &["--by", "route"]);
     assert_eq!(code, Some(2), "{line}");
     assert!(line.contains("--by route has no effect"), "{line}");
 }
 
 #[test]
 fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
-    let folder = log(ITEMS, REQUESTS);
+    let folder = write_log(ITEMS, REQUESTS);
     let mut latency: serde_json::Value = serde_json::from_str(LATENCY).unwrap();
     let percentiles =
         r#"{"5":1110,"25":1240,"50":1350,"75":1510,"90":1750,"95":2020,"99":3200,"99.9":7400}"#;
@@ -450,7 +456,7 @@ fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
     std::fs::write(folder.path().join("latency.json"), latency.to_string()).unwrap();
     let names: Vec<String> = (1..8).map(|items| format!("lru:{items}")).collect();
     let arguments = ["--draw", "--strategies", &names.join(",")];
-    let printed = text(&simulate(folder.path(), &arguments).stdout);
+    let printed = to_text(&run_simulate(folder.path(), &arguments).stdout);
     for name in &names {
         let rows = printed
             .lines()
@@ -471,7 +477,7 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     write("items-0-000001.parquet", "PAR1 and some pages");
     write("requests-0-000001.parquet", "PAR1");
     let arguments = ["--strategies", "remote", "--json"];
-    let output = simulate(folder.path(), &arguments);
+    let output = run_simulate(folder.path(), &arguments);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let log = &document["result"]["log"];
     assert_eq!(log["requests"], 2, "{document}");
@@ -479,17 +485,17 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     let expected = "requests-0-000001.parquet (4 bytes) was skipped: items-0-000001.parquet: not a valid Parquet file";
     assert!(part.starts_with(expected), "{part}");
     let warning = format!("warning: {part}\n");
-    assert!(text(&output.stderr).contains(&warning), "{output:?}");
-    let printed = text(&simulate(folder.path(), &arguments[..2]).stdout);
+    assert!(to_text(&output.stderr).contains(&warning), "{output:?}");
+    let printed = to_text(&run_simulate(folder.path(), &arguments[..2]).stdout);
     assert!(
         printed.contains("requests-0-000001.parquet (4 bytes)"),
         "{printed}"
     );
-    let inspected = glasscache(&["inspect", folder.path().to_str().unwrap(), "--json"]);
+    let inspected = run_glasscache(&["inspect", folder.path().to_str().unwrap(), "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
     assert_eq!(document["result"]["left_out_parts"][0], part);
     std::fs::remove_file(folder.path().join("requests-0-000000.jsonl")).unwrap();
-    let (code, line) = failure(folder.path(), &[]);
+    let (code, line) = run_and_read_failure(folder.path(), &[]);
     assert_eq!(code, Some(4), "{line}");
     assert!(
         line.contains("LOG failed: no part of the log is complete; requests-0"),
@@ -499,7 +505,7 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
 
 #[test]
 fn slab_classes_without_a_source() {
-    let output = glasscache(&[
+    let output = run_glasscache(&[
         "slabs",
         "--factor",
         "2",
@@ -520,9 +526,9 @@ fn slab_classes_without_a_source() {
         524_288
     );
     assert_eq!(
-        glasscache(&["slabs", "--factor", "1"]).status.code(),
+        run_glasscache(&["slabs", "--factor", "1"]).status.code(),
         Some(2)
     );
-    let lines = text(&glasscache(&["slabs"]).stdout);
+    let lines = to_text(&run_glasscache(&["slabs"]).stdout);
     assert!(lines.starts_with("slab class   1: chunk size        96 perslab   10922\n"));
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn glasscache(arguments: &[&str]) -> Output {
+fn run_glasscache(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_glasscache"))
         .args(arguments)
         .env_remove("MEMCACHED")
@@ -11,7 +11,7 @@ fn glasscache(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn folder_with(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
+fn write_folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
         let path = folder.path().join(name);
@@ -24,13 +24,13 @@ fn folder_with(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 #[test]
 fn a_tour_stores_a_folder_and_checks_every_byte() {
     let large: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
-    let folder = folder_with(&[
+    let folder = write_folder(&[
         ("empty", Vec::new()),
         ("sub/small", b"\r\nEND\r\n".to_vec()),
         ("sub/large", large),
         ("a name with spaces", b"no key".to_vec()),
     ]);
-    let output = glasscache(&["tour", "--json", "-t", "1", folder.path().to_str().unwrap()]);
+    let output = run_glasscache(&["tour", "--json", "-t", "1", folder.path().to_str().unwrap()]);
     assert!(
         output.status.success(),
         "{}",
@@ -56,7 +56,7 @@ fn a_tour_stores_a_folder_and_checks_every_byte() {
 
 #[test]
 fn a_missing_folder_is_one_error_line() {
-    let output = glasscache(&["tour", "no-such-folder"]);
+    let output = run_glasscache(&["tour", "no-such-folder"]);
     assert_eq!(output.status.code(), Some(3));
     let output_text = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -67,7 +67,7 @@ fn a_missing_folder_is_one_error_line() {
 
 #[test]
 fn rejects_an_unknown_scenario_before_starting_servers() {
-    let output = glasscache(&["bench", "--scenario", "no-such-scenario"]);
+    let output = run_glasscache(&["bench", "--scenario", "no-such-scenario"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--list"));
 }

@@ -45,7 +45,7 @@ pub enum Meter {
 /// The CPU counters at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuSnapshot {
-    server: ThreadTimes,
+    server: ThreadSeconds,
     own_process_s: f64,
     machine_s: f64,
 }
@@ -61,7 +61,7 @@ pub struct CpuDelta {
 
 /// CPU seconds of some threads: the exact total, and user and kernel time as ticks count them.
 #[derive(Debug, Clone, Copy, Default)]
-struct ThreadTimes {
+struct ThreadSeconds {
     total: f64,
     user: f64,
     kernel: f64,
@@ -80,9 +80,9 @@ impl Meter {
     /// The counters now.
     pub fn read(&self) -> CpuSnapshot {
         let server = match self {
-            Self::None => ThreadTimes::default(),
+            Self::None => ThreadSeconds::default(),
             Self::Process { pid, .. } => sum_times(
-                threads_of(*pid)
+                list_threads(*pid)
                     .iter()
                     .map(|tid| format!("/proc/{pid}/task/{tid}")),
             ),
@@ -99,7 +99,7 @@ impl Meter {
         CpuSnapshot {
             server,
             own_process_s,
-            machine_s: machine_cpu_s(),
+            machine_s: read_machine_cpu_s(),
         }
     }
 }
@@ -135,7 +135,7 @@ impl CpuDelta {
 }
 
 /// Thread numbers of a process, in ascending order.
-pub fn threads_of(pid: u32) -> Vec<u32> {
+pub fn list_threads(pid: u32) -> Vec<u32> {
     let mut tids: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -147,12 +147,12 @@ pub fn threads_of(pid: u32) -> Vec<u32> {
 }
 
 /// Thread numbers of our own process.
-pub fn own_threads() -> Vec<u32> {
-    threads_of(Pid::as_raw(Some(getpid())).unsigned_abs())
+pub fn list_own_threads() -> Vec<u32> {
+    list_threads(Pid::as_raw(Some(getpid())).unsigned_abs())
 }
 
 /// The name of a thread of a process.
-pub fn thread_name(pid: u32, tid: u32) -> String {
+pub fn read_thread_name(pid: u32, tid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
         .unwrap_or_default()
         .trim()
@@ -160,16 +160,16 @@ pub fn thread_name(pid: u32, tid: u32) -> String {
 }
 
 /// Bytes in memory of a process: `VmRSS` and its huge pages.
-pub fn resident_bytes(pid: u32) -> u64 {
-    resident_in(&PathBuf::from(format!("/proc/{pid}/status")))
+pub fn read_resident_bytes(pid: u32) -> u64 {
+    parse_resident_bytes(&PathBuf::from(format!("/proc/{pid}/status")))
 }
 
 /// The same of our own process.
-pub fn own_resident_bytes() -> u64 {
-    resident_in(&PathBuf::from("/proc/self/status"))
+pub fn read_own_resident_bytes() -> u64 {
+    parse_resident_bytes(&PathBuf::from("/proc/self/status"))
 }
 
-fn resident_in(status: &PathBuf) -> u64 {
+fn parse_resident_bytes(status: &PathBuf) -> u64 {
     let text = fs::read_to_string(status).unwrap_or_default();
     let kib = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -180,10 +180,10 @@ fn resident_in(status: &PathBuf) -> u64 {
 }
 
 /// Sums the CPU time under folders such as `/proc/1/task/1` (threads) or `/proc/1` (processes).
-fn sum_times(folders: impl Iterator<Item = String>) -> ThreadTimes {
+fn sum_times(folders: impl Iterator<Item = String>) -> ThreadSeconds {
     folders
         .map(|folder| read_times(&folder))
-        .fold(ThreadTimes::default(), |a, b| ThreadTimes {
+        .fold(ThreadSeconds::default(), |a, b| ThreadSeconds {
             total: a.total + b.total,
             user: a.user + b.user,
             kernel: a.kernel + b.kernel,
@@ -191,7 +191,7 @@ fn sum_times(folders: impl Iterator<Item = String>) -> ThreadTimes {
 }
 
 /// `schedstat` of a process covers its first thread only, so ticks are used for processes.
-fn read_times(folder: &str) -> ThreadTimes {
+fn read_times(folder: &str) -> ThreadSeconds {
     let (user_ticks, kernel_ticks) =
         parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
     let ticks_per_second = clock_ticks_per_second() as f64;
@@ -204,7 +204,7 @@ fn read_times(folder: &str) -> ThreadTimes {
         .filter(|_| folder.contains("/task/"))
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
         .map_or(user_s + kernel_s, |ns| ns as f64 / 1e9);
-    ThreadTimes {
+    ThreadSeconds {
         total: exact_s,
         user: user_s,
         kernel: kernel_s,
@@ -222,7 +222,7 @@ fn parse_ticks(stat: &str) -> (u64, u64) {
 }
 
 /// Busy seconds of all CPUs since boot, time stolen by the host included.
-fn machine_cpu_s() -> f64 {
+fn read_machine_cpu_s() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let mut fields = text
         .lines()
@@ -263,16 +263,16 @@ mod tests {
         // Its own thread alone: those of other tests end meanwhile, and their time with them.
         let this_thread = fs::read_link("/proc/thread-self").unwrap();
         let tid = this_thread.file_name().unwrap().to_str().unwrap();
-        assert!(own_threads().contains(&tid.parse().unwrap()));
+        assert!(list_own_threads().contains(&tid.parse().unwrap()));
         let meter = Meter::Threads(vec![tid.parse().unwrap()]);
         let before = meter.read();
         let started = std::time::Instant::now();
-        let mut x = 0_u64;
+        let mut iterations = 0_u64;
         while started.elapsed().as_millis() < 50 {
-            x = std::hint::black_box(x + 1);
+            iterations = std::hint::black_box(iterations + 1);
         }
         let used = meter.read().since(&before);
         assert!(used.server.cpu_s() > 0.005, "{used:?}");
-        assert!(own_resident_bytes() > 100_000);
+        assert!(read_own_resident_bytes() > 100_000);
     }
 }

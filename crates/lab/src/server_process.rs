@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use crate::load::pin;
-use crate::proc::{Meter, resident_bytes, thread_name, threads_of};
+use crate::proc::{Meter, list_threads, read_resident_bytes, read_thread_name};
 
 /// How long a server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,7 +75,7 @@ impl ServerCommand {
 
     /// Starts the server and waits until it responds.
     pub fn start(&self) -> io::Result<ServerProcess> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, find_free_port()?));
         let mut command = Command::new(&self.program);
         command.args(&self.leading_arguments);
         command.args([
@@ -148,8 +148,8 @@ impl ServerProcess {
     }
 
     /// `VmRSS` and huge pages, in bytes.
-    pub fn resident_bytes(&self) -> u64 {
-        resident_bytes(self.pid())
+    pub fn read_resident_bytes(&self) -> u64 {
+        read_resident_bytes(self.pid())
     }
 
     /// False once the process has ended.
@@ -179,8 +179,8 @@ impl ServerProcess {
             return Ok(());
         }
         let mut next_cpu = cpus.iter().cycle();
-        for tid in threads_of(self.pid()) {
-            let is_worker = thread_name(self.pid(), tid).contains("worker");
+        for tid in list_threads(self.pid()) {
+            let is_worker = read_thread_name(self.pid(), tid).contains("worker");
             let own_cpu = next_cpu.clone().take(1).copied().collect::<Vec<_>>();
             let pid = Pid::from_raw(tid.cast_signed());
             if is_worker {
@@ -208,7 +208,7 @@ impl Drop for ServerProcess {
 }
 
 /// What `program --version` prints; empty if it cannot be run.
-pub fn version_of(program: &Path) -> String {
+pub fn read_version(program: &Path) -> String {
     Command::new(program)
         .arg("--version")
         .output()
@@ -230,7 +230,7 @@ pub fn send_line(address: SocketAddr, line: &str) -> io::Result<String> {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> io::Result<u16> {
+fn find_free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port())

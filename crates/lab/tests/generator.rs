@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::load::{
-    self, Error, Fill, Pace, Plan, ReadBack, Size, ValueCheck, Values, Window, key_text,
+    self, Error, Fill, Pace, Plan, ReadBack, Size, ValueCheck, Values, Window, format_key,
 };
 use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
@@ -35,12 +35,12 @@ fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
     address
 }
 
-fn text_reply(values: &Values, ids: &[u64]) -> Vec<u8> {
+fn format_text_reply(values: &Values, ids: &[u64]) -> Vec<u8> {
     let mut reply = Vec::new();
     for &id in ids {
         let value = values.of(id);
         reply.extend_from_slice(b"VALUE ");
-        reply.extend_from_slice(&key_text(id));
+        reply.extend_from_slice(&format_key(id));
         reply.extend_from_slice(format!(" 0 {}\r\n", value.len()).as_bytes());
         reply.extend_from_slice(value);
         reply.extend_from_slice(b"\r\n");
@@ -71,7 +71,7 @@ fn read_back(
 fn parses_replies_split_anywhere() {
     let values = Values::new(Size::Fixed(150), 1);
     for piece_bytes in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
-        let address = start_scripted_peer(text_reply(&values, &[0, 2, 3]), piece_bytes);
+        let address = start_scripted_peer(format_text_reply(&values, &[0, 2, 3]), piece_bytes);
         let (report, workload) = read_back(address, &values, Protocol::Text, 5).unwrap();
         assert_eq!(
             (workload.resident, workload.wrong, report.tally.misses),
@@ -100,7 +100,7 @@ fn parses_meta_replies_split_anywhere() {
 }
 
 /// A response in binary to the request with this opaque: a value, or a success without one.
-fn binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
+fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
     let (mut reply, id) = (Vec::new(), RequestId { opcode, opaque });
     match value {
         None => write_success(&mut reply, id, 0),
@@ -119,12 +119,16 @@ fn binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// Replies to quiet gets of five keys, of which the second and the last are missed.
-fn quiet_gets_reply(values: &Values) -> Vec<u8> {
+fn format_quiet_gets_reply(values: &Values) -> Vec<u8> {
     let mut reply = Vec::new();
     for id in [0, 2, 3] {
-        reply.extend(binary_response(opcode::GET, id as u32, Some(values.of(id))));
+        reply.extend(format_binary_response(
+            opcode::GET,
+            id as u32,
+            Some(values.of(id)),
+        ));
     }
-    reply.extend(binary_response(opcode::NOOP, 5, None));
+    reply.extend(format_binary_response(opcode::NOOP, 5, None));
     reply
 }
 
@@ -133,7 +137,7 @@ fn parses_replies_to_quiet_gets_split_anywhere() {
     for bytes in [0, 1, 150] {
         let values = Values::new(Size::Fixed(bytes), 1);
         for piece_bytes in [1, 2, 23, 24, 25, 28, 29, 178, 4096] {
-            let address = start_scripted_peer(quiet_gets_reply(&values), piece_bytes);
+            let address = start_scripted_peer(format_quiet_gets_reply(&values), piece_bytes);
             let (report, workload) = read_back(address, &values, Protocol::Binary, 5).unwrap();
             assert_eq!(
                 (workload.resident, workload.wrong, report.tally.misses),
@@ -148,7 +152,7 @@ fn parses_replies_to_quiet_gets_split_anywhere() {
 #[test]
 fn a_get_in_binary_has_one_reply() {
     let values = Values::new(Size::Fixed(40), 1);
-    let hit = binary_response(opcode::GET, 0, Some(values.of(0)));
+    let hit = format_binary_response(opcode::GET, 0, Some(values.of(0)));
     let id = RequestId {
         opcode: opcode::GET,
         opaque: 0,
@@ -171,8 +175,8 @@ fn the_requests_in_binary_are_those_of_clients() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let values = Values::new(Size::Fixed(3), 1);
-    let reply = quiet_gets_reply(&values);
-    let received = std::thread::spawn(move || {
+    let reply = format_quiet_gets_reply(&values);
+    let receiver = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         // Five keys of 20 bytes and a noop.
         let mut requests = vec![0; 5 * 44 + 24];
@@ -181,12 +185,12 @@ fn the_requests_in_binary_are_those_of_clients() {
         requests
     });
     read_back(address, &values, Protocol::Binary, 5).unwrap();
-    let requests = received.join().unwrap();
+    let requests = receiver.join().unwrap();
     let (gets, noop) = requests.split_at(5 * 44);
     for (opaque, get) in gets.chunks(44).enumerate() {
         assert_eq!(get[..12], *b"\x80\x09\0\x14\0\0\0\0\0\0\0\x14");
         assert_eq!(get[12..16], (opaque as u32).to_be_bytes());
-        assert_eq!(get[24..], key_text(opaque as u64));
+        assert_eq!(get[24..], format_key(opaque as u64));
     }
     assert_eq!(
         noop,
@@ -206,13 +210,21 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
     write_error(&mut refusal, id, Status::AuthFailure);
     for (keys, reply, reason) in [
         // Of another request.
-        (1, binary_response(opcode::GET, 1, value), "opaque 1"),
-        (3, binary_response(opcode::GET, 3, value), "opaque 3"),
+        (1, format_binary_response(opcode::GET, 1, value), "opaque 1"),
+        (3, format_binary_response(opcode::GET, 3, value), "opaque 3"),
         // Of another kind.
-        (1, binary_response(opcode::NOOP, 0, None), "opcode 0x0a"),
-        (1, binary_response(opcode::SET, 0, None), "opcode 0x01"),
+        (
+            1,
+            format_binary_response(opcode::NOOP, 0, None),
+            "opcode 0x0a",
+        ),
+        (
+            1,
+            format_binary_response(opcode::SET, 0, None),
+            "opcode 0x01",
+        ),
         // An end that is not that of these gets.
-        (3, binary_response(opcode::NOOP, 2, None), "opaque 2"),
+        (3, format_binary_response(opcode::NOOP, 2, None), "opaque 2"),
         (1, refusal, "Auth failure."),
         (1, b"END\r\n".to_vec(), "0x81"),
     ] {
@@ -236,7 +248,7 @@ fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
     };
     let mut reply = Vec::new();
     write_error(&mut reply, id, Status::OutOfMemory);
-    reply.extend(binary_response(opcode::SET, 1, None));
+    reply.extend(format_binary_response(opcode::SET, 1, None));
     let plan = Plan {
         depth: 2,
         ..Plan::new(Access {
@@ -253,7 +265,7 @@ fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
 #[test]
 fn one_changed_byte_is_a_wrong_value() {
     let values = Values::new(Size::Fixed(1000), 1);
-    let mut reply = text_reply(&values, &[0]);
+    let mut reply = format_text_reply(&values, &[0]);
     reply[500] ^= 1;
     let (report, workload) =
         read_back(start_scripted_peer(reply, 4096), &values, Protocol::Text, 1).unwrap();
@@ -267,7 +279,7 @@ fn a_value_of_another_length_is_wrong() {
         Values::new(Size::Fixed(50), 1),
         Values::new(Size::Fixed(51), 1),
     );
-    let address = start_scripted_peer(text_reply(&longer, &[0]), 4096);
+    let address = start_scripted_peer(format_text_reply(&longer, &[0]), 4096);
     let (_, workload) = read_back(address, &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
 }
@@ -298,7 +310,7 @@ fn a_server_that_stops_replying_ends_the_run() {
 #[test]
 fn a_partial_report_has_what_was_counted_before_a_failure() {
     let values = Values::new(Size::Fixed(50), 1);
-    let mut replies = text_reply(&values, &[0]);
+    let mut replies = format_text_reply(&values, &[0]);
     replies.extend_from_slice(b"STORED\r\n");
     let plan = Plan {
         depth: 2,

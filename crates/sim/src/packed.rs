@@ -96,7 +96,7 @@ fn unpack_error(reason: impl std::fmt::Display) -> TraceError {
     TraceError::file(NAME, reason)
 }
 
-fn require(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
+fn require_valid(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
     if is_valid {
         Ok(())
     } else {
@@ -131,8 +131,8 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
         unpacker.unpack_u32s()?,
     );
     let is_object = |id: &u32| (*id as usize) < keys.len();
-    require(ids.iter().all(is_object), "a row of an unknown object")?;
-    require(
+    require_valid(ids.iter().all(is_object), "a row of an unknown object")?;
+    require_valid(
         sizes.is_empty() || sizes.len() == keys.len(),
         "a size for each object or none",
     )?;
@@ -150,14 +150,14 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             timeline.ttls.len(),
             timeline.effects.len(),
         ];
-        require(columns == [ids.len(); 3], "a time for each row")?;
+        require_valid(columns == [ids.len(); 3], "a time for each row")?;
         let replaced = &timeline.replaced_ids;
-        require(
+        require_valid(
             replaced.is_empty() || replaced.len() == ids.len(),
             "a replaced object for each row or none",
         )?;
         let is_replaceable = |id: &u32| *id == NO_OBJECT || is_object(id);
-        require(
+        require_valid(
             replaced.iter().all(is_replaceable),
             "a row that replaces an unknown object",
         )?;
@@ -242,7 +242,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
 
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     let (count, rows) = (items.len(), requests.len());
-    require(
+    require_valid(
         [items.keys.len(), items.parents.len()] == [count; 2],
         "a key and a parent for each item",
     )?;
@@ -253,19 +253,19 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.page.len(),
         requests.route.len(),
     ];
-    require(columns == [rows; 5], "every column for each request")?;
+    require_valid(columns == [rows; 5], "every column for each request")?;
     let is_item = |item: &u32| (*item as usize) < count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
-    require(
+    require_valid(
         items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
         "a parent or a page that is not an item",
     )?;
-    require(
+    require_valid(
         requests.items.iter().all(is_item),
         "a request of an unknown item",
     )?;
     let starts = &requests.starts;
-    require(
+    require_valid(
         starts.len() == rows + 1
             && starts.is_sorted()
             && starts.first() == Some(&0)

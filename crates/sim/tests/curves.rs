@@ -21,16 +21,16 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
 }
 
 /// Keys by the square of a uniform number: low keys are most frequent.
-fn skewed(requests: u64, keys: u64) -> Vec<(u64, u32)> {
+fn skewed_requests(requests: u64, keys: u64) -> Vec<(u64, u32)> {
     let mut state = 9_u64;
-    let mut draw = || {
+    let mut next_fraction = || {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as f64 / f64::from(1_u32 << 31)
     };
     (0..requests)
-        .map(|_| ((keys as f64 * draw().powi(2)) as u64, 1))
+        .map(|_| ((keys as f64 * next_fraction().powi(2)) as u64, 1))
         .collect()
 }
 
@@ -42,15 +42,15 @@ proptest! {
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&requests, mode);
             let curve = mattson(&trace, &|| true).unwrap();
-            let largest = if mode == Mode::Objects { 1 } else { 9 };
-            let mut before = 1.0;
-            for capacity in largest..=trace.footprint() + 2 {
+            let largest_object = if mode == Mode::Objects { 1 } else { 9 };
+            let mut ratio_before = 1.0;
+            for capacity in largest_object..=trace.footprint() + 2 {
                 let task = Task { policy: PolicyKind::Lru, capacity, seed: 0 };
                 let result = task.run(&trace, &|| true).unwrap();
                 let ratio = curve.miss_ratio(capacity);
                 prop_assert!((ratio - result.miss_ratio()).abs() < 1e-12, "at {}", capacity);
-                prop_assert!(ratio <= before, "rises at {}", capacity);
-                before = ratio;
+                prop_assert!(ratio <= ratio_before, "rises at {}", capacity);
+                ratio_before = ratio;
             }
         }
     }
@@ -58,32 +58,32 @@ proptest! {
 
 #[test]
 fn shards_is_close_to_the_exact_curve() {
-    let trace = prepare(&skewed(400_000, 50_000), Mode::Objects);
-    let exact = mattson(&trace, &|| true).unwrap();
+    let trace = prepare(&skewed_requests(400_000, 50_000), Mode::Objects);
+    let exact_curve = mattson(&trace, &|| true).unwrap();
     let curves: Vec<_> = (0..8)
         .map(|seed| shards(&trace, SampleOptions { keys: 8192, seed }))
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
-        let (band, truth) = (
+        let (band, exact_ratio) = (
             miss_ratio_range(&curves, size).unwrap(),
-            exact.miss_ratio(size),
+            exact_curve.miss_ratio(size),
         );
         assert!(
-            (band.mean - truth).abs() < 0.01,
-            "{band:?} for {truth} at {size}"
+            (band.mean - exact_ratio).abs() < 0.01,
+            "{band:?} for {exact_ratio} at {size}"
         );
         assert!(
-            band.low - 0.005 <= truth && truth <= band.high + 0.005,
-            "{band:?} for {truth}"
+            band.low - 0.005 <= exact_ratio && exact_ratio <= band.high + 0.005,
+            "{band:?} for {exact_ratio}"
         );
     }
 }
 
 #[test]
 fn a_sample_of_all_keys_is_exact() {
-    let trace = prepare(&skewed(20_000, 1000), Mode::Objects);
-    let exact = mattson(&trace, &|| true).unwrap();
+    let trace = prepare(&skewed_requests(20_000, 1000), Mode::Objects);
+    let exact_curve = mattson(&trace, &|| true).unwrap();
     let sampled = shards(
         &trace,
         SampleOptions {
@@ -92,7 +92,7 @@ fn a_sample_of_all_keys_is_exact() {
         },
     );
     for size in 0..=trace.footprint() {
-        assert!((exact.miss_ratio(size) - sampled.miss_ratio(size)).abs() < 1e-9);
+        assert!((exact_curve.miss_ratio(size) - sampled.miss_ratio(size)).abs() < 1e-9);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_sample_of_all_keys_is_exact() {
 fn the_knee_of_a_loop_with_noise_is_the_loop() {
     // 100 keys in a loop, and a key seen once after each: LRU needs the loop and what passes meanwhile.
     let requests: Vec<(u64, u32)> = (0..20_000_u64)
-        .flat_map(|at| [(at % 100, 1), (1_000_000 + at, 1)])
+        .flat_map(|index| [(index % 100, 1), (1_000_000 + index, 1)])
         .collect();
     let trace = prepare(&requests, Mode::Objects);
     let curve = mattson(&trace, &|| true).unwrap();

@@ -19,54 +19,57 @@ enum Column<'a> {
 }
 
 /// A file of one row group.
-fn file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
+fn parquet_file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
     let schema = Arc::new(parse_message_type(&format!("message m {{ {schema} }}")).unwrap());
     let mut bytes = Vec::new();
     let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
-    let mut group = writer.next_row_group().unwrap();
+    let mut row_group = writer.next_row_group().unwrap();
     for column in columns {
-        let mut to = group.next_column().unwrap().unwrap();
+        let mut column_writer = row_group.next_column().unwrap().unwrap();
         match column {
-            Column::Longs(values) => to.typed::<Int64Type>().write_batch(values, None, None),
-            Column::Ints(values, (definitions, repetitions)) => to
+            Column::Longs(values) => column_writer
+                .typed::<Int64Type>()
+                .write_batch(values, None, None),
+            Column::Ints(values, (definitions, repetitions)) => column_writer
                 .typed::<Int32Type>()
                 .write_batch(values, *definitions, *repetitions),
             Column::Strings(strings) => {
                 let strings: Vec<ByteArray> =
                     strings.iter().map(|word| ByteArray::from(*word)).collect();
-                to.typed::<ByteArrayType>()
+                column_writer
+                    .typed::<ByteArrayType>()
                     .write_batch(&strings, None, None)
             }
         }
         .unwrap();
-        to.close().unwrap();
+        column_writer.close().unwrap();
     }
-    group.close().unwrap();
+    row_group.close().unwrap();
     writer.close().unwrap();
     bytes
 }
 
-const LIST: &str =
+const ITEMS_LIST_SCHEMA: &str =
     "optional group items (LIST) { repeated group list { optional int32 element; } }";
 
 /// Two items and two requests, with the given keys and lists.
-fn log(keys: &[&str], lists: &Column<'_>) -> String {
-    let items = file("required binary key (UTF8);", &[Column::Strings(keys)]);
+fn read_log_text(keys: &[&str], lists: &Column<'_>) -> String {
+    let items = parquet_file("required binary key (UTF8);", &[Column::Strings(keys)]);
     let Column::Ints(values, levels) = lists else {
         unreachable!("lists are of 32 bits")
     };
-    let schema = format!("required int64 time_us; required int64 base_us; {LIST}");
+    let schema = format!("required int64 time_us; required int64 base_us; {ITEMS_LIST_SCHEMA}");
     let columns = [
         Column::Longs(&[1, 2]),
         Column::Longs(&[5, 5]),
         Column::Ints(values, *levels),
     ];
-    let requests = file(&schema, &columns);
-    let read = RequestLog::read(
+    let requests = parquet_file(&schema, &columns);
+    let log = RequestLog::read(
         ("items.parquet", InMemoryFile::new(items)),
         ("requests.parquet", InMemoryFile::new(requests)),
     );
-    read.map_or_else(
+    log.map_or_else(
         |error| error.to_string(),
         |log| format!("{:?}", log.requests.items),
     )
@@ -74,27 +77,27 @@ fn log(keys: &[&str], lists: &Column<'_>) -> String {
 
 #[test]
 fn rejects_null_in_a_list_but_not_an_empty_list() {
-    let whole = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
-    assert_eq!(log(&["a", "b"], &whole), "[0, 1, 1]");
-    let empty = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
-    assert_eq!(log(&["a", "b"], &empty), "[0]");
-    let null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
-    let sentence = "requests.parquet, row 2, column items: an item may not be null";
-    assert_eq!(log(&["a", "b"], &null), sentence);
+    let complete_lists = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
+    assert_eq!(read_log_text(&["a", "b"], &complete_lists), "[0, 1, 1]");
+    let list_with_an_empty_one = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
+    assert_eq!(read_log_text(&["a", "b"], &list_with_an_empty_one), "[0]");
+    let list_with_a_null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
+    let message = "requests.parquet, row 2, column items: an item may not be null";
+    assert_eq!(read_log_text(&["a", "b"], &list_with_a_null), message);
 }
 
 #[test]
 fn rejects_duplicate_keys() {
-    let whole = Column::Ints(&[0, 1], (Some(&[3, 3]), Some(&[0, 0])));
-    let sentence = "items.parquet, row 2, column key: the key \"a\" is a duplicate";
-    assert_eq!(log(&["a", "a"], &whole), sentence);
+    let complete_lists = Column::Ints(&[0, 1], (Some(&[3, 3]), Some(&[0, 0])));
+    let message = "items.parquet, row 2, column key: the key \"a\" is a duplicate";
+    assert_eq!(read_log_text(&["a", "a"], &complete_lists), message);
 }
 
 #[test]
 fn rejects_a_list_instead_of_a_number() {
-    let schema = LIST.replace("items", "key");
+    let schema = ITEMS_LIST_SCHEMA.replace("items", "key");
     let lists = Column::Ints(&[1, 2], (Some(&[3, 3]), Some(&[0, 1])));
-    let bytes = file(&schema, &[lists]);
+    let bytes = parquet_file(&schema, &[lists]);
     let opened = open("t.parquet", InMemoryFile::new(bytes), Columns::KEY);
     let Err(error) = opened.map(|mut stream| stream.read(&mut Batch::default())) else {
         panic!("a list was taken for a key");
@@ -126,7 +129,7 @@ fn keys_of_strings_are_hashed_like_those_of_csv() {
         stream.read(&mut batch).unwrap();
         (batch.key, stream.facts().hashed_keys)
     };
-    let parquet = read("t.parquet", file(schema, &columns));
+    let parquet = read("t.parquet", parquet_file(schema, &columns));
     assert_eq!(parquet, read("t.csv", b"url\nuser:17\n17\n".to_vec()));
     assert_eq!((parquet.0[1], parquet.1), (17, 1));
 }

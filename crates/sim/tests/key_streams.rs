@@ -3,7 +3,7 @@
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{
-    self, Batch, ColumnNames, Columns, Format, InMemoryFile, Layout, Op, Pattern, StreamFacts,
+    self, Batch, ColumnNames, Columns, Format, InMemoryFile, Layout, LinePattern, Op, StreamFacts,
     TimeUnit,
 };
 use proptest::prelude::*;
@@ -11,15 +11,15 @@ use proptest::prelude::*;
 /// Reads all rows of a trace in memory, and whether it was truncated.
 fn read_all_rows(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
     let mut stream = trace::open(name, InMemoryFile::new(bytes), Columns::ALL)?;
-    let (mut all, mut batch) = (Batch::default(), Batch::default());
+    let (mut all_rows, mut batch) = (Batch::default(), Batch::default());
     while stream.read(&mut batch)? > 0 {
-        all.key.append(&mut batch.key.clone());
-        all.time.append(&mut batch.time.clone());
-        all.size.append(&mut batch.size.clone());
-        all.op.append(&mut batch.op.clone());
-        all.ttl.append(&mut batch.ttl.clone());
+        all_rows.key.append(&mut batch.key.clone());
+        all_rows.time.append(&mut batch.time.clone());
+        all_rows.size.append(&mut batch.size.clone());
+        all_rows.op.append(&mut batch.op.clone());
+        all_rows.ttl.append(&mut batch.ttl.clone());
     }
-    Ok((all, stream.is_truncated()))
+    Ok((all_rows, stream.is_truncated()))
 }
 
 fn read_error(name: &str, text: &str) -> String {
@@ -191,7 +191,7 @@ fn errors_name_the_column_of_the_file() {
 
 #[test]
 fn an_access_log_is_read_by_a_pattern() {
-    let pattern = Pattern::new(
+    let pattern = LinePattern::new(
         r#"^\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<op>\S+) (?P<key>\S+) [^"]*" 200 (?P<size>\S+)"#,
     );
     let layout = Layout {
@@ -228,9 +228,9 @@ fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
             ..Layout::default()
         };
         let mut stream = trace::open_with(name, source, Columns::ALL, &layout).unwrap();
-        let mut read = Batch::default();
-        stream.read(&mut read).unwrap();
-        assert_eq!(read, batch, "{name}");
+        let mut rows_read = Batch::default();
+        stream.read(&mut rows_read).unwrap();
+        assert_eq!(rows_read, batch, "{name}");
     }
 }
 
@@ -273,9 +273,9 @@ proptest! {
         let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
         writer.write(&batch).unwrap();
         let mut bytes = writer.finish().unwrap();
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
+        for (index, byte) in damage {
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
         }
         if let Err(error) = read_all_rows("t.parquet", &bytes) {
             prop_assert!(error.to_string().starts_with("t.parquet"));

@@ -5,7 +5,8 @@ use glasscache_sim::trace::InMemoryFile;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 use proptest::prelude::*;
 
-const ITEMS: &str = "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":20}\n";
+const ITEM_LINES: &str =
+    "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":20}\n";
 
 fn read_log(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
@@ -28,7 +29,7 @@ fn request_line(time_us: u64, items: &str) -> String {
 #[test]
 fn unlisted_keys_are_numbered_after_listed_ones() {
     let log = read_log(
-        ITEMS,
+        ITEM_LINES,
         &(request_line(1, "\"x\",\"b\"") + &request_line(2, "\"y\",\"x\",\"x\"")),
     )
     .unwrap();
@@ -42,8 +43,8 @@ fn unlisted_keys_are_numbered_after_listed_ones() {
 
 #[test]
 fn a_truncated_log_keeps_complete_requests() {
-    let whole = request_line(1, "\"a\"") + &request_line(2, "");
-    let log = read_log(ITEMS, &whole[..whole.len() - 9]).unwrap();
+    let complete_line = request_line(1, "\"a\"") + &request_line(2, "");
+    let log = read_log(ITEM_LINES, &complete_line[..complete_line.len() - 9]).unwrap();
     assert_eq!((log.requests.len(), log.truncated_after), (1, Some(1)));
 }
 
@@ -63,7 +64,7 @@ fn rejects_a_cycle_among_parents() {
 #[test]
 fn rejects_unordered_requests_and_wrong_values() {
     assert_eq!(
-        read_error(ITEMS, &(request_line(5, "") + &request_line(4, ""))),
+        read_error(ITEM_LINES, &(request_line(5, "") + &request_line(4, ""))),
         "requests.jsonl, row 2, column time_us: the request is older than the one before it; \
          rows must be in the order of time"
     );
@@ -72,7 +73,7 @@ fn rejects_unordered_requests_and_wrong_values() {
         "items.jsonl, row 1, column size: expected a whole number from 0 to 4294967295, found -1"
     );
     assert_eq!(
-        read_error(ITEMS, "{\"time_us\":1,\"base_us\":2,\"items\":[3]}\n"),
+        read_error(ITEM_LINES, "{\"time_us\":1,\"base_us\":2,\"items\":[3]}\n"),
         "requests.jsonl, row 1, column items: expected a list of keys, found [3]"
     );
 }
@@ -96,29 +97,35 @@ fn any_logs() -> impl Strategy<Value = RequestLog> {
             log.items.sizes.push(item * 100);
         }
         // The route names in the order of first use, as a reader numbers them.
-        let rows = &mut log.requests;
-        rows.starts.push(0);
-        let mut time = 0;
-        for (number, (step, instance, base, page, route, items)) in requests.into_iter().enumerate()
+        let log_requests = &mut log.requests;
+        log_requests.starts.push(0);
+        let mut time_us = 0;
+        for (number, (step_us, instance, base, page, route, items)) in
+            requests.into_iter().enumerate()
         {
-            time += step;
-            rows.request.push(number as u64);
-            rows.time_us.push(time);
-            rows.instance.push(instance);
-            rows.base_us.push(base);
-            rows.page.push(page.unwrap_or(NONE));
-            let name = route.map(|route| format!("r{route}"));
-            let known = |name: &String| rows.routes.iter().position(|other| other == name);
-            let route = match &name {
+            time_us += step_us;
+            log_requests.request.push(number as u64);
+            log_requests.time_us.push(time_us);
+            log_requests.instance.push(instance);
+            log_requests.base_us.push(base);
+            log_requests.page.push(page.unwrap_or(NONE));
+            let route_name = route.map(|route| format!("r{route}"));
+            let route_index =
+                |name: &String| log_requests.routes.iter().position(|listed| listed == name);
+            let route = match &route_name {
                 None => NONE,
-                Some(name) => known(name).unwrap_or(rows.routes.len()) as u32,
+                Some(route_name) => {
+                    route_index(route_name).unwrap_or(log_requests.routes.len()) as u32
+                }
             };
-            if let Some(name) = name.filter(|_| route as usize == rows.routes.len()) {
-                rows.routes.push(name);
+            if let Some(route_name) =
+                route_name.filter(|_| route as usize == log_requests.routes.len())
+            {
+                log_requests.routes.push(route_name);
             }
-            rows.route.push(route);
-            rows.items.extend(items);
-            rows.starts.push(rows.items.len());
+            log_requests.route.push(route);
+            log_requests.items.extend(items);
+            log_requests.starts.push(log_requests.items.len());
         }
         log
     })
@@ -129,8 +136,8 @@ proptest! {
     fn written_traces_are_read_back(log in any_logs()) {
         let (mut items, mut requests) = (Vec::new(), Vec::new());
         log.write_jsonl(&mut items, &mut requests).unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        prop_assert_eq!(&read_log(&text(items), &text(requests)).unwrap(), &log);
+        let to_text = |bytes| String::from_utf8(bytes).unwrap();
+        prop_assert_eq!(&read_log(&to_text(items), &to_text(requests)).unwrap(), &log);
         #[cfg(feature = "parquet")]
         {
             let (mut items, mut requests) = (Vec::new(), Vec::new());

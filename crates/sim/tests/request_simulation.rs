@@ -3,7 +3,7 @@
 mod naive;
 
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose_fixed};
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -61,7 +61,7 @@ fn request_stats_of(
     let cost = CostModel::new(&table.single, &table.batch).unwrap();
     let prepared = PreparedLog::new(log, |_| true);
     let strategy: Strategy = notation.parse().unwrap();
-    let set = match fixed {
+    let fixed_set = match fixed {
         Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
         None => choose_fixed(strategy.fixed, &prepared, &cost),
     };
@@ -70,7 +70,7 @@ fn request_stats_of(
         &cost,
         &strategy,
         Choices {
-            fixed: &set,
+            fixed: &fixed_set,
             learned: &LearnedItems::default(),
         },
         CostMode::Median,
@@ -99,11 +99,11 @@ fn reproduces_the_worked_example() {
     ];
     for (notation, fixed, expected) in rows {
         let request_stats = request_stats_of(&log, &table, notation, Some(fixed));
-        let found: Vec<_> = request_stats
+        let calls_keys_and_ns: Vec<_> = request_stats
             .iter()
-            .map(|d| (d.calls, d.keys, d.added_ns))
+            .map(|stats| (stats.calls, stats.keys, stats.added_ns))
             .collect();
-        assert_eq!(found, expected, "{notation} with {fixed:?}");
+        assert_eq!(calls_keys_and_ns, expected, "{notation} with {fixed:?}");
     }
 }
 
@@ -111,14 +111,18 @@ fn reproduces_the_worked_example() {
 fn figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);
-    let all = figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
+    let all = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
         (all.requests, all.calls, all.keys, all.used_keys),
         (2, 5, 5, 5)
     );
     assert_eq!((all.bytes, all.added_ns), (14_000, 6_000_000));
     assert_eq!(all.latency_ns_pct, [13_000_000; 8]);
-    assert!(all.slowdown_pct.iter().all(|s| (s - 0.3).abs() < 1e-12));
+    assert!(
+        all.slowdown_pct
+            .iter()
+            .all(|slowdown| (slowdown - 0.3).abs() < 1e-12)
+    );
     assert!((all.share_slower[1] - 1.0).abs() < 1e-12 && all.share_slower[2] < 1e-12);
 }
 
@@ -126,16 +130,16 @@ fn figures_of_the_worked_example() {
 struct Rng(u64);
 
 impl Rng {
-    fn random_below(&mut self, n: u32) -> u32 {
+    fn random_below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 33) as u32 % n
+        (self.0 >> 33) as u32 % bound
     }
 
     /// Low numbers are more frequent than high ones.
-    fn random_skewed(&mut self, n: u32) -> u32 {
-        let limit = 1 + self.random_below(n);
+    fn random_skewed(&mut self, bound: u32) -> u32 {
+        let limit = 1 + self.random_below(bound);
         self.random_below(limit)
     }
 }
@@ -143,18 +147,18 @@ impl Rng {
 fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
     let mut rng = Rng(seed * 2 + 1);
     let parents = (0..items)
-        .map(|i| {
-            if i == 0 || rng.random_below(10) == 0 {
+        .map(|item| {
+            if item == 0 || rng.random_below(10) == 0 {
                 NONE
             } else {
-                rng.random_below(i)
+                rng.random_below(item)
             }
         })
         .collect();
     let sizes = (0..items)
         .map(|_| {
-            let top = 1 << rng.random_below(17);
-            rng.random_below(top)
+            let size_max = 1 << rng.random_below(17);
+            rng.random_below(size_max)
         })
         .collect();
     let mut log = log_of(parents, sizes);
@@ -193,23 +197,23 @@ fn strategies(log: &RequestLog) -> Vec<String> {
     .to_vec();
     let bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
     for share in [100, 20] {
-        let n = log.items.len() / share;
+        let item_count = log.items.len() / share;
         notation.extend(
             ["lru", "fixed", "fixed-time", "fixed-hindsight", "s3fifo"]
-                .map(|name| format!("{name}:{n}")),
+                .map(|name| format!("{name}:{item_count}")),
         );
         notation.extend(
             ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", bytes / share as u64)),
         );
     }
-    let n = log.items.len() / 50;
+    let item_count = log.items.len() / 50;
     notation.extend([
-        format!("fixed:{n}+children"),
-        format!("fixed:{n}+lru:{n}"),
-        format!("fixed-time:{n}+lru:{n}+children-always"),
-        format!("lru:{n}+subtree:2+children"),
-        format!("fixed-bytes:{}+s3fifo:{n}+children", bytes / 50),
-        format!("fixed-hindsight:{n}+subtree:1+children-always"),
+        format!("fixed:{item_count}+children"),
+        format!("fixed:{item_count}+lru:{item_count}"),
+        format!("fixed-time:{item_count}+lru:{item_count}+children-always"),
+        format!("lru:{item_count}+subtree:2+children"),
+        format!("fixed-bytes:{}+s3fifo:{item_count}+children", bytes / 50),
+        format!("fixed-hindsight:{item_count}+subtree:1+children-always"),
     ]);
     notation
 }
@@ -229,11 +233,13 @@ fn table() -> Table {
 /// Compares every request of every strategy; returns how many figures were equal.
 fn compare(log: &RequestLog) -> usize {
     let (table, children) = (table(), naive::all_children(log));
-    let mut equal = 0;
+    let mut equal_count = 0;
     for notation in strategies(log) {
-        let slow = naive::simulate(log, &table, &notation, &children);
-        let fast = request_stats_of(log, &table, &notation, None);
-        for (r, (stats, naive)) in fast.iter().zip(&slow).enumerate() {
+        let naive_stats = naive::simulate(log, &table, &notation, &children);
+        let simulated_stats = request_stats_of(log, &table, &notation, None);
+        for (request_index, (stats, expected)) in
+            simulated_stats.iter().zip(&naive_stats).enumerate()
+        {
             let stats = (
                 stats.added_ns,
                 stats.calls,
@@ -241,12 +247,12 @@ fn compare(log: &RequestLog) -> usize {
                 stats.bytes,
                 stats.used_keys,
             );
-            assert_eq!(stats, *naive, "{notation}, request {r}");
-            equal += 5;
+            assert_eq!(stats, *expected, "{notation}, request {request_index}");
+            equal_count += 5;
         }
-        assert_eq!(fast.len(), slow.len());
+        assert_eq!(simulated_stats.len(), naive_stats.len());
     }
-    equal
+    equal_count
 }
 
 #[test]
@@ -260,6 +266,6 @@ fn every_strategy_equals_the_naive_implementation() {
 #[test]
 #[ignore = "minutes: run by `make simulate-full`"]
 fn every_strategy_equals_the_naive_implementation_on_a_full_log() {
-    let equal = compare(&random_log(99, 20_000, 200_000));
-    eprintln!("{equal} figures equal");
+    let equal_count = compare(&random_log(99, 20_000, 200_000));
+    eprintln!("{equal_count} figures equal");
 }

@@ -2,7 +2,7 @@
 
 use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
-use glasscache_sim::slabs::plan::items_in_segments;
+use glasscache_sim::slabs::plan::count_items_in_segments;
 use glasscache_store::{Config, Seconds, SetOptions, Store};
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -11,9 +11,9 @@ const NOW: Seconds = Seconds(2);
 
 /// Sizes from 40 to below 80 bytes, doubled up to `doublings_max` times, each as often.
 fn value_bytes(item: u64, doublings_max: u32) -> u32 {
-    let mixed = item.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let doublings = (mixed >> 32) as u32 % (doublings_max + 1);
-    (40 << doublings) + (mixed >> 48) as u32 % (40 << doublings)
+    let mixed_bits = item.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let doublings = (mixed_bits >> 32) as u32 % (doublings_max + 1);
+    (40 << doublings) + (mixed_bits >> 48) as u32 % (40 << doublings)
 }
 
 /// Fills a store with twice what fits, and returns how many items were planned and how many it holds.
@@ -33,8 +33,8 @@ fn planned_and_stored_items(doublings_max: u32) -> (f64, f64) {
         }
         let key = format!("{item:020}");
         let bytes = value_bytes(item, doublings_max);
-        let head = head_bytes(KEY_BYTES, false);
-        demand.add(&SlabConfig::default(), head, bytes, 1);
+        let head_bytes_of_item = head_bytes(KEY_BYTES, false);
+        demand.add(&SlabConfig::default(), head_bytes_of_item, bytes, 1);
         let hash = store.hash(key.as_bytes());
         let value = &value[..bytes as usize];
         worker.set(key.as_bytes(), hash, value, &SetOptions::default(), NOW);
@@ -42,16 +42,16 @@ fn planned_and_stored_items(doublings_max: u32) -> (f64, f64) {
         worker.maintain(NOW);
     }
     assert!(store.counters().evictions > 0, "the store is not full");
-    let planned = items_in_segments(&demand, MEMORY_BYTES);
+    let planned = count_items_in_segments(&demand, MEMORY_BYTES);
     (planned as f64, store.counters().items as f64)
 }
 
 #[test]
 fn items_in_segments_matches_a_full_store() {
     for doublings_max in [0, 3, 6] {
-        let (planned, held) = planned_and_stored_items(doublings_max);
-        let difference = planned / held - 1.0;
+        let (planned, stored) = planned_and_stored_items(doublings_max);
+        let difference = planned / stored - 1.0;
         eprintln!("up to {} bytes: {difference:+.4}", 80 << doublings_max);
-        assert!(difference.abs() < 0.02, "planned {planned}, held {held}");
+        assert!(difference.abs() < 0.02, "planned {planned}, held {stored}");
     }
 }

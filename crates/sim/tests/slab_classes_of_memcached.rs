@@ -17,22 +17,22 @@ use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
 fn lines_of_memcached(options: &[String]) -> Option<String> {
     let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".into());
     let socket = std::env::temp_dir().join(format!("slab-classes-{}.sock", std::process::id()));
-    let mut child = Command::new(program)
+    let mut memcached = Command::new(program)
         .args(["-u", "nobody", "-p", "0", "-vv", "-m", "64", "-s"])
         .arg(&socket)
         .args(options)
         .stderr(Stdio::piped())
         .spawn()
         .ok()?;
-    let reader = BufReader::new(child.stderr.take().expect("stderr is piped"));
+    let reader = BufReader::new(memcached.stderr.take().expect("stderr is piped"));
     let lines: Vec<String> = reader
         .lines()
         .map_while(Result::ok)
-        .skip_while(|l| !l.starts_with("slab"))
-        .take_while(|l| l.starts_with("slab"))
+        .skip_while(|line| !line.starts_with("slab"))
+        .take_while(|line| line.starts_with("slab"))
         .collect();
-    child.kill().expect("memcached can be stopped");
-    child.wait().expect("memcached can be waited for");
+    memcached.kill().expect("memcached can be stopped");
+    memcached.wait().expect("memcached can be waited for");
     Some(lines.join("\n") + "\n")
 }
 
@@ -51,32 +51,32 @@ fn unit_of_chunk_max() -> u32 {
 
 #[test]
 fn classes_equal_those_of_memcached() {
-    let mut compared = 0;
-    let unit = unit_of_chunk_max();
+    let mut compared_count = 0;
+    let chunk_max_unit = unit_of_chunk_max();
     for factor in [1.05, 1.08, 1.1, 1.25, 1.37, 2.0] {
-        for chunk in [48, 49, 72, 200] {
-            for (item, letter) in [(1u32 << 20, "1m"), (8 << 20, "8m")] {
+        for chunk_bytes_min in [48, 49, 72, 200] {
+            for (item_bytes_max, item_option) in [(1u32 << 20, "1m"), (8 << 20, "8m")] {
                 for chunk_max in [None, Some(16u32), Some(256), Some(1024)] {
                     let mut options: Vec<String> = vec![
                         format!("-f{factor}"),
-                        format!("-n{chunk}"),
-                        format!("-I{letter}"),
+                        format!("-n{chunk_bytes_min}"),
+                        format!("-I{item_option}"),
                     ];
                     let mut config = SlabConfig {
                         factor,
-                        chunk_bytes_min: chunk,
-                        item_bytes_max: item,
+                        chunk_bytes_min,
+                        item_bytes_max,
                         ..SlabConfig::default()
                     };
                     if let Some(kib) = chunk_max {
                         options.extend([
                             "-o".into(),
-                            format!("slab_chunk_max={}", (kib << 10) / unit),
+                            format!("slab_chunk_max={}", (kib << 10) / chunk_max_unit),
                         ]);
                         config.slab_chunk_bytes_max = kib << 10;
                     }
                     config.check().unwrap();
-                    let Some(theirs) = lines_of_memcached(&options) else {
+                    let Some(their_lines) = lines_of_memcached(&options) else {
                         assert!(
                             std::env::var_os("MEMCACHED").is_none(),
                             "MEMCACHED does not run"
@@ -84,11 +84,15 @@ fn classes_equal_those_of_memcached() {
                         eprintln!("no memcached here: nothing compared");
                         return;
                     };
-                    assert_eq!(theirs, SlabClasses::new(&config).to_string(), "{options:?}");
-                    compared += 1;
+                    assert_eq!(
+                        their_lines,
+                        SlabClasses::new(&config).to_string(),
+                        "{options:?}"
+                    );
+                    compared_count += 1;
                 }
             }
         }
     }
-    eprintln!("{compared} configurations equal");
+    eprintln!("{compared_count} configurations equal");
 }

@@ -15,7 +15,7 @@ use std::process::{Child, Command};
 
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
-use glasscache_sim::slabs::optimum::optimal_sizes;
+use glasscache_sim::slabs::optimum::find_optimal_sizes;
 use glasscache_sim::slabs::plan::Plan;
 
 const MEMORY_MIB: u64 = 256;
@@ -43,14 +43,14 @@ impl RandomSizes {
 }
 
 struct Server {
-    child: Child,
+    process: Child,
     socket: BufReader<UnixStream>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -59,7 +59,7 @@ impl Server {
         let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".into());
         let path =
             std::env::temp_dir().join(format!("slab-fill-{name}-{}.sock", std::process::id()));
-        let child = Command::new(program)
+        let process = Command::new(program)
             .args(["-u", "root", "-p", "0", "-m", &memory_mib.to_string(), "-s"])
             .arg(&path)
             .args(options)
@@ -70,7 +70,7 @@ impl Server {
             .take(2_000_000)
             .find_map(Result::ok);
         Self {
-            child,
+            process,
             socket: BufReader::new(stream.expect("memcached listens")),
         }
     }
@@ -135,8 +135,8 @@ fn demand_of_first_items(items: u64) -> Demand {
 #[ignore = "needs a memcached: run by `make oracle-slabs`"]
 fn predicts_item_counts_within_1_percent_of_memcached() {
     let default = SlabConfig::default();
-    let explicit = optimal_sizes(&default, &demand_of_first_items(400_000), 40);
-    let sizes: Vec<String> = explicit.iter().map(u32::to_string).collect();
+    let explicit_sizes = find_optimal_sizes(&default, &demand_of_first_items(400_000), 40);
+    let sizes: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default.clone()),
         (
@@ -159,18 +159,21 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
             "optimal",
             vec!["-o".to_owned(), format!("slab_sizes={}", sizes.join("-"))],
             SlabConfig {
-                slab_sizes: Some(explicit),
+                slab_sizes: Some(explicit_sizes),
                 ..default
             },
         ),
     ];
     for (name, options, config) in cases {
-        let held = Server::start(name, MEMORY_MIB, &options).items_at_first_eviction(500);
-        let plan = Plan::new(&SlabClasses::new(&config), &demand_of_first_items(held));
-        let predicted = plan.items_that_fit(MEMORY_MIB << 20);
-        let error = predicted as f64 / held as f64 - 1.0;
+        let held_items = Server::start(name, MEMORY_MIB, &options).items_at_first_eviction(500);
+        let plan = Plan::new(
+            &SlabClasses::new(&config),
+            &demand_of_first_items(held_items),
+        );
+        let predicted_items = plan.items_that_fit(MEMORY_MIB << 20);
+        let error = predicted_items as f64 / held_items as f64 - 1.0;
         eprintln!(
-            "{name:8} predicted {predicted}, held {held}, error {:+.2} %",
+            "{name:8} predicted {predicted_items}, held {held_items}, error {:+.2} %",
             100.0 * error
         );
         assert!(error.abs() < 0.01, "{name}");
@@ -182,13 +185,13 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
 fn predicts_item_counts_of_small_memories_where_first_pages_lie_beyond_the_limit() {
     let classes = SlabClasses::new(&SlabConfig::default());
     for memory_mib in SMALL_MEMORIES_MIB {
-        let held =
+        let held_items =
             Server::start(&format!("m{memory_mib}"), memory_mib, &[]).items_at_first_eviction(1);
-        let plan = Plan::new(&classes, &demand_of_first_items(held));
-        let predicted = plan.items_that_fit(memory_mib << 20);
-        let error = predicted as f64 / held as f64 - 1.0;
+        let plan = Plan::new(&classes, &demand_of_first_items(held_items));
+        let predicted_items = plan.items_that_fit(memory_mib << 20);
+        let error = predicted_items as f64 / held_items as f64 - 1.0;
         eprintln!(
-            "-m {memory_mib}: predicted {predicted}, held {held}, error {:+.2} %",
+            "-m {memory_mib}: predicted {predicted_items}, held {held_items}, error {:+.2} %",
             100.0 * error
         );
         assert!(error.abs() < 0.01, "-m {memory_mib}");

@@ -31,7 +31,7 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         let text = strategy_file(&prepared, &cost, &strategy).to_string();
         let file: StrategyFile = text.parse().unwrap();
         assert_eq!(!file.children.is_empty(), has_children, "{notation}");
-        let figures: Vec<&str> = file.forecast.iter().map(|it| &*it.figure).collect();
+        let figures: Vec<&str> = file.forecast.iter().map(|line| &*line.figure).collect();
         assert_eq!(figures, ["calls", "keys", "added_ms_p50", "added_ms_p95"]);
 
         let report = report(&prepared, &cost, &strategy, OPTIONS);

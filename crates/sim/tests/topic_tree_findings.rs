@@ -4,9 +4,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
 
-use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, added_ns, candidates};
+use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, evaluate, list_candidates};
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::figures::{Figures, figures};
+use glasscache_sim::strategy::figures::{Figures, compute_figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -30,9 +30,9 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
     )
 }
 
-fn second_half(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
+fn second_half_figures(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
     let request_stats = replay(prepared, cost, notation);
-    figures(
+    compute_figures(
         prepared,
         &request_stats,
         prepared.second_half_start()..prepared.len(),
@@ -44,21 +44,24 @@ fn reproduces_both_initial_findings() {
     let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    let remote = second_half(&prepared, &cost, "remote");
+    let remote = second_half_figures(&prepared, &cost, "remote");
     assert!(remote.share_slower[2] > 0.10, "{}", remote.share_slower[2]);
-    for n in [200, 1000] {
-        let lru = second_half(&prepared, &cost, &format!("lru:{n}"));
-        let fixed = second_half(&prepared, &cost, &format!("fixed:{n}"));
-        assert!(fixed.added_ns < lru.added_ns, "time with {n} items");
+    for item_count in [200, 1000] {
+        let lru = second_half_figures(&prepared, &cost, &format!("lru:{item_count}"));
+        let fixed = second_half_figures(&prepared, &cost, &format!("fixed:{item_count}"));
+        assert!(
+            fixed.added_ns < lru.added_ns,
+            "time with {item_count} items"
+        );
         assert!(
             fixed.share_slower[2] < lru.share_slower[2],
-            "slow requests with {n} items"
+            "slow requests with {item_count} items"
         );
     }
 }
 
 /// Nanoseconds that this thread has computed: unlike the clock on the wall, true on a busy machine.
-fn computed_ns() -> f64 {
+fn thread_cpu_ns() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse().unwrap()
 }
@@ -84,9 +87,9 @@ fn speed_of_the_replay() {
         .into_iter()
         .chain(["fixed:200+children", "children", "subtree:2"])
     {
-        let begin = computed_ns();
+        let cpu_ns_before = thread_cpu_ns();
         let request_stats = replay(&prepared, &cost, notation);
-        let rate = prepared.accesses as f64 / (computed_ns() - begin) * 1e3;
+        let rate = prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
         eprintln!(
             "{notation:20} {rate:6.1} M accesses/s ({} requests)",
             request_stats.len()
@@ -101,27 +104,34 @@ fn speed_of_a_search() {
     let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    let begin = computed_ns();
-    let lessons = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
-    let candidates = candidates(&prepared, 16 << 20, &lessons);
-    let mut sums = [0; 2];
-    for (sum, evaluation) in sums
+    let cpu_ns_before = thread_cpu_ns();
+    let rules_by_share = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
+    let candidates = list_candidates(&prepared, 16 << 20, &rules_by_share);
+    let mut added_ns_sums = [0; 2];
+    for (added_ns_sum, evaluation) in added_ns_sums
         .iter_mut()
         .zip([Evaluation::OutOfSample, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
-        let lessons = LearnedByShare::learn(&prepared, evaluation);
+        let rules_by_share = LearnedByShare::learn(&prepared, evaluation);
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.least_added_ns_within(memory);
-            let ns = added_ns(&prepared, &cost, candidate, evaluation, &lessons, limit);
-            best_so_far.record(memory, ns);
+            let candidate_added_ns = evaluate(
+                &prepared,
+                &cost,
+                candidate,
+                evaluation,
+                &rules_by_share,
+                limit,
+            );
+            best_so_far.record(memory, candidate_added_ns);
         }
-        *sum = best_so_far.least_added_ns_within(16 << 20).unwrap();
+        *added_ns_sum = best_so_far.least_added_ns_within(16 << 20).unwrap();
     }
-    let seconds = (computed_ns() - begin) / 1e9;
+    let seconds = (thread_cpu_ns() - cpu_ns_before) / 1e9;
     eprintln!(
-        "{} combinations: {seconds:.1} s of one core (best {sums:?} ns)",
+        "{} combinations: {seconds:.1} s of one core (best {added_ns_sums:?} ns)",
         candidates.len()
     );
 }

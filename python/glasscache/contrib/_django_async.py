@@ -45,9 +45,9 @@ class SharedClients(NamedTuple):
         """Return the client of all threads."""
         if not self.blocking_clients:
             # Two threads may make one each at first: both work, and the second is dropped.
-            made = DjangoClient(self.cache_settings)
-            self.record_calls(made.client)
-            self.blocking_clients.append(made)
+            new_client = DjangoClient(self.cache_settings)
+            self.record_calls(new_client.client)
+            self.blocking_clients.append(new_client)
         return self.blocking_clients[0]
 
     def record_calls(self, client: Client | AsyncClient) -> None:

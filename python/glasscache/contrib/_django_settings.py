@@ -206,10 +206,10 @@ def _check_by_construction(
     from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when Django is used
 
     for option, value in {**lease_options, **client_options}.items():
-        kind = int if option in _COUNT_OPTIONS else float
-        is_number = isinstance(value, int | kind) or (value is None and option == "wait")
+        number_type = int if option in _COUNT_OPTIONS else float
+        is_number = isinstance(value, int | number_type) or (value is None and option == "wait")
         if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
-            unit = "whole number" if kind is int else "number of seconds"
+            unit = "whole number" if number_type is int else "number of seconds"
             raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {unit}')
         _check_range(option, value)
     Client(servers, **client_options).close()

@@ -265,8 +265,8 @@ class EntryPlans:
         self, entry_id: uuid.UUID, head: EntryHead, first_index: int
     ) -> Generator[Any, Any, list[bytes] | None]:
         """Return chunks from `first_index` on, by one request; None if one is lost."""
-        last = min(head.chunks_count, first_index + CHUNKS_PER_READ)
-        item_keys = [self.chunk_key(entry_id, index) for index in range(first_index, last)]
+        end_index = min(head.chunks_count, first_index + CHUNKS_PER_READ)
+        item_keys = [self.chunk_key(entry_id, index) for index in range(first_index, end_index)]
         values = yield call(self.client, "get_many", item_keys)
         chunks: list[bytes] = []
         for index, item_key in enumerate(item_keys, first_index):

@@ -40,15 +40,15 @@ class FragmentExtension(Extension):
 
     def parse(self, parser: Any) -> nodes.Node:
         """Return the call block of a tag."""
-        line = next(parser.stream).lineno
+        line_number = next(parser.stream).lineno
         arguments = [parser.parse_expression()]
         while parser.stream.skip_if("comma"):
             arguments.append(parser.parse_expression())
         if len(arguments) == 1:
             arguments.append(nodes.Const(None))
         body = parser.parse_statements(("name:endcache",), drop_needle=True)
-        call = self.call_method("_fragment", arguments)
-        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+        call_node = self.call_method("_fragment", arguments)
+        return nodes.CallBlock(call_node, [], [], body).set_lineno(line_number)
 
     def _fragment(
         self, name: str, ttl: float | None, *vary_on: Any, caller: Callable[[], str]

@@ -97,9 +97,9 @@ class GlassCacheDict(BaseStorage[str, Any]):
         """Return the values under keys, without those that missed, by one request a server."""
         keys_by_full_key = {self._key(key): key for key in keys}
         stored_values = self._client.get_many(list(keys_by_full_key))
-        read: Any = cast("Any", self).deserialize
+        deserialize: Any = cast("Any", self).deserialize
         return {
-            keys_by_full_key[full_key]: read(keys_by_full_key[full_key], value)
+            keys_by_full_key[full_key]: deserialize(keys_by_full_key[full_key], value)
             for full_key, value in stored_values.items()
         }
 

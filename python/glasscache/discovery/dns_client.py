@@ -41,9 +41,9 @@ def query_addresses(name: str, nameserver: str | None, timeout: float) -> list[s
         _TYPE_AAAA: (socket.AF_INET6, _query_records(name, _TYPE_AAAA, nameserver, timeout)),
     }
     return [
-        socket.inet_ntop(family, reply[begin:end])
+        socket.inet_ntop(family, reply[data_start:data_end])
         for family, (reply, record_ranges) in records_by_type.values()
-        for begin, end in record_ranges
+        for data_start, data_end in record_ranges
     ]
 
 
@@ -51,9 +51,9 @@ def query_services(name: str, nameserver: str | None, timeout: float) -> list[Sr
     """Return the SRV records of a name."""
     reply, record_ranges = _query_records(name, _TYPE_SRV, nameserver, timeout)
     return [
-        SrvRecord(priority, weight, port, _read_name(reply, begin + 6)[0])
-        for begin, _ in record_ranges
-        for priority, weight, port in [struct.unpack_from(">HHH", reply, begin)]
+        SrvRecord(priority, weight, port, _read_name(reply, data_start + 6)[0])
+        for data_start, _ in record_ranges
+        for priority, weight, port in [struct.unpack_from(">HHH", reply, data_start)]
     ]
 
 
@@ -145,15 +145,15 @@ def _find_records(reply: bytes, wanted_type: int, name: str) -> list[tuple[int, 
 def _read_name(reply: bytes, offset: int) -> tuple[str, int]:
     """Return the name that begins at `offset`, and where what follows it begins."""
     labels: list[str] = []
-    end: int | None = None
+    name_end: int | None = None
     for _ in range(_POINTERS_MAX):
         if offset >= len(reply):
             break
         size = reply[offset]
         if size == 0:
-            return ".".join(labels), end if end is not None else offset + 1
+            return ".".join(labels), name_end if name_end is not None else offset + 1
         if size >= _POINTER_BITS:
-            end = offset + 2 if end is None else end
+            name_end = offset + 2 if name_end is None else name_end
             offset = struct.unpack_from(">H", reply, offset)[0] & 0x3FFF
             continue
         labels.append(reply[offset + 1 : offset + 1 + size].decode("ascii"))

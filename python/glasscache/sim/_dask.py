@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Literal, Self, TypeAlias
 
-    Kind: TypeAlias = Literal["trace", "log"]
+    DataKind: TypeAlias = Literal["trace", "log"]
 
 PART_BYTES = 4 << 20
 """Bytes of a part: below the 10 MB about which Dask warns, and large beside the cost of a task."""
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     version: str
     """Of this package; replays of another version may differ."""
-    kind: Kind
+    kind: DataKind
     digest: str
     """Of all parts, under which a worker keeps what it made of them."""
     settings: tuple[Any, ...]
@@ -44,7 +44,7 @@ class Job(NamedTuple):
 class Cluster:
     """A cluster that has a trace or a log."""
 
-    def __init__(self, address: str, kind: Kind, packed: bytes, *settings: Any) -> None:
+    def __init__(self, address: str, kind: DataKind, packed: bytes, *settings: Any) -> None:
         """Connect and send the parts.
 
         Raises:
@@ -74,9 +74,9 @@ class Cluster:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Release what the cluster holds and disconnect."""
         self._parts.clear()
@@ -119,7 +119,10 @@ def _unpack_once(job: Job, parts: tuple[bytes, ...]) -> _native.Trace | _native.
     with _unpacked_lock:
         if job.digest not in _unpacked_by_digest:
             packed = b"".join(parts)
-            classes_by_kind: dict[Kind, Any] = {"trace": _native.Trace, "log": _native.RequestLog}
+            classes_by_kind: dict[DataKind, Any] = {
+                "trace": _native.Trace,
+                "log": _native.RequestLog,
+            }
             unpacked = classes_by_kind[job.kind].unpack(packed, *job.settings)
             while len(_unpacked_by_digest) >= UNPACKED_MAX:
                 del _unpacked_by_digest[next(iter(_unpacked_by_digest))]

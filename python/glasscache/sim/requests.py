@@ -212,8 +212,8 @@ def _read_log(
     folder = os.fspath(log)
     table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
     native_log = _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
-    for part in native_log.left_out_parts:
-        warnings.warn(part, stacklevel=3)
+    for part_name in native_log.left_out_parts:
+        warnings.warn(part_name, stacklevel=3)
     return native_log
 
 

@@ -137,7 +137,7 @@ class Core:
             self._hinted_keys[key] = keys
 
     def may_lease_stale(self, key: str, now: float) -> bool:
-        """Whether no request of this process asked for the lease of a stale response a moment ago.
+        """Whether no request of this process requested the lease of a stale response a moment ago.
 
         The others send the stale response without a second round trip.
         """

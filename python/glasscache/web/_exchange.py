@@ -371,7 +371,9 @@ class Exchange:
         if passed_cookies is None or b"cookie" not in self.request.headers:
             return fields
         cookies = "; ".join(
-            f"{k}={v}" for k, v in self.request.cookies().items() if k in passed_cookies
+            f"{name}={value}"
+            for name, value in self.request.cookies().items()
+            if name in passed_cookies
         )
         fields = [pair for pair in fields if pair[0] != b"cookie"]
         return [*fields, (b"cookie", cookies.encode("latin-1"))] if cookies else fields

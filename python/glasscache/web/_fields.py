@@ -202,11 +202,11 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 @lru_cache(maxsize=4096)
 def http_date(unix_time: int) -> bytes:
     """Return a Unix time as an HTTP date."""
-    moment = time.gmtime(unix_time)
-    month = list(_MONTHS)[moment.tm_mon - 1].capitalize()
+    utc_time = time.gmtime(unix_time)
+    month = list(_MONTHS)[utc_time.tm_mon - 1].capitalize()
     return (
-        f"{_DAYS[moment.tm_wday]}, {moment.tm_mday:02} {month} {moment.tm_year:04} "
-        f"{moment.tm_hour:02}:{moment.tm_min:02}:{moment.tm_sec:02} GMT"
+        f"{_DAYS[utc_time.tm_wday]}, {utc_time.tm_mday:02} {month} {utc_time.tm_year:04} "
+        f"{utc_time.tm_hour:02}:{utc_time.tm_min:02}:{utc_time.tm_sec:02} GMT"
     ).encode()
 
 

@@ -195,8 +195,8 @@ class Request:
 
     def vary_value(self, selector: str) -> bytes:
         """Return what a rule's `vary_on` finds in this request."""
-        kind, _, name = selector.partition(":")
-        match kind:
+        selector_kind, _, name = selector.partition(":")
+        match selector_kind:
             case "cookie":
                 return self.cookies().get(name, "").encode("latin-1")
             case "device":

@@ -172,9 +172,9 @@ def response_directives(fields: Fields) -> tuple[Directives, bool]:
         value = combined_value(fields, target)
         if value is not None and (directives := parse_targeted(value)) is not None:
             return directives, True
-    control = combined_value(fields, b"cache-control")
-    if control is not None:
-        return parse_cache_control(control), False
+    cache_control = combined_value(fields, b"cache-control")
+    if cache_control is not None:
+        return parse_cache_control(cache_control), False
     if b"no-cache" in (combined_value(fields, b"pragma") or b"").lower():
         return {"no-cache": None}, False
     return {}, False
@@ -219,8 +219,8 @@ def _stated_lifetime(
     expires = combined_value(fields, b"expires")
     if expires is None:
         return None
-    moment = parse_date(expires)
-    return 0 if moment is None else max(0, moment - date)
+    expires_at = parse_date(expires)
+    return 0 if expires_at is None else max(0, expires_at - date)
 
 
 def _heuristic_lifetime(
@@ -251,8 +251,8 @@ def _initial_age(fields: Fields, date: int | None, sent_at: float, received_at: 
     stated_age = combined_value(fields, b"age")
     if stated_age is None:
         return max(apparent_age, received_at - sent_at if apparent_age else 0.0)
-    first = stated_age.split(b",")[0].split(b";")[0].strip()
-    age = parse_seconds(first.decode("latin-1"))
+    first_member = stated_age.split(b",")[0].split(b";")[0].strip()
+    age = parse_seconds(first_member.decode("latin-1"))
     return apparent_age if age is None else max(apparent_age, age + received_at - sent_at)
 
 
@@ -309,12 +309,12 @@ def may_replace_error(entry: Entry, now: float, *, is_exception: bool) -> bool:
 def storable_fields(fields: Fields) -> Fields:
     """Return the fields of a response that may be stored and sent again (RFC 9111, section 3.1)."""
     connection_options = combined_value(fields, b"connection")
-    dropped = (
+    dropped_names = (
         HOP_BY_HOP | {name.lower() for name in split_list(connection_options)}
         if connection_options
         else HOP_BY_HOP
     )
-    return [pair for pair in fields if pair[0] not in dropped]
+    return [pair for pair in fields if pair[0] not in dropped_names]
 
 
 def merge_fields(stored_fields: Fields, new_fields: Fields) -> Fields:

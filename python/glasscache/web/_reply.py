@@ -125,8 +125,8 @@ def is_not_modified(entry: Entry, request: Request) -> bool:
     if since is None:
         return False
     last_modified = entry.field(b"last-modified") or entry.field(b"date")
-    moment = parse_date(last_modified) if last_modified is not None else None
-    return moment is not None and moment <= since
+    last_modified_at = parse_date(last_modified) if last_modified is not None else None
+    return last_modified_at is not None and last_modified_at <= since
 
 
 def _range_applies(entry: Entry, request: Request) -> bool:
@@ -136,8 +136,12 @@ def _range_applies(entry: Entry, request: Request) -> bool:
     condition = condition.strip()
     if condition.startswith(b'"'):
         return condition == entry.field(b"etag")
-    moment, last_modified = parse_date(condition), entry.field(b"last-modified")
-    return moment is not None and last_modified is not None and parse_date(last_modified) == moment
+    condition_date, last_modified = parse_date(condition), entry.field(b"last-modified")
+    return (
+        condition_date is not None
+        and last_modified is not None
+        and parse_date(last_modified) == condition_date
+    )
 
 
 def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
@@ -148,11 +152,11 @@ def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
     if not match[1]:
         count = int(match[2])
         return (max(0, length - count), length) if count and length else (0, 0)
-    first = int(match[1])
-    last = min(int(match[2]), length - 1) if match[2] else length - 1
-    if match[2] and int(match[2]) < first:
+    first_byte = int(match[1])
+    last_byte = min(int(match[2]), length - 1) if match[2] else length - 1
+    if match[2] and int(match[2]) < first_byte:
         return None
-    return (first, last + 1) if first < length else (0, 0)
+    return (first_byte, last_byte + 1) if first_byte < length else (0, 0)
 
 
 def _partial_reply(entry: Entry, generated_fields: Fields, byte_range: tuple[int, int]) -> Reply:

@@ -90,8 +90,13 @@ class Rule:
         self._host = _compile_condition(
             self, "host", glob_pattern(when.host.lower()) if when.host else None
         )
-        self._headers = [(k.lower().encode(), _ValueTest(self, v)) for k, v in when.header.items()]
-        self._cookies = [(k, _ValueTest(self, v)) for k, v in when.cookie.items()]
+        self._headers = [
+            (name.lower().encode(), _ValueTest(self, expected))
+            for name, expected in when.header.items()
+        ]
+        self._cookies = [
+            (name, _ValueTest(self, expected)) for name, expected in when.cookie.items()
+        ]
         self._content_type = _compile_condition(
             self,
             "content_type",

@@ -150,8 +150,10 @@ def _check_settings(rule: Rule) -> None:
             f"responses to {when.method[0]} are not stored"
         )
     for selector in then.get("vary_on", ()):
-        kind, _, name = selector.partition(":")
-        if not (selector in {"device", "language"} or (kind in {"header", "cookie"} and name)):
+        selector_kind, _, name = selector.partition(":")
+        if not (
+            selector in {"device", "language"} or (selector_kind in {"header", "cookie"} and name)
+        ):
             raise BadSetting(
                 f'{rule.location}: vary_on {selector!r}: "header:x", "cookie:x", "device" or "language"'
             )
@@ -200,9 +202,9 @@ def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a c
         return False
     if wide.status and not (narrow.status and set(narrow.status) <= set(wide.status)):
         return False
-    return all(narrow.header.get(k) == v for k, v in wide.header.items()) and all(
-        narrow.cookie.get(k) == v for k, v in wide.cookie.items()
-    )
+    return all(
+        narrow.header.get(name) == expected for name, expected in wide.header.items()
+    ) and all(narrow.cookie.get(name) == expected for name, expected in wide.cookie.items())
 
 
 def _path_includes(wide: str, narrow: str | None) -> bool:

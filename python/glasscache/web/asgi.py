@@ -190,8 +190,8 @@ class CacheASGI:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
-            first = reply.start // CHUNK_BYTES
-            chunks = await run_plan_async(exchange.read_chunks(entry, first))
+            first_index = reply.start // CHUNK_BYTES
+            chunks = await run_plan_async(exchange.read_chunks(entry, first_index))
             if chunks is None:  # the body is lost although its head was validated
                 await self.app(
                     _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
@@ -215,12 +215,12 @@ class CacheASGI:
         index, position = reply.start // CHUNK_BYTES, reply.start
         while position < reply.stop:
             for chunk in chunks:
-                begin = position - index * CHUNK_BYTES
-                body_part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                chunk_start = position - index * CHUNK_BYTES
+                body_part = chunk[chunk_start : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
                 position, index = position + len(body_part), index + 1
-                more = position < reply.stop
-                await send({"type": "http.response.body", "body": body_part, "more_body": more})
-                if not more:
+                has_more = position < reply.stop
+                await send({"type": "http.response.body", "body": body_part, "more_body": has_more})
+                if not has_more:
                     return
             next_chunks = await run_plan_async(exchange.read_chunks(entry, index))
             if next_chunks is None:
@@ -251,8 +251,8 @@ class CacheASGI:
             self.core.counters["refreshes_failed"] += 1
             await relay.abandon()
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
+    def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -309,7 +309,7 @@ class _Relay:
 
     async def _handle_start(self, message: Message) -> None:
         self.has_begun = True
-        fields = [(bytes(k).lower(), bytes(v)) for k, v in message.get("headers", ())]
+        fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
         head = ResponseHandler(self._exchange, self._fetch).receive(
             message["status"], fields, self._requested_at
         )
@@ -371,8 +371,8 @@ class _HeadOnly:
 
 def request_of(scope: Scope) -> Request:
     """Return the head of an ASGI request."""
-    raw = scope.get("raw_path")
-    path = raw or quote(scope["path"], safe="/%:@!$&'()*+,;=-._~").encode()
+    raw_path = scope.get("raw_path")
+    path = raw_path or quote(scope["path"], safe="/%:@!$&'()*+,;=-._~").encode()
     return Request(
         scope["method"],
         scope.get("scheme", "http"),
@@ -387,7 +387,7 @@ def _scope_for(scope: Scope, fetch: Fetch) -> Scope:
     extensions = scope.get("extensions")
     if extensions and not _UNOBSERVED_EXTENSIONS.isdisjoint(extensions):
         fetch_scope["extensions"] = {
-            k: v for k, v in extensions.items() if k not in _UNOBSERVED_EXTENSIONS
+            name: value for name, value in extensions.items() if name not in _UNOBSERVED_EXTENSIONS
         }
     return fetch_scope
 
@@ -410,6 +410,6 @@ def _receive_nothing() -> Receive:
     return receive
 
 
-async def _ignore_store_errors(work: Awaitable[None]) -> None:
+async def _ignore_store_errors(operation: Awaitable[None]) -> None:
     with contextlib.suppress(GlasscacheError):
-        await work
+        await operation

@@ -132,8 +132,8 @@ def _read_tagged_urls(
     purge_log = core.decode_purge_log(log_values.get(core.purge_log_key))
     urls: set[str] = set()
     purges_by_tag: dict[bytes, TagPurges | None] = {}
-    for first in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
-        values = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
+    for first_index in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
+        values = yield call(client, "get_many", keys[first_index : first_index + _WINDOW_KEYS])
         entries = [_decode_entry(core, key, data) for key, data in values.items()]
         tagged_entries = [
             entry for entry in entries if entry is not None and tag_bytes in entry.tags
@@ -165,15 +165,15 @@ def _is_gone(
 ) -> bool:
     purges_of_tags = [purges_by_tag.get(entry_tag) for entry_tag in entry.tags]
     is_purged = any(
-        state is None or entry.purge_seq < state.removed_before for state in purges_of_tags
+        purges is None or entry.purge_seq < purges.removed_before for purges in purges_of_tags
     )
     return is_purged or purge_log.purge_state_of(entry.url, entry.purge_seq)[0]
 
 
 def _decode_entry(core: Core, key: str, data: Any) -> Entry | None:
-    begin = len(core.namespace) + 1
+    digest_start = len(core.namespace) + 1
     try:
-        record = decode(data, bytes.fromhex(key[begin : begin + 32]))
+        record = decode(data, bytes.fromhex(key[digest_start : digest_start + 32]))
     except (UnreadableRecord, ValueError):
         return None
     return record if isinstance(record, Entry) else None

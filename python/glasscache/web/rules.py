@@ -137,7 +137,10 @@ class Rules:
         response_settings = replace(
             settings, ttl=None, grace=None, keep=None, no_store=False, tags=(), tag_field=None,
             strip_cookies=False, max_bytes=None, compress=False,
-            deciding_rules={k: v for k, v in settings.deciding_rules.items() if k in REQUEST_SETTINGS},
+            deciding_rules={
+                name: rule_name
+                for name, rule_name in settings.deciding_rules.items() if name in REQUEST_SETTINGS
+            },
         )  # fmt: skip
         for rule in matched_rules:
             if rule.matches_response(status, content_type):

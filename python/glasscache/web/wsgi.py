@@ -193,8 +193,8 @@ class CacheWSGI:
         index, position = reply.start // CHUNK_BYTES, reply.start
         while True:
             for chunk in chunks:
-                begin = position - index * CHUNK_BYTES
-                body_part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                chunk_start = position - index * CHUNK_BYTES
+                body_part = chunk[chunk_start : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
                 position, index = position + len(body_part), index + 1
                 yield body_part
                 if position >= reply.stop:
@@ -298,7 +298,8 @@ class _AppResponse:
             raise RuntimeError("the application returned without calling start_response")
         self._parts = _chain_parts(self._written_parts, first_parts, parts)
         fields: Fields = [
-            (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in self._fields
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in self._fields
         ]
         head = ResponseHandler(self._exchange, self._fetch).receive(
             self.status_code, fields, self._requested_at

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def run_async(glasscache_client: Client, glasscache_server: Server) -> Any:
     """Return a function that runs a coroutine function with a client of an empty cache."""
 
-    def run(scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
+    def run_scenario(scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
         async def main() -> None:
             async with AsyncClient(glasscache_server.address, timeout=5) as client:
                 await scenario(client)
 
         asyncio.run(main())
 
-    return run
+    return run_scenario
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def make_storage(
 
     storages: list[Any] = []
 
-    def make(**options: Any) -> Any:
+    def make_storage_of_kind(**options: Any) -> Any:
         storages.append(
             getattr(hishel_storages, request.param)(glasscache_server.address, **options)
         )
         return storages[-1]
 
-    yield make
+    yield make_storage_of_kind
     for storage in storages:
         if isinstance(storage, hishel_storages.StorageInEventLoop):
-            storage.run(storage.plans.client.close())
+            storage.run_until_complete(storage.plans.client.close())
             storage.loop.close()

@@ -18,7 +18,7 @@ class Reply:
         self.status = 0
         self.fields: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
-        self.is_whole = False
+        self.is_complete = False
 
     @property
     def body(self) -> bytes:
@@ -31,7 +31,7 @@ class Reply:
         return None
 
     @property
-    def cache(self) -> str:
+    def cache_status(self) -> str:
         return self["cache-status"] or ""
 
 
@@ -41,10 +41,10 @@ class Origin:
     def __init__(self, respond: Callable[..., Any] | None = None) -> None:
         self.respond = respond or (lambda request: {"cache-control": "max-age=60"})
         self.calls: list[dict[str, Any]] = []
-        self.delay = 0.0
+        self.delay_s = 0.0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        fields = {k.decode(): v.decode("latin-1") for k, v in scope["headers"]}
+        fields = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         call = {
             "method": scope["method"],
             "path": scope["path"],
@@ -52,33 +52,40 @@ class Origin:
             "query": scope["query_string"],
         }
         self.calls.append(call)
-        if self.delay:
-            await asyncio.sleep(self.delay)
-        made = self.respond(call)
-        if isinstance(made, Exception):
-            raise made
-        status, headers, body = 200, made, f"body {len(self.calls)}".encode()
-        if isinstance(made, tuple):
-            status, headers, *rest = made
-            body = rest[0] if rest else body
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        outcome = self.respond(call)
+        if isinstance(outcome, Exception):
+            raise outcome
+        status, headers, body = 200, outcome, f"body {len(self.calls)}".encode()
+        if isinstance(outcome, tuple):
+            status, headers, *optional_body = outcome
+            body = optional_body[0] if optional_body else body
         parts = body if isinstance(body, list) else [body]
-        listed = [(k.encode(), v.encode("latin-1")) for k, v in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": listed})
+        encoded_headers = [
+            (name.encode(), value.encode("latin-1")) for name, value in headers.items()
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": encoded_headers})
         for part in parts[:-1]:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": parts[-1]})
 
 
 async def send_request(
-    app: Any, url: str = "/", method: str = "GET", fields: dict[str, str] | None = None, **more: Any
+    app: Any,
+    url: str = "/",
+    method: str = "GET",
+    fields: dict[str, str] | None = None,
+    **scope_entries: Any,
 ) -> Reply:
     """Send a request to an ASGI application."""
     path, _, query = url.partition("?")
-    given = {"host": "shop.example", **(fields or {})}
+    all_fields = {"host": "shop.example", **(fields or {})}
     scope = {
         "type": "http", "method": method, "path": path, "raw_path": path.encode(), "scheme": "http",
         "query_string": query.encode(), "http_version": "1.1", "extensions": {},
-        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in given.items()], **more,
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in all_fields.items()],
+        **scope_entries,
     }  # fmt: skip
     reply, body = Reply(), [{"type": "http.request", "body": b"", "more_body": False}]
 
@@ -93,7 +100,7 @@ async def send_request(
             reply.status, reply.fields = message["status"], list(message["headers"])
         else:
             reply.parts.append(message.get("body", b""))
-            reply.is_whole = not message.get("more_body", False)
+            reply.is_complete = not message.get("more_body", False)
 
     await app(scope, receive, send)
     return reply
@@ -123,11 +130,11 @@ class FailingClient:
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any, **options: Any) -> Any:
-            choose_failure = self._choose_failure(name)
-            if isinstance(choose_failure, Exception):
-                raise choose_failure
-            if choose_failure is not None:
-                return choose_failure
+            failure = self._choose_failure(name)
+            if isinstance(failure, Exception):
+                raise failure
+            if failure is not None:
+                return failure
             return await getattr(self._client, name)(*arguments, **options)
 
         return call

@@ -32,10 +32,10 @@ class FakeTime:
 
 def use_clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """Let the storages read a clock of the test's own."""
-    time = FakeTime()
+    fake_time = FakeTime()
     for module in (storages, _hishel_entries, _hishel_bodies):
-        monkeypatch.setattr(module, "time", time)
-    return time
+        monkeypatch.setattr(module, "time", fake_time)
+    return fake_time
 
 
 class BlockingStorage:
@@ -57,11 +57,11 @@ class BlockingStorage:
     def close(self, entry: Any) -> None:
         entry.response.stream.close()
 
-    def call(self, name: str, *arguments: Any) -> Any:
+    def call_method(self, name: str, *arguments: Any) -> Any:
         return getattr(self.storage, name)(*arguments)
 
-    def client(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self.plans.client, name)(*arguments, **options)
+    def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.plans.call_client_method, name)(*arguments, **options)
 
 
 class StorageInEventLoop(BlockingStorage):
@@ -73,8 +73,8 @@ class StorageInEventLoop(BlockingStorage):
         self.storage = AsyncStorage(AsyncClient(address, timeout=5), **options)
         self.plans = self.storage._plans
 
-    def run(self, work: Any) -> Any:
-        return self.loop.run_until_complete(work)
+    def run_until_complete(self, awaitable: Any) -> Any:
+        return self.loop.run_until_complete(awaitable)
 
     def create(self, key: str, parts: list[bytes], **limits: Any) -> Any:
         async def stream() -> AsyncIterator[bytes]:
@@ -83,7 +83,7 @@ class StorageInEventLoop(BlockingStorage):
 
         request = hishel.Request("GET", "https://example.com/")
         response = hishel.Response(200, hishel.Headers({"A": ["1", "2"]}), stream())
-        return self.run(self.storage.create_entry(request, response, key, **limits))
+        return self.run_until_complete(self.storage.create_entry(request, response, key, **limits))
 
     def read(self, entry: Any, parts: int | None = None) -> bytes:
         async def read() -> bytes:
@@ -94,16 +94,18 @@ class StorageInEventLoop(BlockingStorage):
                     break
             return body
 
-        return self.run(read())
+        return self.run_until_complete(read())
 
     def close(self, entry: Any) -> None:
-        self.run(entry.response.stream.aclose())
+        self.run_until_complete(entry.response.stream.aclose())
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        return self.run(getattr(self.storage, name)(*arguments))
+    def call_method(self, name: str, *arguments: Any) -> Any:
+        return self.run_until_complete(getattr(self.storage, name)(*arguments))
 
-    def client(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return self.run(getattr(self.plans.client, name)(*arguments, **options))
+    def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
+        return self.run_until_complete(
+            getattr(self.plans.call_client_method, name)(*arguments, **options)
+        )
 
 
 def store_entry(storage: Any, key: str, body: bytes = b"data", **limits: Any) -> Any:

@@ -21,11 +21,11 @@ def test_a_fresh_response_is_sent_from_the_store(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         origin = Origin()
         cache = CacheASGI(origin, client)
-        first, second = await send_request(cache, "/a"), await send_request(cache, "/a")
-        assert (first.body, second.body) == (b"body 1", b"body 1")
-        assert "fwd=uri-miss" in first.cache
-        assert second.cache.startswith("glasscache; hit; ttl=")
-        assert second["age"] == "0"
+        first_reply, second_reply = await send_request(cache, "/a"), await send_request(cache, "/a")
+        assert (first_reply.body, second_reply.body) == (b"body 1", b"body 1")
+        assert "fwd=uri-miss" in first_reply.cache_status
+        assert second_reply.cache_status.startswith("glasscache; hit; ttl=")
+        assert second_reply["age"] == "0"
         assert (await send_request(cache, "/b")).body == b"body 2"
         assert (await send_request(cache, "/a", fields={"host": "other.example"})).body == b"body 3"
         assert cache.counters["hits"] == 1
@@ -40,7 +40,7 @@ def test_a_fresh_response_is_sent_from_the_store(run_async: Any) -> None:
         {"cache-control": "private, max-age=60"},
         {"cache-control": "max-age=60", "vary": "*"},
         {},
-        {"cache-control": "max-age=60", "vary": ", ".join(f"x-{n}" for n in range(40))},
+        {"cache-control": "max-age=60", "vary": ", ".join(f"x-{number}" for number in range(40))},
         {"cache-control": "max-age=60", "content-length": "99"},
     ],
 )
@@ -58,27 +58,27 @@ def test_what_may_not_be_stored_is_fetched_each_time(
 
 def test_a_response_to_credentials_is_stored_only_if_it_is_public(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        user = {"authorization": "Bearer a"}
-        for control, is_shared in (
+        credentials = {"authorization": "Bearer a"}
+        for cache_control, is_shared in (
             ("max-age=60", False),
             ("max-age=60, public", True),
             ("s-maxage=9", True),
         ):
-            origin = Origin(lambda _, control=control: {"cache-control": control})
-            cache = CacheASGI(origin, client, settings=CacheSettings(version=control))
-            await send_request(cache, fields=user)
-            assert ((await send_request(cache)).body == b"body 1") is is_shared, control
+            origin = Origin(lambda _, cache_control=cache_control: {"cache-control": cache_control})
+            cache = CacheASGI(origin, client, settings=CacheSettings(version=cache_control))
+            await send_request(cache, fields=credentials)
+            assert ((await send_request(cache)).body == b"body 1") is is_shared, cache_control
 
     run_async(scenario)
 
 
 def test_a_cookie_is_never_stored_by_heuristics(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        changed = {"last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+        last_modified = {"last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
         for headers, request, is_stored in (
-            (changed, {}, True),
-            ({**changed, "set-cookie": "id=7"}, {}, False),
-            (changed, {"cookie": "id=7"}, False),
+            (last_modified, {}, True),
+            ({**last_modified, "set-cookie": "id=7"}, {}, False),
+            (last_modified, {"cookie": "id=7"}, False),
             ({"set-cookie": "id=7", "cache-control": "max-age=60"}, {}, True),
         ):
             origin = Origin(lambda _, headers=headers: headers)
@@ -102,9 +102,13 @@ def test_a_stale_response_is_validated_and_keeps_its_body(run_async: Any) -> Non
         origin = Origin(response)
         cache = CacheASGI(origin, client)
         await send_request(cache)
-        again = await send_request(cache)
-        assert (again.status, again.body, again["x-new"]) == (200, b"body 1", "1")
-        assert "fwd=stale; fwd-status=304" in again.cache
+        validated_reply = await send_request(cache)
+        assert (validated_reply.status, validated_reply.body, validated_reply["x-new"]) == (
+            200,
+            b"body 1",
+            "1",
+        )
+        assert "fwd=stale; fwd-status=304" in validated_reply.cache_status
         assert (await send_request(cache, fields={"if-none-match": '"v1"'})).status == 304
 
     run_async(scenario)
@@ -120,7 +124,7 @@ def test_ranges_heads_and_conditions_are_served_from_the_store(run_async: Any) -
         origin = Origin(lambda _: (200, headers, b"0123456789"))
         cache = CacheASGI(origin, client)
         await send_request(cache)
-        for requested, status, body in (
+        for range_header, status, body in (
             ("bytes=2-4", 206, b"234"),
             ("bytes=7-", 206, b"789"),
             ("bytes=-3", 206, b"789"),
@@ -128,8 +132,8 @@ def test_ranges_heads_and_conditions_are_served_from_the_store(run_async: Any) -
             ("bytes=1-2,4-5", 200, b"0123456789"),
             ("bytes=5-2", 200, b"0123456789"),
         ):
-            reply = await send_request(cache, fields={"range": requested})
-            assert (reply.status, reply.body) == (status, body), requested
+            reply = await send_request(cache, fields={"range": range_header})
+            assert (reply.status, reply.body) == (status, body), range_header
         assert (
             await send_request(cache, fields={"range": "bytes=2-4", "if-range": '"old"'})
         ).status == 200
@@ -156,16 +160,16 @@ def test_unsafe_requests_remove_their_url_and_what_their_response_names(run_asyn
         cache = CacheASGI(origin, client)
         for url in ("/list", "/made", "/other"):
             await send_request(cache, url)
-        other = {"host": "evil.example"}
-        await send_request(cache, "/other", fields=other)
+        other_host = {"host": "evil.example"}
+        await send_request(cache, "/other", fields=other_host)
         await send_request(cache, "/list", method="POST")
-        before = len(origin.calls)
+        calls_before = len(origin.calls)
         await send_request(cache, "/list")
         await send_request(cache, "/made")
-        assert len(origin.calls) == before + 2
+        assert len(origin.calls) == calls_before + 2
         await send_request(cache, "/other")
-        await send_request(cache, "/other", fields=other)
-        assert len(origin.calls) == before + 2
+        await send_request(cache, "/other", fields=other_host)
+        assert len(origin.calls) == calls_before + 2
 
     run_async(scenario)
 
@@ -181,7 +185,7 @@ def test_an_unsafe_request_of_one_user_removes_the_variants_of_others(run_async:
         assert len(origin.calls) == 3
         for currency in ("eur", "usd"):
             reply = await send_request(cache, "/p", fields={"cookie": f"currency={currency}"})
-            assert "hit" not in reply.cache
+            assert "hit" not in reply.cache_status
         assert len(origin.calls) == 5
 
     run_async(scenario)
@@ -191,12 +195,12 @@ def test_a_write_during_a_fetch_keeps_the_old_response_out(run_async: Any) -> No
     async def scenario(client: AsyncClient) -> None:
         origin = Origin()
         cache = CacheASGI(origin, client)
-        origin.delay = 0.2
-        fetch = asyncio.create_task(send_request(cache, "/a"))
+        origin.delay_s = 0.2
+        fetch_task = asyncio.create_task(send_request(cache, "/a"))
         await asyncio.sleep(0.1)
-        origin.delay = 0
+        origin.delay_s = 0
         await send_request(cache, "/a", method="DELETE")
-        await fetch
+        await fetch_task
         assert (await send_request(cache, "/a")).body == b"body 3"
         assert cache.counters["not_stored"] == 1
 
@@ -219,19 +223,19 @@ def test_variants_are_kept_apart(run_async: Any) -> None:
 
 def test_large_bodies_are_stored_in_chunks_and_a_lost_chunk_is_a_miss(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        body = [bytes([n]) * (CHUNK_BYTES // 2 + 7) for n in range(9)]
+        body = [bytes([number]) * (CHUNK_BYTES // 2 + 7) for number in range(9)]
         origin = Origin(lambda _: (200, {"cache-control": "max-age=60"}, body))
         cache = CacheASGI(origin, client)
-        whole = b"".join(body)
-        assert (await send_request(cache)).body == whole
-        assert (await send_request(cache)).body == whole
+        whole_body = b"".join(body)
+        assert (await send_request(cache)).body == whole_body
+        assert (await send_request(cache)).body == whole_body
         reply = await send_request(
             cache, fields={"range": f"bytes={CHUNK_BYTES - 5}-{2 * CHUNK_BYTES + 5}"}
         )
-        assert reply.body == whole[CHUNK_BYTES - 5 : 2 * CHUNK_BYTES + 6]
+        assert reply.body == whole_body[CHUNK_BYTES - 5 : 2 * CHUNK_BYTES + 6]
         assert len(origin.calls) == 1
         await client.delete((await _chunk_keys(client, cache.core))[2])
-        assert (await send_request(cache)).body == whole
+        assert (await send_request(cache)).body == whole_body
         assert len(origin.calls) == 2
 
     run_async(scenario)
@@ -242,12 +246,12 @@ async def _chunk_keys(client: AsyncClient, core: Any) -> list[str]:
     key = key_of_url(core, "http://shop.example/")
     entry = decode(await client.get(key), bytes.fromhex(key.partition(":")[2]))
     assert isinstance(entry, Entry)
-    return [core.chunk_key(entry.write_id, n) for n in range(4)]
+    return [core.chunk_key(entry.write_id, number) for number in range(4)]
 
 
 def test_a_body_that_is_truncated_is_not_stored(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        class Cut(Origin):
+        class TruncatingOrigin(Origin):
             async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
                 self.calls.append(scope)
                 fields = [(b"cache-control", b"max-age=60")]
@@ -256,22 +260,22 @@ def test_a_body_that_is_truncated_is_not_stored(run_async: Any) -> None:
                 if len(self.calls) == 1:
                     raise OSError("cut")
 
-        origin = Cut()
+        origin = TruncatingOrigin()
         cache = CacheASGI(origin, client)
         with pytest.raises(OSError, match="cut"):
             await send_request(cache)
         await cache.settle()
-        begin = time.monotonic()
+        started_at = time.monotonic()
         await send_request(cache)
         assert len(origin.calls) == 2
-        assert time.monotonic() - begin < 5  # the lease was given back
+        assert time.monotonic() - started_at < 5  # the lease was given back
 
     run_async(scenario)
 
 
 def test_parts_are_sent_as_they_come(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        seen: list[bytes] = []
+        received_parts: list[bytes] = []
         reply = Reply()
 
         async def stream(scope: Any, receive: Any, send: Any) -> None:
@@ -285,7 +289,7 @@ def test_parts_are_sent_as_they_come(run_async: Any) -> None:
                         "more_body": True,
                     }
                 )
-                seen.append(sent[-1])
+                received_parts.append(sent[-1])
             await send({"type": "http.response.body", "body": b""})
 
         sent: list[bytes] = []
@@ -296,7 +300,7 @@ def test_parts_are_sent_as_they_come(run_async: Any) -> None:
         cache = CacheASGI(stream, client)
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
         await cache(scope, None, send)  # type: ignore[arg-type]
-        assert seen == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+        assert received_parts == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
         assert reply.parts == []
 
     run_async(scenario)
@@ -304,15 +308,15 @@ def test_parts_are_sent_as_they_come(run_async: Any) -> None:
 
 def test_websockets_and_lifespans_pass_through(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        seen = []
+        scope_types = []
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            seen.append(scope["type"])
+            scope_types.append(scope["type"])
 
         cache = CacheASGI(app, client)
         for kind in ("websocket", "lifespan"):
             await cache({"type": kind}, None, None)  # type: ignore[arg-type]
-        assert seen == ["websocket", "lifespan"]
+        assert scope_types == ["websocket", "lifespan"]
 
     run_async(scenario)
 
@@ -329,10 +333,10 @@ def test_fields_that_pass_for_the_url_do_not_poison_others(run_async: Any) -> No
             await send_request(cache, fields={"x-forwarded-host": "evil.example"})
         ).body == b"evil.example"
         assert (await send_request(cache)).body == b"-"
-        odd = ({"content-length": "3"}, {"transfer-encoding": "chunked"})
-        for fields in odd:  # a GET with a body
-            assert "ambiguous-request" in (await send_request(cache, fields=fields)).cache
-        assert "ambiguous-request" in (await send_request(cache, "/?" + "q" * 9000)).cache
+        framing_fields = ({"content-length": "3"}, {"transfer-encoding": "chunked"})
+        for fields in framing_fields:  # a GET with a body
+            assert "ambiguous-request" in (await send_request(cache, fields=fields)).cache_status
+        assert "ambiguous-request" in (await send_request(cache, "/?" + "q" * 9000)).cache_status
 
     run_async(scenario)
 
@@ -342,12 +346,18 @@ def test_an_unreadable_entry_is_a_miss_and_replaced(run_async: Any) -> None:
         origin = Origin()
         cache = CacheASGI(origin, client)
         await send_request(cache)
-        stored = key_of_url(cache.core, "http://shop.example/")
-        data = await client.get(stored)
-        for damaged in (data[:-1], data[:40] + b"X" + data[41:], b"", "text", b"GCW1" + bytes(80)):
-            await client.set(stored, damaged)
-            before = len(origin.calls)
-            assert (await send_request(cache)).body == f"body {before + 1}".encode()
-            assert (await send_request(cache)).body == f"body {before + 1}".encode()
+        stored_key = key_of_url(cache.core, "http://shop.example/")
+        data = await client.get(stored_key)
+        for damaged_record in (
+            data[:-1],
+            data[:40] + b"X" + data[41:],
+            b"",
+            "text",
+            b"GCW1" + bytes(80),
+        ):
+            await client.set(stored_key, damaged_record)
+            calls_before = len(origin.calls)
+            assert (await send_request(cache)).body == f"body {calls_before + 1}".encode()
+            assert (await send_request(cache)).body == f"body {calls_before + 1}".encode()
 
     run_async(scenario)

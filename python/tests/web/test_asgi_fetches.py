@@ -13,13 +13,15 @@ from glasscache.web import CacheASGI, CacheSettings
 from web.harness import Clock, FailingClient, Origin, key_of_url, send_request
 
 
-@pytest.mark.parametrize("count", [50])
-def test_many_misses_of_one_url_fetch_once(run_async: Any, count: int) -> None:
+@pytest.mark.parametrize("request_count", [50])
+def test_many_misses_of_one_url_fetch_once(run_async: Any, request_count: int) -> None:
     async def scenario(client: AsyncClient) -> None:
         origin = Origin()
-        origin.delay = 0.1
+        origin.delay_s = 0.1
         caches = [CacheASGI(origin, client) for _ in range(4)]  # as four processes would
-        replies = await asyncio.gather(*(send_request(caches[n % 4], "/a") for n in range(count)))
+        replies = await asyncio.gather(
+            *(send_request(caches[number % 4], "/a") for number in range(request_count))
+        )
         assert {reply.body for reply in replies} == {b"body 1"}
         assert len(origin.calls) == 1
 
@@ -28,21 +30,21 @@ def test_many_misses_of_one_url_fetch_once(run_async: Any, count: int) -> None:
 
 def test_requests_for_what_cannot_be_stored_do_not_wait_for_each_other(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        running = most = 0
+        running = running_max = 0
 
-        class Slow(Origin):
+        class SlowOrigin(Origin):
             async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-                nonlocal running, most
+                nonlocal running, running_max
                 running += 1
-                most = max(most, running)
+                running_max = max(running_max, running)
                 await asyncio.sleep(0.05)
                 await super().__call__(scope, receive, send)
                 running -= 1
 
-        cache = CacheASGI(Slow(lambda _: {"cache-control": "no-store"}), client)
+        cache = CacheASGI(SlowOrigin(lambda _: {"cache-control": "no-store"}), client)
         await send_request(cache, "/a")
         await asyncio.gather(*(send_request(cache, "/a") for _ in range(20)))
-        assert most > 10
+        assert running_max > 10
 
     run_async(scenario)
 
@@ -55,10 +57,10 @@ def test_a_stale_response_is_sent_while_one_request_refreshes_it(run_async: Any)
         cache.core.clock = clock
         await send_request(cache)
         clock.now += 20
-        origin.delay = 0.05
+        origin.delay_s = 0.05
         replies = [await send_request(cache) for _ in range(5)]
         assert {reply.body for reply in replies} == {b"body 1"}
-        assert all("detail=stale" in reply.cache for reply in replies)
+        assert all("detail=stale" in reply.cache_status for reply in replies)
         await cache.settle()
         assert len(origin.calls) == 2
         assert (await send_request(cache)).body == b"body 2"
@@ -70,12 +72,12 @@ def test_the_lease_of_a_stale_response_is_requested_once_in_a_while(run_async: A
     async def scenario(client: AsyncClient) -> None:
         clock, adds = Clock(time.time()), 0
 
-        def count(name: str) -> None:
+        def count_adds(name: str) -> None:
             nonlocal adds
             adds += name == "add"
 
         origin = Origin(lambda _: {"cache-control": "max-age=10, stale-while-revalidate=60"})
-        cache = CacheASGI(origin, FailingClient(client, count))  # type: ignore[arg-type]
+        cache = CacheASGI(origin, FailingClient(client, count_adds))  # type: ignore[arg-type]
         cache.core.clock = clock
         await send_request(cache)
         lease_key = key_of_url(cache.core, "http://shop.example/") + ":l"
@@ -97,20 +99,21 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(
     run_async: Any,
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
-        for control, stands_in in (
+        for cache_control, is_stale_sent in (
             ("max-age=10, stale-if-error=60", True),
             ("max-age=10, must-revalidate", False),
         ):
             clock, is_down = Clock(time.time()), False
-            origin = Origin(lambda _, c=control: (503, {}) if is_down else {"cache-control": c})  # noqa: B023
-            cache = CacheASGI(origin, client, settings=CacheSettings(version=control))
+            headers = {"cache-control": cache_control}
+            origin = Origin(lambda _, headers=headers: (503, {}) if is_down else headers)  # noqa: B023
+            cache = CacheASGI(origin, client, settings=CacheSettings(version=cache_control))
             cache.core.clock = clock
             await send_request(cache)
             clock.now, is_down = clock.now + 20, True
             reply = await send_request(cache)
-            assert (reply.status == 200) is stands_in, control
+            assert (reply.status == 200) is is_stale_sent, cache_control
             origin.respond = lambda _: OSError("no database")
-            if stands_in:
+            if is_stale_sent:
                 assert (await send_request(cache)).body == b"body 1"
             else:
                 with pytest.raises(OSError, match="no database"):
@@ -122,11 +125,13 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(
 @pytest.mark.parametrize("name", ["get_many", "get", "gets", "add", "cas", "set", "delete"])
 def test_a_store_that_fails_never_fails_a_response(run_async: Any, name: str) -> None:
     async def scenario(client: AsyncClient) -> None:
-        def mood(called: str) -> Any:
-            return GlasscacheError("down") if called == name else None
+        def fail_named_method(called_name: str) -> Any:
+            return GlasscacheError("down") if called_name == name else None
 
         origin = Origin()
-        cache = CacheASGI(origin, FailingClient(client, mood), settings=CacheSettings(wait=0.2))  # type: ignore[arg-type]
+        cache = CacheASGI(
+            origin, FailingClient(client, fail_named_method), settings=CacheSettings(wait=0.2)
+        )  # type: ignore[arg-type]
         for _ in range(3):
             assert (await send_request(cache)).status == 200
         assert (await send_request(cache, method="POST")).status == 200
@@ -143,11 +148,11 @@ def test_a_dear_response_is_refreshed_before_its_end(run_async: Any) -> None:
         cache = CacheASGI(origin, client)
         cache.core.clock = clock
 
-        def slowly(_: Any) -> Any:
+        def respond_after_five_seconds(_: Any) -> Any:
             clock.now += 5
             return {"cache-control": "max-age=60"}
 
-        origin.respond = slowly
+        origin.respond = respond_after_five_seconds
         await send_request(cache)
         clock.now += 54.9
         for _ in range(200):

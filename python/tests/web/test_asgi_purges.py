@@ -26,27 +26,30 @@ def test_purges_by_url_prefix_and_tag(run_async: Any) -> None:
         cache = CacheASGI(origin, client, rules)
         purger = AsyncPurger(client, rules)
 
-        async def all_three() -> list[bool]:
-            before = [await send_request(cache, f"/p/{name}") for name in "abc"]
+        async def all_are_fresh_hits() -> list[bool]:
+            replies = [await send_request(cache, f"/p/{name}") for name in "abc"]
             await cache.settle()
-            return ["hit" in reply.cache and "stale" not in reply.cache for reply in before]
+            return [
+                "hit" in reply.cache_status and "stale" not in reply.cache_status
+                for reply in replies
+            ]
 
-        await all_three()
-        assert await all_three() == [True] * 3
+        await all_are_fresh_hits()
+        assert await all_are_fresh_hits() == [True] * 3
         assert await purger.url("http://shop.example/p/a")
-        assert await all_three() == [False, True, True]
+        assert await all_are_fresh_hits() == [False, True, True]
         await purger.tag("b")
-        assert await all_three() == [True, False, True]
+        assert await all_are_fresh_hits() == [True, False, True]
         await purger.prefix("shop.example/p/c")
-        assert await all_three() == [True, True, False]
+        assert await all_are_fresh_hits() == [True, True, False]
         await purger.tag("all")
-        assert await all_three() == [False] * 3
-        assert await all_three() == [True] * 3
+        assert await all_are_fresh_hits() == [False] * 3
+        assert await all_are_fresh_hits() == [True] * 3
         assert await purger.url("http://shop.example/p/a", soft=True)
         await purger.tag("b", soft=True)
         await purger.prefix("http://shop.example/p/c", soft=True)
-        assert await all_three() == [False] * 3
-        assert await all_three() == [True] * 3
+        assert await all_are_fresh_hits() == [False] * 3
+        assert await all_are_fresh_hits() == [True] * 3
 
     run_async(scenario)
 
@@ -67,7 +70,10 @@ def test_a_purge_of_a_url_reaches_responses_whose_keys_have_fields_in_them(
         async def are_hits(path: str) -> list[bool]:
             replies = [await send_request(cache, path, fields=fields) for fields in variants]
             await cache.settle()
-            return ["; hit;" in one.cache and "stale" not in one.cache for one in replies]
+            return [
+                "; hit;" in reply.cache_status and "stale" not in reply.cache_status
+                for reply in replies
+            ]
 
         for path in ("/a", "/b"):
             assert await are_hits(path) == [False] * 3
@@ -90,19 +96,19 @@ def test_a_purge_during_the_first_fetch_of_a_url_keeps_its_response_out(
         behind_proxy = {"x-forwarded-proto": "https"}
         origin = Origin()
         cache = CacheASGI(origin, client)
-        origin.delay = 0.5
-        fetch = asyncio.ensure_future(send_request(cache, "/a", fields=behind_proxy))
+        origin.delay_s = 0.5
+        fetch_task = asyncio.ensure_future(send_request(cache, "/a", fields=behind_proxy))
         while not origin.calls:  # noqa: ASYNC110 - until the fetch has reached the application
             await asyncio.sleep(0.01)
-        origin.delay = 0.0
+        origin.delay_s = 0.0
         if kind == "POST":
             await send_request(cache, "/a", method="POST")
         else:
             await AsyncPurger(client).url("http://shop.example/a")
-        await fetch
-        before = len(origin.calls)
+        await fetch_task
+        calls_before = len(origin.calls)
         await send_request(cache, "/a", fields=behind_proxy)
-        assert len(origin.calls) == before + 1
+        assert len(origin.calls) == calls_before + 1
 
     run_async(scenario)
 
@@ -114,9 +120,9 @@ def test_a_soft_purge_serves_the_old_response_while_one_refreshes(run_async: Any
         cache = CacheASGI(origin, client, rules)
         await send_request(cache)
         await AsyncPurger(client, rules).tag("t", soft=True)
-        stale = await send_request(cache)
-        assert stale.body == b"body 1"
-        assert "stale" in stale.cache
+        stale_reply = await send_request(cache)
+        assert stale_reply.body == b"body 1"
+        assert "stale" in stale_reply.cache_status
         await cache.settle()
         assert (await send_request(cache)).body == b"body 2"
 
@@ -128,14 +134,14 @@ def test_a_lost_record_of_purges_means_misses(run_async: Any) -> None:
         rules = Rules.from_text('[[rule]]\nthen = { tags = ["t"] }')
         origin = Origin()
         cache = CacheASGI(origin, client, rules)
-        for lost in (cache.core.purge_log_key, cache.core.tag_key(b"t")):
+        for lost_key in (cache.core.purge_log_key, cache.core.tag_key(b"t")):
             await send_request(cache)
-            before = len(origin.calls)
+            calls_before = len(origin.calls)
             await send_request(cache)
-            assert len(origin.calls) == before
-            await client.delete(lost)
+            assert len(origin.calls) == calls_before
+            await client.delete(lost_key)
             await send_request(cache)
-            assert len(origin.calls) == before + 1
+            assert len(origin.calls) == calls_before + 1
 
     run_async(scenario)
 

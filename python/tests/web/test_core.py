@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @pytest.fixture
 def often_switched_threads() -> Iterator[None]:
     """Let threads take turns as often as the interpreter can."""
-    usual = sys.getswitchinterval()
+    switch_interval_before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
-    sys.setswitchinterval(usual)
+    sys.setswitchinterval(switch_interval_before)
 
 
 def entry_of(digest: bytes, body: bytes = b"body") -> Entry:
@@ -32,39 +32,41 @@ def entry_of(digest: bytes, body: bytes = b"body") -> Entry:
 
 @pytest.mark.usefixtures("often_switched_threads")
 def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
-        monkeypatch.setattr(_core, bound, 2)
-    core, failed = Core(), list[BaseException]()
+    for bound_name in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
+        monkeypatch.setattr(_core, bound_name, 2)
+    core, errors = Core(), list[BaseException]()
     data = entry_of(bytes(16)).encode()
 
-    def use_core(thread: int) -> None:
+    def use_core(thread_number: int) -> None:
         try:
-            for number in range(3000):
-                key = f"{thread}.{number}"
+            for repetition in range(3000):
+                key = f"{thread_number}.{repetition}"
                 core.remember_keys(key, ("a",))
                 core.may_lease_stale(key, 1.0)
                 assert core.decode_record(key, data, bytes(16)) is not None
         except BaseException as error:  # noqa: BLE001 - shown below
-            failed.append(error)
+            errors.append(error)
 
-    threads = [threading.Thread(target=use_core, args=(number,)) for number in range(8)]
+    threads = [
+        threading.Thread(target=use_core, args=(thread_number,)) for thread_number in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failed == []
+    assert errors == []
 
 
 def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
     core, digest = Core(), bytes(range(16))
     data = entry_of(digest).encode()
-    first = core.decode_record("k", data, digest)
-    assert first is core.decode_record("k", bytes(bytearray(data)), digest)
+    decoded_entry = core.decode_record("k", data, digest)
+    assert decoded_entry is core.decode_record("k", bytes(bytearray(data)), digest)
     assert core.decode_record("k", data, bytes(16)) is None
     assert core.decode_record("k", data[:-1], digest) is None
-    other = core.decode_record("k", entry_of(digest, b"other").encode(), digest)
-    assert isinstance(other, Entry)
-    assert other.body == b"other"
+    other_entry = core.decode_record("k", entry_of(digest, b"other").encode(), digest)
+    assert isinstance(other_entry, Entry)
+    assert other_entry.body == b"other"
 
 
 def test_a_large_record_is_decoded_each_time() -> None:

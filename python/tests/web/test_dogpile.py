@@ -32,8 +32,10 @@ def test_one_task_creates_a_value(glasscache_server: Server) -> None:
             await asyncio.sleep(0.02)
             return "made"
 
-        made = await asyncio.gather(*(region.get_or_create("async-k", create) for _ in range(30)))
-        assert (set(made), len(calls)) == ({"made"}, 1)
+        created_values = await asyncio.gather(
+            *(region.get_or_create("async-k", create) for _ in range(30))
+        )
+        assert (set(created_values), len(calls)) == ({"made"}, 1)
         assert await region.get("async-k") == "made"
         assert await region.get_multi(["async-k", "async-none"]) == ["made", NO_VALUE]
         await region.set_multi({"async-a": 1, "async-b": None})
@@ -61,8 +63,8 @@ def test_both_regions_share_values_and_a_region_needs_its_backend(
     glasscache_server: Server,
 ) -> None:
     arguments = {"servers": glasscache_server.address, "timeout": 5}
-    sync = make_region().configure("glasscache", arguments=arguments)
-    sync.set("shared-k", {"a": 1})
+    blocking_region = make_region().configure("glasscache", arguments=arguments)
+    blocking_region.set("shared-k", {"a": 1})
 
     async def main() -> None:
         region = AsyncRegion().configure("glasscache.async", arguments=arguments)
@@ -70,6 +72,6 @@ def test_both_regions_share_values_and_a_region_needs_its_backend(
         await region.set("shared-k", 2)
 
     asyncio.run(main())
-    assert sync.get("shared-k") == 2
+    assert blocking_region.get("shared-k") == 2
     with pytest.raises(TypeError, match=r"glasscache\.async"):
         AsyncRegion().configure("glasscache", arguments=arguments)

@@ -34,23 +34,30 @@ def test_explain_prints_what_decides_and_what_is_stored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "rules.toml").write_text(RULES)
-    common = ["--server", glasscache_server.address, "--rules", str(tmp_path / "rules.toml")]
+    common_arguments = [
+        "--server",
+        glasscache_server.address,
+        "--rules",
+        str(tmp_path / "rules.toml"),
+    ]
     cache = CacheWSGI(Origin(), glasscache_client, Rules.from_text(RULES))
 
-    def explained(url: str, *more: str) -> str:
-        assert main(["explain", f"http://shop.example{url}", *common, *more]) == 0
+    def explain(url: str, *more_arguments: str) -> str:
+        assert (
+            main(["explain", f"http://shop.example{url}", *common_arguments, *more_arguments]) == 0
+        )
         return capsys.readouterr().out
 
-    assert "nothing: a miss" in explained("/p/a")
+    assert "nothing: a miss" in explain("/p/a")
     send_request(cache, "/p/a")
-    text = explained("/p/a")
+    text = explain("/p/a")
     for part in ("rule        rule 'pages' (line 2)", "ttl         60 (rule 'pages')", "stored      a hit",
                  "of 60 s", "tags        page"):  # fmt: skip
         assert part in text
-    assert "bypass: rule" in explained("/admin/x")
-    assert "method" in explained("/p/a", "-X", "POST")
-    assert main(["purge", "--tag", "page", *common]) == 0
-    assert "purged: a miss" in explained("/p/a")
-    assert main(["explain", "/p/a", *common]) == 2
+    assert "bypass: rule" in explain("/admin/x")
+    assert "method" in explain("/p/a", "-X", "POST")
+    assert main(["purge", "--tag", "page", *common_arguments]) == 0
+    assert "purged: a miss" in explain("/p/a")
+    assert main(["explain", "/p/a", *common_arguments]) == 2
     assert "absolute" in capsys.readouterr().err
     assert main(["explain", "http://a/", "--server", "127.0.0.1:1"]) == 3

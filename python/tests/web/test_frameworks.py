@@ -49,13 +49,13 @@ def test_a_page_of_jinja_fragments_is_read_by_one_request(glasscache_client: Cli
         with prefetch(client, "rows"):
             return str(template.render(draw=render_fragment))
 
-    first = page()
-    assert first.startswith("<b>&lt;0&gt;</b>")
+    first_page = page()
+    assert first_page.startswith("<b>&lt;0&gt;</b>")
     client.calls.clear()
-    assert page() == first
+    assert page() == first_page
     assert (client.calls, len(rendered)) == (["get_many"], 40)
     environment.glasscache = None
-    assert page() == first
+    assert page() == first_page
 
 
 DJANGO = """
@@ -93,9 +93,9 @@ DJANGO = """
 def test_a_page_of_django_fragments_is_read_by_one_request(glasscache_server: Server) -> None:
     pytest.importorskip("django", reason="django is not installed")
     command = [sys.executable, "-c", textwrap.dedent(DJANGO), glasscache_server.address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "get_many"
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.strip() == "get_many"
 
 
 def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: Server) -> None:
@@ -113,15 +113,15 @@ def test_an_endpoint_runs_once_for_requests_at_the_same_time(glasscache_server: 
                 await asyncio.sleep(0.05)
                 return {"number": number}
 
-            async def whole() -> Response:
+            async def whole_response() -> Response:
                 return Response("x")
 
             # Annotations of a function in a function are texts that FastAPI cannot resolve.
             lamp.__annotations__ = {"number": int, "request": Request}
-            whole.__annotations__ = {}
-            kept = cached_response(client, ttl=60, tags=["lamps"])(lamp)
-            app.get("/lamps/{number}")(kept)
-            app.get("/whole")(cached_response(client, ttl=60)(whole))
+            whole_response.__annotations__ = {}
+            cached_endpoint = cached_response(client, ttl=60, tags=["lamps"])(lamp)
+            app.get("/lamps/{number}")(cached_endpoint)
+            app.get("/whole")(cached_response(client, ttl=60)(whole_response))
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://shop") as browser:
                 replies = await asyncio.gather(*(browser.get("/lamps/7") for _ in range(20)))
@@ -169,20 +169,22 @@ def test_flask_caching_takes_the_backend(glasscache_server: Server) -> None:
 
 
 def test_requests_cache_keeps_responses_without_listing_keys(glasscache_server: Server) -> None:
-    module = pytest.importorskip("requests_cache", reason="requests-cache is not installed")
+    requests_cache = pytest.importorskip("requests_cache", reason="requests-cache is not installed")
     from glasscache.contrib.requests_cache import GlassCacheBackend
 
     with Client(glasscache_server.address, timeout=5) as client:
         backend = GlassCacheBackend(client, "test")
         responses = backend.responses
-        responses["a"] = module.CachedResponse(status_code=200, content=b"hello")
-        responses["b"] = module.CachedResponse(status_code=404)
+        responses["a"] = requests_cache.CachedResponse(status_code=200, content=b"hello")
+        responses["b"] = requests_cache.CachedResponse(status_code=404)
         backend.redirects["r"] = "a"
         assert responses["a"].content == b"hello"
         assert "a" in responses
         assert "c" not in responses
         assert backend.redirects["r"] == "a"
-        assert {key: one.status_code for key, one in backend.get_responses("abc").items()} == {
+        assert {
+            key: response.status_code for key, response in backend.get_responses("abc").items()
+        } == {
             "a": 200,
             "b": 404,
         }
@@ -192,9 +194,9 @@ def test_requests_cache_keeps_responses_without_listing_keys(glasscache_server: 
         with pytest.raises(KeyError):
             del responses["a"]
         responses.bulk_delete(["b", "c"])
-        responses["d"] = module.CachedResponse()
+        responses["d"] = requests_cache.CachedResponse()
         responses.clear()
         assert responses.get("d") is None
-        for listed in (iter, len):
+        for listing_function in (iter, len):
             with pytest.raises(NotImplementedError, match="cannot list"):
-                listed(responses)
+                listing_function(responses)

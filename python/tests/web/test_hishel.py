@@ -28,7 +28,7 @@ def test_round_trip_returns_exact_body_and_headers(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     body = b"x" * (CHUNK_BYTES * 2 + 5)
     storage.read(storage.create(key, [body[:100], body[100:]]))
-    (got,) = storage.call("get_entries", key)
+    (got,) = storage.call_method("get_entries", key)
     assert storage.read(got) == body
     assert got.response.headers.get_list("A") == ["1", "2"]
     assert (got.request.url, got.response.status_code) == ("https://example.com/", 200)
@@ -38,14 +38,14 @@ def test_round_trip_returns_exact_body_and_headers(make_storage: Any) -> None:
 def test_empty_body(make_storage: Any, parts: list[bytes]) -> None:
     storage, key = make_storage(), next(KEYS)
     storage.read(storage.create(key, parts))
-    assert [storage.read(entry) for entry in storage.call("get_entries", key)] == [b""]
+    assert [storage.read(entry) for entry in storage.call_method("get_entries", key)] == [b""]
 
 
 def test_incomplete_entry_is_invisible_until_stream_finishes(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = storage.create(key, [b"a", b"b"])
     assert storage.read(entry, 1) == b"a"
-    assert storage.call("get_entries", key) == []
+    assert storage.call_method("get_entries", key) == []
     assert storage.read(entry) == b"b" or isinstance(storage, StorageInEventLoop)
 
 
@@ -53,20 +53,20 @@ def test_ttl_hides_and_tti_extends_on_read(make_storage: Any, storage_clock: Fak
     storage, key = make_storage(), next(KEYS)
     store_entry(storage, key, ttl=10)
     storage_clock.now += 9
-    assert len(storage.call("get_entries", key)) == 1
+    assert len(storage.call_method("get_entries", key)) == 1
     storage_clock.now += 2
-    assert storage.call("get_entries", key) == []
-    idle, other = next(KEYS), next(KEYS)
-    store_entry(storage, idle, tti=10)
-    store_entry(storage, other, ttl=25, tti=10)
+    assert storage.call_method("get_entries", key) == []
+    idle_key, other_key = next(KEYS), next(KEYS)
+    store_entry(storage, idle_key, tti=10)
+    store_entry(storage, other_key, ttl=25, tti=10)
     for _ in range(3):
         storage_clock.now += 6
-        assert len(storage.call("get_entries", idle)) == 1
-        assert len(storage.call("get_entries", other)) == 1
+        assert len(storage.call_method("get_entries", idle_key)) == 1
+        assert len(storage.call_method("get_entries", other_key)) == 1
     storage_clock.now += 8
-    assert storage.call("get_entries", other) == []  # its ttl caps its tti
+    assert storage.call_method("get_entries", other_key) == []  # its ttl caps its tti
     storage_clock.now += 3
-    assert storage.call("get_entries", idle) == []
+    assert storage.call_method("get_entries", idle_key) == []
 
 
 def test_defaults_are_an_hour_and_those_of_the_call_come_first(
@@ -76,53 +76,53 @@ def test_defaults_are_an_hour_and_those_of_the_call_come_first(
     store_entry(storage, first)
     store_entry(storage, second, ttl=7200)
     storage_clock.now += 3601
-    assert storage.call("get_entries", first) == []
-    assert len(storage.call("get_entries", second)) == 1
+    assert storage.call_method("get_entries", first) == []
+    assert len(storage.call_method("get_entries", second)) == 1
 
 
 def test_update_headers_keeps_limits_and_body(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = store_entry(storage, key, ttl=10)
-    storage.call("update_headers", entry.id, hishel.Headers({"B": "3"}))
-    (got,) = storage.call("get_entries", key)
+    storage.call_method("update_headers", entry.id, hishel.Headers({"B": "3"}))
+    (got,) = storage.call_method("get_entries", key)
     assert (got.response.headers["B"], storage.read(got)) == ("3", b"data")
     storage_clock.now += 11
-    assert storage.call("get_entries", key) == []
+    assert storage.call_method("get_entries", key) == []
 
 
 def test_remove_and_update_of_a_missing_entry_do_nothing(make_storage: Any) -> None:
     storage = make_storage()
-    storage.call("remove_entry", uuid.uuid4())
-    storage.call("update_headers", uuid.uuid4(), hishel.Headers({}))
+    storage.call_method("remove_entry", uuid.uuid4())
+    storage.call_method("update_headers", uuid.uuid4(), hishel.Headers({}))
 
 
 def test_remove_hides_at_once_but_a_reader_can_finish(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = store_entry(storage, key, b"x" * (CHUNK_BYTES + 1))
-    (got,) = storage.call("get_entries", key)
-    storage.call("remove_entry", entry.id)
-    assert storage.call("get_entries", key) == []
+    (got,) = storage.call_method("get_entries", key)
+    storage.call_method("remove_entry", entry.id)
+    assert storage.call_method("get_entries", key) == []
     assert len(storage.read(got)) == CHUNK_BYTES + 1
 
 
 def test_remove_during_write_stays_removed_and_consumer_is_served(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = storage.create(key, [b"a", b"b"])
-    storage.call("remove_entry", entry.id)
+    storage.call_method("remove_entry", entry.id)
     assert storage.read(entry) == b"ab"
-    assert storage.call("get_entries", key) == []
+    assert storage.call_method("get_entries", key) == []
 
 
 def test_a_lost_chunk_is_a_miss_or_an_error_but_never_a_short_body(make_storage: Any) -> None:
     storage, key = make_storage(max_stream_size=None), next(KEYS)
     chunks = CHUNKS_PER_READ + 3
     entry = store_entry(storage, key, b"y" * (CHUNK_BYTES * chunks))
-    (got,) = storage.call("get_entries", key)
-    storage.client("delete", storage.plans.chunk_key(entry.id, chunks - 1))
+    (got,) = storage.call_method("get_entries", key)
+    storage.call_client_method("delete", storage.plans.chunk_key(entry.id, chunks - 1))
     with pytest.raises(RuntimeError, match="evicted"):
         storage.read(got)
-    storage.client("delete", storage.plans.chunk_key(entry.id, 0))
-    assert storage.call("get_entries", key) == []
+    storage.call_client_method("delete", storage.plans.chunk_key(entry.id, 0))
+    assert storage.call_method("get_entries", key) == []
 
 
 def test_abandoned_and_failed_streams_discard_what_was_stored(make_storage: Any) -> None:
@@ -130,16 +130,16 @@ def test_abandoned_and_failed_streams_discard_what_was_stored(make_storage: Any)
     entry = storage.create(key, [b"z" * CHUNK_BYTES, b"rest"])
     storage.read(entry, 1)
     storage.close(entry)
-    assert storage.client("get", storage.plans.chunk_key(entry.id, 0)) is None
-    assert storage.client("get", storage.plans.head_key(entry.id)) is None
-    assert storage.call("get_entries", key) == []
+    assert storage.call_client_method("get", storage.plans.chunk_key(entry.id, 0)) is None
+    assert storage.call_client_method("get", storage.plans.head_key(entry.id)) is None
+    assert storage.call_method("get_entries", key) == []
 
 
 def test_a_response_that_is_too_large_is_delivered_and_not_stored(make_storage: Any) -> None:
     storage, key = make_storage(max_stream_size=10), next(KEYS)
     entry = storage.create(key, [b"12345", b"67890", b"1"])
     assert storage.read(entry) == b"12345678901"
-    assert storage.call("get_entries", key) == []
+    assert storage.call_method("get_entries", key) == []
 
 
 def test_an_outage_does_not_fail_the_caller(glasscache_server: Server) -> None:
@@ -147,23 +147,29 @@ def test_an_outage_does_not_fail_the_caller(glasscache_server: Server) -> None:
     for storage in (BlockingStorage("127.0.0.1:1"), StorageInEventLoop("127.0.0.1:1")):
         entry = storage.create("k", [b"a", b"b"])
         assert storage.read(entry) == b"ab"
-        assert storage.call("get_entries", "k") == []
-        storage.call("update_headers", entry.id, hishel.Headers({}))
-        storage.call("remove_entry", entry.id)
+        assert storage.call_method("get_entries", "k") == []
+        storage.call_method("update_headers", entry.id, hishel.Headers({}))
+        storage.call_method("remove_entry", entry.id)
         assert storage.plans.store_errors
         if isinstance(storage, StorageInEventLoop):
-            storage.run(storage.plans.client.close())
+            storage.run(storage.plans.call_client_method.close())
             storage.loop.close()
 
 
 def test_a_corrupt_entry_is_dropped_and_lookup_still_works(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry, fine = store_entry(storage, key), store_entry(storage, key, b"fine")
+    entry, valid_entry = store_entry(storage, key), store_entry(storage, key, b"fine")
     for corrupt in (b"garbage", b"{}", b'{"key": 3}'):
-        storage.client("set", storage.plans.head_key(entry.id), corrupt)
-        assert [one.id for one in storage.call("get_entries", key)] == [fine.id]
-    storage.client("set", storage.plans.index_key(key), f"nonsense {fine.id.hex}")
-    assert [one.id for one in storage.call("get_entries", key)] == [fine.id]
+        storage.call_client_method("set", storage.plans.head_key(entry.id), corrupt)
+        assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [
+            valid_entry.id
+        ]
+    storage.call_client_method(
+        "set", storage.plans.index_key(key), f"nonsense {valid_entry.id.hex}"
+    )
+    assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [
+        valid_entry.id
+    ]
 
 
 def test_a_response_without_a_stream_has_an_empty_body(glasscache_server: Server) -> None:
@@ -171,12 +177,12 @@ def test_a_response_without_a_stream_has_an_empty_body(glasscache_server: Server
     request = hishel.Request("GET", "https://example.com/")
     entry = storage.storage.create_entry(request, hishel.Response(204), "no stream")
     assert storage.read(entry) == b""
-    assert len(storage.call("get_entries", "no stream")) == 1
+    assert len(storage.call_method("get_entries", "no stream")) == 1
 
 
 def test_httpx_responses_come_from_the_store(glasscache_server: Server) -> None:
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
-    module = pytest.importorskip("hishel.httpx")
+    hishel_httpx = pytest.importorskip("hishel.httpx")
     calls = []
 
     def respond(request: Any) -> Any:
@@ -184,7 +190,9 @@ def test_httpx_responses_come_from_the_store(glasscache_server: Server) -> None:
         return httpx.Response(200, headers={"cache-control": "max-age=60"}, content=b"hello")
 
     with Client(glasscache_server.address, timeout=5) as store:
-        transport = module.CacheTransport(httpx.MockTransport(respond), storage=Storage(store))
+        transport = hishel_httpx.CacheTransport(
+            httpx.MockTransport(respond), storage=Storage(store)
+        )
         with httpx.Client(transport=transport) as client:
             assert [client.get("https://shop.example/a").text for _ in range(3)] == ["hello"] * 3
     assert len(calls) == 1

@@ -15,24 +15,24 @@ from web.hishel_storages import KEYS, FakeTime, store_entry
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-STORE_IS_FULL = b"x" * CHUNK_BYTES
+FULL_CHUNK = b"x" * CHUNK_BYTES
 
 
 def ttl_of(storage: Any, key: str) -> int | None:
-    item = storage.client("get_with_meta", key)
+    item = storage.call_client_method("get_with_meta", key)
     assert item is not None, key
     return item.ttl
 
 
 def keys_of(storage: Any, entry: Any, chunks: int) -> list[str]:
     """Return the keys of an entry that the server has."""
-    named = [storage.plans.chunk_key(entry.id, index) for index in range(chunks)]
-    named.append(storage.plans.head_key(entry.id))
-    return [key for key in named if storage.client("get", key) is not None]
+    all_chunk_keys = [storage.plans.chunk_key(entry.id, index) for index in range(chunks)]
+    all_chunk_keys.append(storage.plans.head_key(entry.id))
+    return [key for key in all_chunk_keys if storage.call_client_method("get", key) is not None]
 
 
 def head_of(storage: Any, entry: Any) -> EntryHead:
-    head = EntryHead.decode(storage.client("get", storage.plans.head_key(entry.id)))
+    head = EntryHead.decode(storage.call_client_method("get", storage.plans.head_key(entry.id)))
     assert head is not None
     return head
 
@@ -42,7 +42,7 @@ def test_ttl_caps_tti(make_storage: Any, storage_clock: FakeTime) -> None:
     store_entry(storage, key)
     for seconds, count in ((80, 1), (160, 1), (201, 0)):
         storage_clock.now = FakeTime.now + seconds
-        assert len(storage.call("get_entries", key)) == count, seconds
+        assert len(storage.call_method("get_entries", key)) == count, seconds
 
 
 def test_keys_live_on_as_long_as_an_entry_is_used(
@@ -52,7 +52,7 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
     entry = store_entry(storage, key)
     for seconds in range(60, 1000, 60):
         storage_clock.now = FakeTime.now + seconds
-        [found_entry] = storage.call("get_entries", key)
+        [found_entry] = storage.call_method("get_entries", key)
         assert storage.read(found_entry) == b"data"
         assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
             100 + GRACE_S, abs=5
@@ -62,8 +62,8 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
 def test_an_entry_without_limits_never_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = store_entry(storage, key)
-    for name in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
-        assert ttl_of(storage, name) is None, name
+    for stored_key in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
+        assert ttl_of(storage, stored_key) is None, stored_key
 
 
 def test_the_index_outlives_every_entry_in_it(make_storage: Any) -> None:
@@ -83,14 +83,14 @@ def test_the_index_is_not_shortened_by_the_use_of_a_short_lived_entry(
     store_entry(storage, key)
     store_entry(storage, key, tti=100)
     storage_clock.now = FakeTime.now + 60
-    assert len(storage.call("get_entries", key)) == 2
+    assert len(storage.call_method("get_entries", key)) == 2
     assert ttl_of(storage, storage.plans.index_key(key)) is None
 
 
 def test_the_index_of_a_key_is_bounded(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entries = [store_entry(storage, key) for _ in range(ENTRIES_MAX + 3)]
-    found_ids = [entry.id for entry in storage.call("get_entries", key)]
+    found_ids = [entry.id for entry in storage.call_method("get_entries", key)]
     assert found_ids == [entry.id for entry in entries[3:]]
 
 
@@ -110,25 +110,25 @@ def test_another_writer_at_the_same_time_does_not_shorten_the_index(make_storage
             outcome = yield step
             if is_first and step.name == "gets":  # between the read and the write of this one
                 is_first = False
-                yield from add_to_index(key, other.id, None)
+                yield from add_to_index(key, other_entry.id, None)
 
-    other = store_entry(storage, next(KEYS))
+    other_entry = store_entry(storage, next(KEYS))
     storage.plans._add_to_index = add_after_another
     entry = store_entry(storage, key, ttl=60)
     assert ttl_of(storage, storage.plans.index_key(key)) is None
-    assert [one.id for one in storage.call("get_entries", key)] == [entry.id]
+    assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [entry.id]
 
 
 def test_frequent_reads_do_not_write(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(default_tti=1000), next(KEYS)
     entry = store_entry(storage, key)
-    begun_at = head_of(storage, entry).used_at
+    used_at_creation = head_of(storage, entry).used_at
     storage_clock.now = FakeTime.now + 10
-    storage.call("get_entries", key)
-    assert head_of(storage, entry).used_at == begun_at
+    storage.call_method("get_entries", key)
+    assert head_of(storage, entry).used_at == used_at_creation
     storage_clock.now = FakeTime.now + 600
-    storage.call("get_entries", key)
-    assert head_of(storage, entry).used_at == begun_at + 600
+    storage.call_method("get_entries", key)
+    assert head_of(storage, entry).used_at == used_at_creation + 600
 
 
 @pytest.mark.parametrize("step", ["_restart_idle_time", "_add_to_index"])
@@ -146,16 +146,16 @@ def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
         entry = storage.create(key, [b"data"])
 
     def remove_first(*arguments: Any) -> Generator[Any, Any, Any]:
-        yield call(plans.client, "delete", plans.head_key(entry.id))
+        yield call(plans.call_client_method, "delete", plans.head_key(entry.id))
         return (yield from original(*arguments))
 
     setattr(plans, step, remove_first)
     if step == "_restart_idle_time":
-        storage.call("get_entries", key)
+        storage.call_method("get_entries", key)
     else:
         assert storage.read(entry) == b"data"
-    assert storage.call("get_entries", key) == []
-    assert storage.client("get", plans.head_key(entry.id)) is None
+    assert storage.call_method("get_entries", key) == []
+    assert storage.call_client_method("get", plans.head_key(entry.id)) is None
 
 
 def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
@@ -163,21 +163,21 @@ def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
 ) -> None:
     storage, key = make_storage(default_ttl=100), next(KEYS)
     count = 2 * CHUNKS_PER_READ + 3
-    entry = store_entry(storage, key, STORE_IS_FULL * count)
-    [found_entry] = storage.call("get_entries", key)
-    last = storage.plans.chunk_key(entry.id, count - 1)
-    assert ttl_of(storage, last) == pytest.approx(100 + GRACE_S, abs=5)
+    entry = store_entry(storage, key, FULL_CHUNK * count)
+    [found_entry] = storage.call_method("get_entries", key)
+    last_chunk_key = storage.plans.chunk_key(entry.id, count - 1)
+    assert ttl_of(storage, last_chunk_key) == pytest.approx(100 + GRACE_S, abs=5)
     storage_clock.now = FakeTime.now + 150
-    assert len(storage.read(found_entry)) == len(STORE_IS_FULL) * count
-    assert ttl_of(storage, last) == pytest.approx(GRACE_S, abs=5)
+    assert len(storage.read(found_entry)) == len(FULL_CHUNK) * count
+    assert ttl_of(storage, last_chunk_key) == pytest.approx(GRACE_S, abs=5)
 
 
 def test_a_reader_of_a_live_entry_does_not_shorten_keys(
     make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, key = make_storage(default_ttl=10_000), next(KEYS)
-    entry = store_entry(storage, key, STORE_IS_FULL * (CHUNKS_PER_READ + 3))
-    [found_entry] = storage.call("get_entries", key)
+    entry = store_entry(storage, key, FULL_CHUNK * (CHUNKS_PER_READ + 3))
+    [found_entry] = storage.call_method("get_entries", key)
     storage_clock.now = FakeTime.now + 100
     storage.read(found_entry)
     assert (ttl_of(storage, storage.plans.chunk_key(entry.id, CHUNKS_PER_READ + 2)) or 0) > 9_000
@@ -187,28 +187,28 @@ def test_a_slow_writer_keeps_its_head_and_publishes(
     make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [STORE_IS_FULL] * 3)
+    entry = storage.create(key, [FULL_CHUNK] * 3)
     storage.read(entry, 1)
     storage_clock.now = FakeTime.now + 150
     assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
     storage.read(entry)
-    [found_entry] = storage.call("get_entries", key)
+    [found_entry] = storage.call_method("get_entries", key)
     assert len(storage.read(found_entry)) == 3 * CHUNK_BYTES
 
 
 def test_a_writer_that_lost_its_head_does_not_publish(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [STORE_IS_FULL] * 2)
+    entry = storage.create(key, [FULL_CHUNK] * 2)
     storage.read(entry, 1)
-    storage.client("delete", storage.plans.head_key(entry.id))
+    storage.call_client_method("delete", storage.plans.head_key(entry.id))
     storage.read(entry)
-    assert storage.call("get_entries", key) == []
+    assert storage.call_method("get_entries", key) == []
     assert keys_of(storage, entry, 2) == []
 
 
 def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [STORE_IS_FULL] * 2)
+    entry = storage.create(key, [FULL_CHUNK] * 2)
     storage.read(entry, 1)
     assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
     assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
@@ -218,16 +218,19 @@ def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
 
 def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [STORE_IS_FULL] * 4)
+    entry = storage.create(key, [FULL_CHUNK] * 4)
     body = storage.read(entry, 1)
 
-    client, storage.plans.client = storage.plans.client, None  # a call of nothing raises
+    client, storage.plans.call_client_method = (
+        storage.plans.call_client_method,
+        None,
+    )  # a call of nothing raises
     storage.plans.put_chunk = lambda *_: _failed_put(storage.plans)
     storage.plans.discard = lambda *_: _failed_put(storage.plans)
     body += storage.read(entry)
-    storage.plans.client = client
-    assert body == STORE_IS_FULL * 4
-    assert storage.call("get_entries", key) == []
+    storage.plans.call_client_method = client
+    assert body == FULL_CHUNK * 4
+    assert storage.call_method("get_entries", key) == []
 
 
 def _failed_put(plans: Any) -> Generator[Any, Any, bool]:
@@ -245,7 +248,7 @@ def test_defaults_apply_only_to_entries_made_under_them(
     second = make_storage(default_tti=1000)
     for seconds, count in ((90, 1), (250, 0)):
         storage_clock.now = FakeTime.now + seconds
-        assert len(second.call("get_entries", key)) == count, seconds
+        assert len(second.call_method("get_entries", key)) == count, seconds
 
 
 @pytest.mark.parametrize(
@@ -256,16 +259,16 @@ def test_corrupt_limits_are_a_miss_and_lookup_still_works(
 ) -> None:
     storage, key = make_storage(), next(KEYS)
     corrupt, entry = store_entry(storage, key), store_entry(storage, key)
-    name = storage.plans.head_key(corrupt.id)
-    content = json.loads(storage.client("get", name))
-    storage.client("set", name, json.dumps({**content, **limits}).encode())
-    assert [one.id for one in storage.call("get_entries", key)] == [entry.id]
+    head_key = storage.plans.head_key(corrupt.id)
+    content = json.loads(storage.call_client_method("get", head_key))
+    storage.call_client_method("set", head_key, json.dumps({**content, **limits}).encode())
+    assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [entry.id]
 
 
 @pytest.mark.parametrize("key", ["some/key:with-symbols", "k" * 400, "white space", "caf\u00e9"])
 def test_entries_are_found_and_removed_under_any_key(make_storage: Any, key: str) -> None:
     storage, key = make_storage(), f"{next(KEYS)}{key}"
     entry = store_entry(storage, key)
-    assert [one.id for one in storage.call("get_entries", key)] == [entry.id]
-    storage.call("remove_entry", entry.id)
-    assert storage.call("get_entries", key) == []
+    assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [entry.id]
+    storage.call_method("remove_entry", entry.id)
+    assert storage.call_method("get_entries", key) == []

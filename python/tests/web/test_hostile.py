@@ -38,11 +38,11 @@ def test_a_field_that_applications_take_for_the_url_is_in_the_key(
     async def scenario(client: AsyncClient) -> None:
         origin = Origin(lambda call: (200, FRESH, call["fields"].get(name.decode(), "-").encode()))
         cache = CacheASGI(origin, client)
-        poisoned = await send_raw(cache, [HOST, (name, b"evil.example")])
-        assert poisoned.body == b"evil.example"
+        poisoned_reply = await send_raw(cache, [HOST, (name, b"evil.example")])
+        assert poisoned_reply.body == b"evil.example"
         assert (await send_raw(cache, [HOST])).body == b"-"
-        other = [HOST, (name, b"other.example"), (name, b"evil.example")]
-        assert (await send_raw(cache, other)).body != b"evil.example, other.example"
+        other_fields = [HOST, (name, b"other.example"), (name, b"evil.example")]
+        assert (await send_raw(cache, other_fields)).body != b"evil.example, other.example"
         assert (await send_raw(cache, [HOST])).body == b"-"
 
     run_async(scenario)
@@ -69,7 +69,7 @@ def test_a_request_that_gateways_read_differently_bypasses_the_cache(
     async def scenario(client: AsyncClient) -> None:
         origin = Origin(lambda _: FRESH)
         cache = CacheASGI(origin, client)
-        assert "ambiguous-request" in (await send_raw(cache, fields)).cache
+        assert "ambiguous-request" in (await send_raw(cache, fields)).cache_status
         assert (await send_raw(cache, [HOST])).body == b"body 2"
         assert (await send_raw(cache, fields)).body == b"body 3"
         assert (await send_raw(cache, [HOST])).body == b"body 2"
@@ -112,7 +112,7 @@ def test_a_response_whose_field_would_end_early_is_not_stored(
     async def scenario(client: AsyncClient) -> None:
         origin = Origin(lambda call: {**FRESH, **(fields if call["fields"].get("x-evil") else {})})
         cache = CacheASGI(origin, client)
-        assert "malformed-field" in (await send_request(cache, fields={"x-evil": "1"})).cache
+        assert "malformed-field" in (await send_request(cache, fields={"x-evil": "1"})).cache_status
         reply = await send_request(cache)
         assert (reply.body, reply["set-cookie"]) == (b"body 2", None)
 
@@ -130,7 +130,7 @@ def test_a_response_of_two_lengths_is_not_stored(run_async: Any) -> None:
             await send({"type": "http.response.body", "body": b"four"})
 
         cache = CacheASGI(app, client)
-        assert "two-lengths" in (await send_request(cache)).cache
+        assert "two-lengths" in (await send_request(cache)).cache_status
         assert not cache.counters["stored"]
 
     run_async(scenario)
@@ -149,7 +149,7 @@ def test_a_vary_without_a_bound_is_not_stored(run_async: Any, vary: str, is_stor
     async def scenario(client: AsyncClient) -> None:
         cache = CacheASGI(Origin(lambda _: {**FRESH, "vary": vary}), client)
         await send_request(cache)
-        assert ("hit" in (await send_request(cache)).cache) is is_stored
+        assert ("hit" in (await send_request(cache)).cache_status) is is_stored
 
     run_async(scenario)
 
@@ -174,10 +174,10 @@ def test_a_body_that_is_truncated_is_never_stored(run_async: Any, ending: str) -
                 await asyncio.sleep(3600)
 
         cache = CacheASGI(app, client, settings=CacheSettings(wait=0.5))
-        first = asyncio.create_task(send_request(cache))
-        await asyncio.wait([first], timeout=0.2)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        first_request = asyncio.create_task(send_request(cache))
+        await asyncio.wait([first_request], timeout=0.2)
+        first_request.cancel()
+        await asyncio.gather(first_request, return_exceptions=True)
         await cache.settle()
         assert not cache.counters["stored"]
         assert (await send_request(cache)).body == b"whole 12"
@@ -199,11 +199,11 @@ def test_a_wsgi_body_of_another_length_than_stated_is_never_stored(
 
 
 def test_a_wsgi_body_whose_iterator_raises_is_never_stored(glasscache_client: Client) -> None:
-    def broken() -> Any:
+    def broken_body() -> Any:
         yield b"half"
         raise OSError("cut")
 
-    origin = WSGIOrigin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, broken()))
+    origin = WSGIOrigin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, broken_body()))
     cache = CacheWSGI(origin, glasscache_client)
     for _ in range(2):
         with pytest.raises(OSError, match="cut"):

@@ -31,11 +31,11 @@ then = { ttl = 60, grace = 30, tags = ["lamp"] }
 name = "rest"
 then = { ttl = 60, tags = ["rest"] }
 """
-PLAIN_RULES = CacheSettings()
+DEFAULT_SETTINGS = CacheSettings()
 
 
 async def store_responses(
-    client: AsyncClient, count: int, settings: CacheSettings = PLAIN_RULES
+    client: AsyncClient, count: int, settings: CacheSettings = DEFAULT_SETTINGS
 ) -> None:
     """Store pages of two tags, one of them in two variants."""
     origin = Origin(lambda _: {"cache-control": "max-age=60", "vary": "x-plan"})
@@ -55,17 +55,17 @@ def test_a_scan_finds_the_responses_of_a_tag(glasscache_server: Server, namespac
             await store_responses(client, 30)
             await store_responses(client, 5, CacheSettings(namespace="other"))
             purger = AsyncPurger(client, Rules.from_text(RULES))
-            lamps = sorted(f"shop.example/lamps/{number}" for number in range(30))
+            lamp_urls = sorted(f"shop.example/lamps/{number}" for number in range(30))
             listing = await purger.list_tag("lamp")
-            assert listing.urls == lamps
+            assert listing.urls == lamp_urls
             assert listing.is_complete
             assert listing.keys_scanned >= 60
             assert (await purger.list_tag("never")).urls == []
-            few = await purger.list_tag("lamp", urls_max=7)
-            assert (len(few.urls), few.is_complete) == (7, False)
+            bounded_listing = await purger.list_tag("lamp", urls_max=7)
+            assert (len(bounded_listing.urls), bounded_listing.is_complete) == (7, False)
             assert not (await purger.list_tag("lamp", keys_max=3)).is_complete
             await purger.tag("lamp", soft=True)
-            assert (await purger.list_tag("lamp")).urls == lamps  # stale ones are still served
+            assert (await purger.list_tag("lamp")).urls == lamp_urls  # stale ones are still served
             await purger.prefix("shop.example/lamps/1")
             assert len((await purger.list_tag("lamp")).urls) == 19
             await purger.tag("lamp")
@@ -83,19 +83,28 @@ def test_the_command_lists_and_purges(glasscache_server: Server, tmp_path: Path)
 
     asyncio.run(prepare())
     (tmp_path / "rules.toml").write_text(RULES)
-    common = ["--server", glasscache_server.address, "--rules", str(tmp_path / "rules.toml")]
+    common_arguments = [
+        "--server",
+        glasscache_server.address,
+        "--rules",
+        str(tmp_path / "rules.toml"),
+    ]
 
-    def run(*arguments: str) -> str:
-        command = [find_command(), "web", *arguments, *common]
+    def run_web_command(*arguments: str) -> str:
+        command = [find_command(), "web", *arguments, *common_arguments]
         environment = {**os.environ, "GLASSCACHE_PYTHON": sys.executable}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        completed = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment
+        )
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
-    assert run("tag", "lamp").splitlines() == [f"shop.example/lamps/{n}" for n in range(3)]
-    assert "a hit" in run("explain", "http://shop.example/lamps/1")
-    assert run("purge", "--tag", "lamp") == "purged\n"
-    assert run("tag", "lamp") == ""
+    assert run_web_command("tag", "lamp").splitlines() == [
+        f"shop.example/lamps/{n}" for n in range(3)
+    ]
+    assert "a hit" in run_web_command("explain", "http://shop.example/lamps/1")
+    assert run_web_command("purge", "--tag", "lamp") == "purged\n"
+    assert run_web_command("tag", "lamp") == ""
 
 
 def test_a_server_that_does_not_list_its_keys_is_named() -> None:
@@ -107,12 +116,12 @@ def test_a_server_that_does_not_list_its_keys_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "wrong_settings",
     [
         {"namespace": ""}, {"namespace": "x" * 101}, {"max_bytes": -1}, {"lease": 0}, {"wait": -1},
         {"early": -0.1}, {"purge_token": ""},
     ],
 )  # fmt: skip
-def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
-    with pytest.raises(BadSetting, match=next(iter(wrong))):
-        CacheSettings(**wrong)  # type: ignore[arg-type]
+def test_settings_out_of_range_are_refused_by_name(wrong_settings: dict[str, object]) -> None:
+    with pytest.raises(BadSetting, match=next(iter(wrong_settings))):
+        CacheSettings(**wrong_settings)  # type: ignore[arg-type]

@@ -58,13 +58,13 @@ def lifetime(
     ],
 )
 def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
-    found = lifetime(*fields)
-    assert isinstance(found, Lifetime)
-    assert found.fresh_s == fresh
+    lifetime_found = lifetime(*fields)
+    assert isinstance(lifetime_found, Lifetime)
+    assert lifetime_found.fresh_s == fresh
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "reason"),
     [
         ([(b"cache-control", b"no-store")], "no-store"),
         ([(b"cache-control", b"private")], "private"),
@@ -74,8 +74,8 @@ def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
         ([], "no-lifetime"),
     ],
 )
-def test_refusals(fields: list[tuple[bytes, bytes]], why: str) -> None:
-    assert lifetime(*fields) == Refusal(why)
+def test_refusals(fields: list[tuple[bytes, bytes]], reason: str) -> None:
+    assert lifetime(*fields) == Refusal(reason)
 
 
 def entry(**changes: int) -> Entry:
@@ -88,13 +88,13 @@ def entry(**changes: int) -> Entry:
 
 @given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100), st.integers(0, 7))
 def test_a_stale_response_is_never_called_fresh(
-    later: int, fresh: int, swr: int, flags: int
+    seconds_later: int, fresh: int, swr: int, flags: int
 ) -> None:
-    use = decide_reuse(
-        entry(fresh=fresh, swr=swr, flags=flags), GET, NO_SETTINGS, NOW + later, False
+    reuse = decide_reuse(
+        entry(fresh=fresh, swr=swr, flags=flags), GET, NO_SETTINGS, NOW + seconds_later, False
     )
-    assert (use.kind == "fresh") <= (later < fresh)
-    assert (use.kind == "stale") <= (fresh <= later < fresh + swr)
+    assert (reuse.kind == "fresh") <= (seconds_later < fresh)
+    assert (reuse.kind == "stale") <= (fresh <= seconds_later < fresh + swr)
 
 
 @given(st.binary(max_size=60))
@@ -113,24 +113,24 @@ def test_dates_come_back(unix: int) -> None:
 
 def test_records_come_back_and_damage_is_noticed() -> None:
     digest = b"d" * 16
-    others = (
+    other_records = (
         PendingRecord(digest, "t", 1.5),
         VaryRecord(digest, (b"a",), "i", 3),
         UncacheableRecord(digest, "why", "t"),
     )
     for data, record in [
         (entry().encode(), entry()),
-        *((encode_record(record), record) for record in others),
+        *((encode_record(record), record) for record in other_records),
     ]:
         assert decode(data, digest) == record
         with pytest.raises(UnreadableRecord):
             decode(data, b"e" * 16)
-        for at in range(len(data)):
-            damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        for index in range(len(data)):
+            damaged_data = data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :]
             with pytest.raises(UnreadableRecord):
-                decode(damaged, digest)
+                decode(damaged_data, digest)
             with pytest.raises(UnreadableRecord):
-                decode(data[:at], digest)
+                decode(data[:index], digest)
 
 
 @given(st.binary(max_size=200))

@@ -12,18 +12,24 @@ from glasscache.web._message import NO_SETTINGS, Request, Settings
 
 def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
     path, _, query = url.partition("?")
-    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
+    fields_of_request = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()
+    ]
     return Request(
-        method, "http", path.encode(), query.encode(), [(b"host", b"shop.example"), *given]
+        method,
+        "http",
+        path.encode(),
+        query.encode(),
+        [(b"host", b"shop.example"), *fields_of_request],
     )
 
 
 def decision_of(
-    text: str, requested: Request, status: int = 200, kind: str = "text/html"
+    text: str, http_request: Request, status: int = 200, content_type: str = "text/html"
 ) -> Settings:
     rules = Rules.from_text(text)
     return rules.decide_response(
-        rules.decide(requested), requested, status, [(b"content-type", kind.encode())]
+        rules.decide(http_request), http_request, status, [(b"content-type", content_type.encode())]
     )
 
 
@@ -44,7 +50,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "requested", "matches"),
+    ("when", "http_request", "matches"),
     [
         ('path = "/a/*"', request("/a/b"), True),
         ('path = "/a/*"', request("/a/b/c"), False),
@@ -66,8 +72,10 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         ("cookie = { session = false }", request(), True),
     ],
 )
-def test_conditions_on_the_request(when: str, requested: Request, matches: bool) -> None:
-    settings = decision_of(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", requested)
+def test_conditions_on_the_request(when: str, http_request: Request, matches: bool) -> None:
+    settings = decision_of(
+        f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", http_request
+    )
     assert settings.bypass is matches
 
 
@@ -104,8 +112,8 @@ def test_canonical_urls_share_a_key() -> None:
     rules = Rules.from_text(text)
 
     def key(url: str) -> bytes:
-        requested = request(url)
-        return requested.digest(b"", rules.decide(requested))
+        http_request = request(url)
+        return http_request.digest(b"", rules.decide(http_request))
 
     assert key("/a/?b=2&a=1&utm_source=x") == key("/a?a=1&b=2") == key("/a/?fbclid=9&b=2&a=1")
     assert key("/a?a=1") != key("/a?a=2") != key("/a")
@@ -117,8 +125,8 @@ def test_keys_vary_on_the_header_that_a_rule_names() -> None:
     rules = Rules.from_text(text)
 
     def key(**fields: str) -> bytes:
-        requested = request(**fields)
-        return requested.digest(b"", rules.decide(requested))
+        http_request = request(**fields)
+        return http_request.digest(b"", rules.decide(http_request))
 
     assert key(cookie="lang=de; s=1") == key(cookie="s=2; lang=de") != key(cookie="lang=en")
     assert key(user_agent="Mozilla (iPhone; Mobile)") == key(user_agent="Android Mobile") != key()
@@ -234,17 +242,17 @@ def test_rules_that_overlap_in_part_are_taken(text: str) -> None:
 
 def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[str]) -> None:
     text = "".join(
-        f'[[rule]]\nwhen = {{ path = "/shop/{n}/**" }}\nthen = {{ ttl = {n} }}\n'
-        for n in range(999)
+        f'[[rule]]\nwhen = {{ path = "/shop/{number}/**" }}\nthen = {{ ttl = {number} }}\n'
+        for number in range(999)
     )
     rules = Rules.from_text(text + "[[rule]]\nname = 'last'\nthen = { grace = 9 }")
-    requested = request("/shop/500/x/y")
-    begin = time.perf_counter()
+    http_request = request("/shop/500/x/y")
+    started_at = time.perf_counter()
     for _ in range(1000):
-        settings = rules.decide(requested)
-    spent_us = (time.perf_counter() - begin) * 1000
+        settings = rules.decide(http_request)
+    us_per_decision = (time.perf_counter() - started_at) * 1000
     assert [rule.name for rule in settings.matched_rules] == ["501", "last"]
     assert rules.decide(request("/x")).matched_rules[0].name == "last"
-    assert Rules([]).decide(requested) is NO_SETTINGS
+    assert Rules([]).decide(http_request) is NO_SETTINGS
     with capsys.disabled():
-        print(f" [{spent_us:.1f} us a request of 1,000 rules]", end="")  # noqa: T201
+        print(f" [{us_per_decision:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

@@ -29,32 +29,36 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     return app
 
 
-async def pages(app: Any, server: Server, layers: frozenset[str]) -> tuple[list[bytes], Any]:
+async def read_pages(app: Any, server: Server, layers: frozenset[str]) -> tuple[list[bytes], Any]:
     """Return pages before and after a price changes, each read twice, and the shop."""
     async with AsyncClient(server.address, timeout=5) as client:
         await client.flush()
         site = app.Site(app.Pages(app.Shop(0), client, layers))
-        front: Any = site
+        front_application: Any = site
         if "http" in layers:
-            site.cache = front = app.CacheASGI(site, client, app.Rules.from_toml(app.RULES))
+            site.cache = front_application = app.CacheASGI(
+                site, client, app.Rules.from_toml(app.RULES)
+            )
         paths = ["/product/1", "/category/1"]
-        read = [(await send_request(front, path)).body for path in paths for _ in range(2)]
-        changed = await send_request(front, "/product/1", "POST")
-        assert changed.body == b"2"
-        read.append((await send_request(front, "/product/1")).body)
-        assert (await send_request(front, "/product/100000")).status == 404
+        cached_pages = [
+            (await send_request(front_application, path)).body for path in paths for _ in range(2)
+        ]
+        reply_to_change = await send_request(front_application, "/product/1", "POST")
+        assert reply_to_change.body == b"2"
+        cached_pages.append((await send_request(front_application, "/product/1")).body)
+        assert (await send_request(front_application, "/product/100000")).status == 404
         if "http" in layers:
-            await front.settle()
-        return read, site
+            await front_application.settle()
+        return cached_pages, site
 
 
-@pytest.mark.parametrize("layers", [(), *[(one,) for one in LAYERS], LAYERS])
+@pytest.mark.parametrize("layers", [(), *[(layer,) for layer in LAYERS], LAYERS])
 def test_layers_give_the_pages_of_the_database(
     modules: Any, glasscache_server: Server, layers: tuple[str, ...]
 ) -> None:
-    plain, shop = asyncio.run(pages(modules, glasscache_server, frozenset()))
-    read, site = asyncio.run(pages(modules, glasscache_server, frozenset(layers)))
-    assert read == plain  # a changed product's own page is new at once
+    uncached_pages, shop = asyncio.run(read_pages(modules, glasscache_server, frozenset()))
+    cached_pages, site = asyncio.run(read_pages(modules, glasscache_server, frozenset(layers)))
+    assert cached_pages == uncached_pages  # a changed product's own page is new at once
     counters = site.counters()
     for layer in layers:
         if len(layers) == 1:
@@ -66,13 +70,13 @@ def test_layers_give_the_pages_of_the_database(
 
 def test_the_driver_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    page = tmp_path / "shop.html"
-    options = ["--seconds", "0.4", "--setups", "no cache,all layers", "--page", str(page)]
+    page_file = tmp_path / "shop.html"
+    options = ["--seconds", "0.4", "--setups", "no cache,all layers", "--page", str(page_file)]
     command = [sys.executable, str(FOLDER / "drive.py"), *options]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stderr
-    header, first, second, *_ = ran.stdout.splitlines()
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
+    header, first, second, *_ = completed.stdout.splitlines()
     assert header.split()[:2] == ["cached", "requests/s"]
     assert first.startswith("no cache")
     assert second.startswith("all layers")
-    assert "<svg" in page.read_text(encoding="utf-8")
+    assert "<svg" in page_file.read_text(encoding="utf-8")

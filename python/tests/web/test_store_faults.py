@@ -26,20 +26,20 @@ TIMEOUT_S = 0.2
 @pytest.fixture
 def silent_server() -> Iterator[str]:
     """Return the address of a server that accepts connections, reads, and never replies."""
-    accepted: list[socket.socket] = []
+    accepted_connections: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    accepted.append(listener.accept()[0])
+                    accepted_connections.append(listener.accept()[0])
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(30)
-    for connection in accepted:
+    for connection in accepted_connections:
         connection.close()
 
 
@@ -66,30 +66,32 @@ def test_a_silent_store_never_fails_a_wsgi_response(silent_server: str) -> None:
         assert cache.counters["store_errors"] >= 3
 
 
-class LyingClient(FailingClient):
+class WrongValueClient(FailingClient):
     """A client whose reads return what a test chooses."""
 
-    def __init__(self, client: Any, lie: Any) -> None:
+    def __init__(self, client: Any, wrong_value: Any) -> None:
         super().__init__(client, lambda _: None)
-        self._lie = lie
+        self._wrong_value = wrong_value
 
     async def get_many(self, keys: list[str]) -> dict[str, Any]:
-        return dict.fromkeys(keys, self._lie)
+        return dict.fromkeys(keys, self._wrong_value)
 
     async def gets(self, _: str) -> Any:
-        return self._lie, 1
+        return self._wrong_value, 1
 
     async def get(self, _: str, default: Any = None) -> Any:
-        return self._lie if self._lie is not None else default
+        return self._wrong_value if self._wrong_value is not None else default
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "wrong_value",
     [b"", b"GCW1", b"GCW1" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
 )
-def test_a_store_that_returns_wrong_data_never_fails_a_response(run_async: Any, lie: Any) -> None:
+def test_a_store_that_returns_wrong_data_never_fails_a_response(
+    run_async: Any, wrong_value: Any
+) -> None:
     async def scenario(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(), LyingClient(client, lie), settings=SETTINGS)  # type: ignore[arg-type]
+        cache = CacheASGI(Origin(), WrongValueClient(client, wrong_value), settings=SETTINGS)  # type: ignore[arg-type]
         for number in (1, 2):
             reply = await send_request(cache)
             assert (reply.status, reply.body) == (200, f"body {number}".encode())
@@ -106,7 +108,7 @@ def test_a_response_stored_under_the_key_of_another_url_is_a_miss(run_async: Any
         key_a, key_b = (key_of_url(cache.core, f"http://shop.example/{name}") for name in "ab")
         await client.set(key_b, await client.get(key_a))
         reply = await send_request(cache, "/b")
-        assert (reply.body, "hit" in reply.cache) == (b"/b", False)
+        assert (reply.body, "hit" in reply.cache_status) == (b"/b", False)
         assert (await send_request(cache, "/b")).body == b"/b"
         assert cache.counters["unreadable"] > 0
 
@@ -118,7 +120,9 @@ def test_a_store_that_acknowledges_and_forgets_never_fails_a_response(
     run_async: Any, method: str
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
-        forgetting = FailingClient(client, lambda called: True if called == method else None)
+        forgetting = FailingClient(
+            client, lambda called_name: True if called_name == method else None
+        )
         cache = CacheASGI(Origin(), forgetting, settings=SETTINGS)  # type: ignore[arg-type]
         for _ in range(3):
             assert (await send_request(cache)).status == 200

@@ -69,15 +69,15 @@ def respond(call: dict[str, Any]) -> Any:
 
 
 def random_fields(rng: random.Random) -> dict[str, str]:
-    number = rng.randrange(USERS)
+    user_number = rng.randrange(USERS)
     fields: dict[str, str] = {}
     match rng.randrange(4):
         case 0:
-            fields["cookie"] = f"theme=dark; session=user{number}"
+            fields["cookie"] = f"theme=dark; session=user{user_number}"
         case 1:
-            fields["authorization"] = f"user{number}"
+            fields["authorization"] = f"user{user_number}"
         case 2:
-            fields["cookie"] = f"session=user{number}"
+            fields["cookie"] = f"session=user{user_number}"
             fields["cookie"] += "" if rng.random() < 0.5 else "; last=1"
         case _:
             pass
@@ -96,7 +96,7 @@ def test_no_user_gets_another_users_response(
     glasscache_client: Client, glasscache_server: Server
 ) -> None:
     seed = random.randrange(2**32)
-    draw = random.Random(seed)
+    rng = random.Random(seed)
 
     async def main() -> dict[str, int]:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
@@ -104,24 +104,28 @@ def test_no_user_gets_another_users_response(
             cache = CacheASGI(Origin(respond), client, Rules.from_text(RULES))
             cache.core.clock = clock
 
-            async def one() -> None:
-                path, fields = draw.choice(list(PATHS)), random_fields(draw)
-                method = "HEAD" if draw.random() < 0.05 else "GET"
+            async def request_once() -> None:
+                path, fields = rng.choice(list(PATHS)), random_fields(rng)
+                method = "HEAD" if rng.random() < 0.05 else "GET"
                 reply = await send_request(cache, path, method, fields)
-                wanted = user_of(fields) if PATHS[path][1] else "all"
-                whole = f"<{wanted}>{path}".encode()
+                expected_user = user_of(fields) if PATHS[path][1] else "all"
+                whole_body = f"<{expected_user}>{path}".encode()
                 if method == "HEAD":
                     return
                 if reply.status == 304:
-                    assert fields["if-none-match"] in {f'"{wanted}"', '"t"'}
+                    assert fields["if-none-match"] in {f'"{expected_user}"', '"t"'}
                 elif reply.status == 206:
-                    assert reply.body == whole[:4]
+                    assert reply.body == whole_body[:4]
                 elif method == "GET":
-                    assert (reply.status, reply.body) == (200, whole), (path, fields, reply.cache)
+                    assert (reply.status, reply.body) == (200, whole_body), (
+                        path,
+                        fields,
+                        reply.cache_status,
+                    )
 
             for _ in range(REQUESTS // 10):
-                await asyncio.gather(*(one() for _ in range(10)))
-                clock.now += draw.random()
+                await asyncio.gather(*(request_once() for _ in range(10)))
+                clock.now += rng.random()
             await cache.settle()
             return dict(cache.counters)
 

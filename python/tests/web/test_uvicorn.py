@@ -70,9 +70,12 @@ def test_hits_heads_ranges_and_304s_are_sent_by_a_real_server(
 
 
 def test_processes_share_one_fetch(glasscache_client: Client, glasscache_server: Server) -> None:
-    with uvicorn(glasscache_server.address) as one, uvicorn(glasscache_server.address) as other:
+    with (
+        uvicorn(glasscache_server.address) as first_port,
+        uvicorn(glasscache_server.address) as second_port,
+    ):
         with ThreadPoolExecutor(20) as pool:
-            ports = [one, other] * 10
+            ports = [first_port, second_port] * 10
             bodies = {body for _, body in pool.map(lambda port: get(port, "/slow"), ports)}
         assert bodies == {BODY}
         assert glasscache_client.get("runs:/slow") == 1
@@ -116,7 +119,7 @@ def test_a_websocket_passes_through(glasscache_server: Server) -> None:
 
 
 SMUGGLED = b"GET /evil HTTP/1.1\r\nHost: shop.example\r\n\r\n"
-SHAPES = {
+SMUGGLING_BODIES = {
     "content-length and chunked": b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "two lengths": b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(SMUGGLED),
     "a length that is not one": b"Content-Length: 0, %d\r\n\r\n" % len(SMUGGLED),
@@ -134,15 +137,15 @@ SHAPES = {
 @pytest.mark.parametrize("parser", PARSERS)
 def test_a_smuggled_request_never_poisons_a_page(glasscache_server: Server, parser: str) -> None:
     with uvicorn(glasscache_server.address, parser) as port:
-        for number, (shape, rest) in enumerate(SHAPES.items()):
+        for number, (framing, smuggling_body) in enumerate(SMUGGLING_BODIES.items()):
             path = f"/page-{number}"
-            head = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n".encode()
+            request_head = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n".encode()
             with socket.create_connection(("127.0.0.1", port), 20) as attacker:
-                attacker.sendall(head + rest + SMUGGLED)
+                attacker.sendall(request_head + smuggling_body + SMUGGLED)
                 attacker.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(ConnectionError):
                     while attacker.recv(1 << 16):
                         pass
             for _ in range(2):
                 response, body = get(port, path)
-                assert (response.status, body) == (200, path.encode()), shape
+                assert (response.status, body) == (200, path.encode()), framing

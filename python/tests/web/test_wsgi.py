@@ -26,20 +26,22 @@ class Origin:
     def __init__(self, response: Any = None) -> None:
         self.response = response or (lambda environ: {"Cache-Control": "max-age=60"})
         self.calls = 0
-        self.delay = 0.0
-        self.closed = 0
+        self.delay_s = 0.0
+        self.closed_bodies = 0
         self._lock = threading.Lock()
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
         with self._lock:
             self.calls += 1
             number = self.calls
-        time.sleep(self.delay)
-        made = self.response(environ)
-        if isinstance(made, Exception):
-            raise made
+        time.sleep(self.delay_s)
+        outcome = self.response(environ)
+        if isinstance(outcome, Exception):
+            raise outcome
         status, headers, parts = (
-            made if isinstance(made, tuple) else ("200 OK", made, [f"body {number}".encode()])
+            outcome
+            if isinstance(outcome, tuple)
+            else ("200 OK", outcome, [f"body {number}".encode()])
         )
         start_response(status, list(headers.items()))
         return StreamedBody(self, parts)
@@ -53,7 +55,7 @@ class StreamedBody:
         return iter(self._parts)
 
     def close(self) -> None:
-        self._origin.closed += 1
+        self._origin.closed_bodies += 1
 
 
 def send_request(
@@ -66,13 +68,13 @@ def send_request(
         "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": BytesIO(), "wsgi.errors": BytesIO(),
         "wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False,
         "HTTP_HOST": "shop.example",
-        **{f"HTTP_{k.upper().replace('-', '_')}": v for k, v in (fields or {}).items()},
+        **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in (fields or {}).items()},
     }  # fmt: skip
     reply = Reply()
 
     def start_response(status: str, headers: Any, error: Any = None) -> Any:
         reply.status = int(status[:3])
-        reply.fields = [(k.encode(), v.encode("latin-1")) for k, v in headers]
+        reply.fields = [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
     parts = app(environ, start_response)
     try:
@@ -87,9 +89,9 @@ def test_a_fresh_response_is_sent_from_the_store(glasscache_client: Client) -> N
     origin = Origin()
     cache = CacheWSGI(origin, glasscache_client)
     assert send_request(cache, "/a").body == b"body 1"
-    hit = send_request(cache, "/a")
-    assert (hit.body, origin.calls, origin.closed) == (b"body 1", 1, 1)
-    assert hit.cache.startswith("glasscache; hit")
+    hit_reply = send_request(cache, "/a")
+    assert (hit_reply.body, origin.calls, origin.closed_bodies) == (b"body 1", 1, 1)
+    assert hit_reply.cache_status.startswith("glasscache; hit")
     assert send_request(cache, "/a", "POST").body == b"body 2"
     assert send_request(cache, "/a").body == b"body 3"
     assert send_request(cache, "/a", "HEAD").body == b""
@@ -102,21 +104,22 @@ def test_the_middleware_keeps_to_the_interface(glasscache_client: Client) -> Non
 
     cache = validator(CacheWSGI(validator(app), glasscache_client))
     for _ in range(2):
-        given: dict[str, Any] = {}
-        setup_testing_defaults(given)
-        given["QUERY_STRING"] = ""
-        parts = cache(given, lambda status, headers, error=None: lambda data: None)
+        environ: dict[str, Any] = {}
+        setup_testing_defaults(environ)
+        environ["QUERY_STRING"] = ""
+        parts = cache(environ, lambda status, headers, error=None: lambda data: None)
         assert list(parts) == [b"whole"]
         parts.close()
 
 
 def test_many_misses_of_one_url_fetch_once(glasscache_client: Client) -> None:
     origin = Origin()
-    origin.delay = 0.1
+    origin.delay_s = 0.1
     caches = [CacheWSGI(origin, glasscache_client) for _ in range(2)]
     with ThreadPoolExecutor(20) as pool:
         bodies = {
-            reply.body for reply in pool.map(lambda n: send_request(caches[n % 2], "/a"), range(20))
+            reply.body
+            for reply in pool.map(lambda number: send_request(caches[number % 2], "/a"), range(20))
         }
     assert (bodies, origin.calls) == ({b"body 1"}, 1)
 
@@ -147,7 +150,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
 
 
 def test_large_bodies_stream_and_are_stored_in_pieces(glasscache_client: Client) -> None:
-    parts = [bytes([n]) * (CHUNK_BYTES // 2 + 7) for n in range(9)]
+    parts = [bytes([number]) * (CHUNK_BYTES // 2 + 7) for number in range(9)]
     origin = Origin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, parts))
     cache = CacheWSGI(origin, glasscache_client)
     assert send_request(cache).parts == parts
@@ -172,7 +175,7 @@ def test_rules_and_purges_are_those_of_asgi(glasscache_client: Client) -> None:
     rules = Rules.from_text('[[rule]]\nwhen = { path = "/admin/**" }\nthen = { bypass = true }')
     cache = CacheWSGI(Origin(), glasscache_client, rules, settings=CacheSettings(purge_token="t"))  # noqa: S106 - a test's own
     assert send_request(cache, "/admin/x").body != send_request(cache, "/admin/x").body
-    first = send_request(cache, "/a").body
-    assert send_request(cache, "/a").body == first
+    first_body = send_request(cache, "/a").body
+    assert send_request(cache, "/a").body == first_body
     assert send_request(cache, "/a", "PURGE", {"Authorization": "Bearer t"}).status == 200
-    assert send_request(cache, "/a").body != first
+    assert send_request(cache, "/a").body != first_body

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as own:
-        yield own
+    with Server() as started_server:
+        yield started_server
 
 
 @pytest.fixture(params=[None, "test-key-prefix:"], ids=["no_key_prefix", "with_key_prefix"])

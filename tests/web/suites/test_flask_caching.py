@@ -32,35 +32,35 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S = int(os.environ.get("LONGEST_WAIT_S", "61"))
 """Tests that wait longer are skipped: one, of an hour."""
-TYPE = "glasscache.contrib.flask.flask_cache"
+CACHE_TYPE = "glasscache.contrib.flask.flask_cache"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as one:
-        yield one
+    with Server() as started_server:
+        yield started_server
 
 
 @pytest.fixture
 def app(server: Server) -> flask.Flask:
     with Client(server.address, timeout=5) as client:
         client.flush()
-    made = flask.Flask(__name__, template_folder=os.environ["FLASK_CACHING_TESTS"])
-    made.testing = True
-    made.config["CACHE_TYPE"] = TYPE
-    made.config["CACHE_GLASSCACHE_SERVERS"] = server.address
-    made.config["CACHE_GLASSCACHE_OPTIONS"] = {"codec": "pickle", "timeout": 5}
-    return made
+    application = flask.Flask(__name__, template_folder=os.environ["FLASK_CACHING_TESTS"])
+    application.testing = True
+    application.config["CACHE_TYPE"] = CACHE_TYPE
+    application.config["CACHE_GLASSCACHE_SERVERS"] = server.address
+    application.config["CACHE_GLASSCACHE_OPTIONS"] = {"codec": "pickle", "timeout": 5}
+    return application
 
 
 @pytest.fixture
 def cache(app: flask.Flask) -> Any:
-    made = fsc.Cache(app)
-    made.clear()
-    return made
+    flask_cache = fsc.Cache(app)
+    flask_cache.clear()
+    return flask_cache
 
 
-class _Time:
+class RealClock:
     def advance(self, seconds: float) -> None:
         if seconds > LONGEST_WAIT_S:
             pytest.skip(f"waits for {seconds} s of a server's time")
@@ -68,8 +68,8 @@ class _Time:
 
 
 @pytest.fixture
-def clock() -> _Time:
-    return _Time()
+def clock() -> RealClock:
+    return RealClock()
 
 
 @pytest.fixture(params=fsc.SUPPORTED_HASH_FUNCTIONS, ids=lambda method: method.__name__)
@@ -85,12 +85,12 @@ def redis_server() -> None:
 class TestBackend(GenericCacheTests):
     @pytest.fixture
     def make_cache(self, server: Server) -> Any:
-        def make(*arguments: Any, **options: Any) -> GlassCache:
-            made = GlassCache(server.address, *arguments, codec="pickle", timeout=5, **options)
-            made.clear()
-            return made
+        def make_cleared_cache(*arguments: Any, **options: Any) -> GlassCache:
+            created = GlassCache(server.address, *arguments, codec="pickle", timeout=5, **options)
+            created.clear()
+            return created
 
-        return make
+        return make_cleared_cache
 
 
 del GenericCacheTests

@@ -35,9 +35,9 @@ ADDRESS: dict[str, str] = {}
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[Server]:
-    with Server() as one:
-        ADDRESS["server"] = one.address
-        yield one
+    with Server() as started_server:
+        ADDRESS["server"] = started_server.address
+        yield started_server
 
 
 class ListedDict(GlassCacheDict):

@@ -28,7 +28,7 @@ impl Args {
         }
         let mut script = Vec::new();
         generate(self.shell, &mut definition, "glasscache", &mut script);
-        out.bytes(&script)?;
+        out.print_bytes(&script)?;
         Ok(Exit::Success)
     }
 }

@@ -6,7 +6,9 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
-use crate::settings::{FLAGS, ResolvedSettings, ServerFlags, Setting, listen_addresses, options};
+use crate::settings::{
+    FLAGS, ResolvedSettings, ServerFlags, Setting, extended_options, parse_listen_addresses,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,17 +53,17 @@ impl Args {
             Verb::Show(show) => show.run(out),
             Verb::Check(check) => {
                 let resolved = check.flags.resolve()?;
-                listen_addresses(&resolved.settings).map_err(Failure::usage)?;
+                parse_listen_addresses(&resolved.settings).map_err(Failure::usage)?;
                 let assigned_count = resolved.assigned_settings.len();
                 let warnings = &resolved.warnings;
                 if out.is_json() {
-                    out.document(
+                    out.set_result(
                         &json!({ "ok": true, "given": assigned_count, "warnings": warnings }),
                     );
                 } else {
-                    out.line(format!("ok: {assigned_count} settings given"))?;
+                    out.print_line(format!("ok: {assigned_count} settings given"))?;
                     for warning in warnings {
-                        out.line(format!("warning: {warning}"))?;
+                        out.print_line(format!("warning: {warning}"))?;
                     }
                 }
                 Ok(Exit::Success)
@@ -75,18 +77,20 @@ impl Show {
         let resolved = self.flags.resolve()?;
         if out.is_json() {
             let setting_rows = |settings: &mut dyn Iterator<Item = &'static Setting>| -> Vec<_> {
-                settings.map(|setting| row(setting, &resolved)).collect()
+                settings
+                    .map(|setting| setting_to_json(setting, &resolved))
+                    .collect()
             };
             let flags = setting_rows(&mut FLAGS.iter());
-            let extended = setting_rows(&mut options(false));
-            out.document(&json!({ "settings": flags, "extended": extended }));
+            let extended = setting_rows(&mut extended_options(false));
+            out.set_result(&json!({ "settings": flags, "extended": extended }));
             return Ok(Exit::Success);
         }
         for setting in FLAGS {
             self.print(setting, &resolved, out)?;
         }
-        out.line("\n[extended]")?;
-        for setting in options(false) {
+        out.print_line("\n[extended]")?;
+        for setting in extended_options(false) {
             self.print(setting, &resolved, out)?;
         }
         Ok(Exit::Success)
@@ -113,13 +117,13 @@ impl Show {
         let prefix = if value.is_empty() { "# " } else { "" };
         let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
-            return out.line(format!("{line:<40} # {}", origin_text(setting, resolved)));
+            return out.print_line(format!("{line:<40} # {}", format_origin(setting, resolved)));
         }
-        out.line(line)
+        out.print_line(line)
     }
 }
 
-fn origin_text(setting: &Setting, resolved: &ResolvedSettings) -> String {
+fn format_origin(setting: &Setting, resolved: &ResolvedSettings) -> String {
     let assignment = resolved
         .assigned_settings
         .iter()
@@ -130,11 +134,11 @@ fn origin_text(setting: &Setting, resolved: &ResolvedSettings) -> String {
     )
 }
 
-fn row(setting: &Setting, resolved: &ResolvedSettings) -> serde_json::Value {
+fn setting_to_json(setting: &Setting, resolved: &ResolvedSettings) -> serde_json::Value {
     json!({
         "name": setting.name,
         "value": (setting.show)(&resolved.settings),
-        "origin": origin_text(setting, resolved),
+        "origin": format_origin(setting, resolved),
         "has_effect": setting.no_effect_reason.is_none(),
     })
 }

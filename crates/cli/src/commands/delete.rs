@@ -36,9 +36,9 @@ impl Args {
                 exit = Exit::Finding;
             }
             if out.is_json() {
-                out.row(&json!({ "key": key, "deleted": deleted }))?;
+                out.print_row(&json!({ "key": key, "deleted": deleted }))?;
             } else if deleted {
-                out.line(format!("{key}: deleted"))?;
+                out.print_line(format!("{key}: deleted"))?;
             } else {
                 eprintln!("glasscache: {key}: not there");
             }

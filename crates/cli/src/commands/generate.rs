@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::files::{AtomicFile, cannot_write, write_atomically};
 use crate::output::{Exit, Failure, Output};
-use crate::table::count;
+use crate::table::format_count;
 use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
@@ -158,9 +158,10 @@ impl ClusterArgs {
         let workload =
             twitter_cluster(self.cluster, self.requests, self.seed).ok_or_else(|| {
                 let cluster = self.cluster;
-                Failure::usage(format!("no figures were published of a cluster {cluster}")).hint(
-                    format!("clusters are numbered 1 to {CLUSTERS}; number 5 has no figures"),
-                )
+                Failure::usage(format!("no figures were published of a cluster {cluster}"))
+                    .with_hint(format!(
+                        "clusters are numbered 1 to {CLUSTERS}; number 5 has no figures"
+                    ))
             })?;
         write_keys(out, workload, &self.file)
     }
@@ -246,7 +247,7 @@ fn report_written(
 ) -> Result<Exit, Failure> {
     if out.is_json() {
         let file = path.to_string_lossy();
-        out.document(&json!({ "written": file, "requests": rows,
+        out.set_result(&json!({ "written": file, "requests": rows,
             "replaced": replaces_existing }));
     } else {
         let verb = if replaces_existing {
@@ -254,12 +255,12 @@ fn report_written(
         } else {
             "written,"
         };
-        out.line(wrap(&format!(
+        out.print_line(wrap(&format!(
             "{} {verb} {} requests",
             path.display(),
-            count(rows)
+            format_count(rows)
         )))?;
-        out.line(format!("next: {next_command}"))?;
+        out.print_line(format!("next: {next_command}"))?;
     }
     Ok(Exit::Success)
 }

@@ -43,7 +43,7 @@ impl Args {
                 let text = value
                     .as_ref()
                     .map(|value| String::from_utf8_lossy(&value.bytes));
-                out.row(&json!({
+                out.print_row(&json!({
                     "key": key,
                     "value": text,
                     "bytes": value.as_ref().map(|value| value.bytes.len()),
@@ -51,9 +51,9 @@ impl Args {
                     "cas": value.as_ref().map(|value| value.cas),
                 }))?;
             } else if let Some(value) = value {
-                out.bytes(&value.bytes)?;
+                out.print_bytes(&value.bytes)?;
                 if out.is_terminal() {
-                    out.line("")?;
+                    out.print_line("")?;
                 }
             }
         }

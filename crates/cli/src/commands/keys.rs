@@ -11,7 +11,7 @@ use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
 use super::target::{Target, failure, start_server_hint};
-use crate::live_target::not_memcached;
+use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -53,10 +53,10 @@ impl Args {
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut fields = fields.split(' ');
-        let key = key_of_dump_line(fields.next().unwrap_or_default());
+        let key = parse_key(fields.next().unwrap_or_default());
         if !out.is_json() {
             let other_fields: Vec<&str> = fields.collect();
-            return out.line(if self.long {
+            return out.print_line(if self.long {
                 format!("{key} {}", other_fields.join(" "))
             } else {
                 key
@@ -69,12 +69,12 @@ impl Args {
                 .map_or_else(|_| json!(value), Value::from);
             row.insert(name.to_owned(), value);
         }
-        out.row(&Value::Object(row))
+        out.print_row(&Value::Object(row))
     }
 }
 
 /// The key at the beginning of a line of a dump.
-pub(super) fn key_of_dump_line(fields: &str) -> String {
+pub(super) fn parse_key(fields: &str) -> String {
     let key = fields.split(' ').next().unwrap_or_default();
     let key = unescape_key(key.as_bytes());
     String::from_utf8_lossy(&key).into_owned()
@@ -87,11 +87,12 @@ fn dump_failure(server: &str, line: &str) -> Failure {
         .any(|start| line.starts_with(start));
     if is_refusal {
         let message = format!("{server} lists no keys: {line}");
-        return Failure::new(Exit::BadData, message).hint("a server started with -X refuses dumps");
+        return Failure::new(Exit::BadData, message)
+            .with_hint("a server started with -X refuses dumps");
     }
     Failure::new(
         Exit::BadData,
-        not_memcached(server, "lru_crawler metadump", line),
+        format_not_memcached(server, "lru_crawler metadump", line),
     )
 }
 
@@ -103,7 +104,7 @@ pub(super) fn for_each_key(
 ) -> Result<(), Failure> {
     let unreachable = |error: std::io::Error| {
         Failure::new(Exit::Unreachable, format!("{}: {error}", target.server))
-            .hint(start_server_hint(&target.server))
+            .with_hint(start_server_hint(&target.server))
     };
     let mut stream = target.connect(address).map_err(unreachable)?;
     stream

@@ -29,7 +29,7 @@ impl Args {
                 format!("cannot write into {}: {error}", self.folder.display()),
             )
         })?;
-        out.line(format!("manual pages written to {}", self.folder.display()))?;
+        out.print_line(format!("manual pages written to {}", self.folder.display()))?;
         Ok(Exit::Success)
     }
 }

@@ -37,9 +37,9 @@ impl Args {
             };
             if out.is_json() {
                 let row = json!({ "server": server, "version": version, "took_ms": took_ms });
-                out.row(&row)?;
+                out.print_row(&row)?;
             } else {
-                out.line(format!("{server} {version} {took_ms:.2} ms"))?;
+                out.print_line(format!("{server} {version} {took_ms:.2} ms"))?;
             }
         }
         Ok(Exit::Success)

@@ -16,8 +16,8 @@ use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
 use crate::server_signals::ServerSignals;
 use crate::settings::{
-    ListenAddress, ServerFlags, Settings, after_help, first_public_address, is_debug,
-    listen_addresses,
+    ListenAddress, ServerFlags, Settings, find_public_address, format_after_help, is_debug,
+    parse_listen_addresses,
 };
 
 /// memcached's environment variable for the file that lists its ports.
@@ -28,7 +28,7 @@ const PASSWORD_VARIABLE: &str = "MEMCACHED_SASL_PWDB";
 
 /// Run the server.
 #[derive(clap::Args)]
-#[command(after_help = after_help())]
+#[command(after_help = format_after_help())]
 pub(crate) struct Args {
     #[command(flatten)]
     flags: ServerFlags,
@@ -58,11 +58,11 @@ impl Args {
             && !resolved
                 .assigned_settings
                 .iter()
-                .any(|a| a.setting.name == "port")
+                .any(|assigned| assigned.setting.name == "port")
         {
             settings.port = settings.udp_port;
         }
-        let addresses = listen_addresses(&settings).map_err(Failure::usage)?;
+        let addresses = parse_listen_addresses(&settings).map_err(Failure::usage)?;
         check_reachable(&settings, &addresses)?;
         daemon::check_user(settings.user.as_deref())?;
         if settings.daemon && !daemon::is_child() {
@@ -77,13 +77,13 @@ fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(
     if settings.public || settings.requires_login() {
         return Ok(());
     }
-    let Some(address) = first_public_address(addresses) else {
+    let Some(address) = find_public_address(addresses) else {
         return Ok(());
     };
     let sentence = format!(
         "listen (-l): {address} can be reached by other machines, and clients need neither a login nor a certificate"
     );
-    Err(Failure::usage(sentence).hint(
+    Err(Failure::usage(sentence).with_hint(
         "add -Y FILE, or -Z with mtls:, or --public if a firewall protects it, or listen on 127.0.0.1",
     ))
 }
@@ -107,7 +107,7 @@ fn serve(
     } else {
         Vec::new()
     };
-    let mut config = server_config(settings, addresses, find_users_file(settings)?, is_debug);
+    let mut config = build_server_config(settings, addresses, find_users_file(settings)?, is_debug);
     config.display.udp = reserved_sockets
         .iter()
         .filter_map(|socket| socket.local_addr().ok())
@@ -118,7 +118,7 @@ fn serve(
     } else {
         start(settings, config, &udp_addresses)?
     };
-    let tcp_addresses = tcp_addresses(&running.addresses());
+    let tcp_addresses = filter_tcp_addresses(&running.addresses());
     print_start_message(settings, config_file, &tcp_addresses);
     // It does not matter whether systemd receives the notification.
     if settings.replace {
@@ -153,7 +153,7 @@ fn start(
     if settings.lock_memory {
         daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_and_use_default);
     }
-    let tcp_addresses = tcp_addresses(&prepared.addresses());
+    let tcp_addresses = filter_tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
         file.keep_file();
     }
@@ -191,7 +191,7 @@ fn replace(
     let running = taken_over.and_then(server::PreparedServer::start);
     let running = running.map_err(|error| failure(&error))?;
     // The other server has ended, so that a file that cannot be written must not end this one.
-    let port_file = write_port_file(&tcp_addresses(&running.addresses()), &[]);
+    let port_file = write_port_file(&filter_tcp_addresses(&running.addresses()), &[]);
     if let Some(file) = port_file.unwrap_or_else(warn_and_use_default) {
         file.keep_file();
     }
@@ -207,12 +207,12 @@ fn warn_and_use_default<E: Into<Failure>, T: Default>(error: E) -> T {
     T::default()
 }
 
-fn tcp_addresses(addresses: &[server::Address]) -> Vec<SocketAddr> {
-    addresses.iter().filter_map(tcp_address).collect()
+fn filter_tcp_addresses(addresses: &[server::Address]) -> Vec<SocketAddr> {
+    addresses.iter().filter_map(to_tcp_address).collect()
 }
 
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
-fn server_config(
+fn build_server_config(
     settings: &Settings,
     addresses: &[ListenAddress],
     users: Option<server::UsersFile>,
@@ -221,7 +221,7 @@ fn server_config(
     let mut listeners: Vec<server::Listen> = addresses.iter().map(to_listener).collect();
     if let Some(path) = &settings.unix_socket {
         listeners.push(server::Listen::Unix {
-            path: absolute_path(path, settings),
+            path: to_absolute_path(path, settings),
             mode: settings.unix_mask,
         });
     }
@@ -238,7 +238,7 @@ fn server_config(
             _ => server::Protocols::Any,
         },
         users,
-        tls: tls_settings(settings),
+        tls: build_tls_settings(settings),
         proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
@@ -265,14 +265,14 @@ fn server_config(
         cluster_file: settings
             .cluster_file
             .as_ref()
-            .map(|path| absolute_path(path, settings)),
+            .map(|path| to_absolute_path(path, settings)),
         memory_file: settings
             .memory_file
             .as_ref()
-            .map(|path| absolute_path(path, settings)),
+            .map(|path| to_absolute_path(path, settings)),
         drain_s: settings.drain_s,
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
-        display: reported_settings(settings),
+        display: build_displayed_settings(settings),
         ..server::Config::default()
     }
 }
@@ -289,14 +289,14 @@ fn to_listener(listen_address: &ListenAddress) -> server::Listen {
 }
 
 /// The certificate, if there is TLS.
-fn tls_settings(settings: &Settings) -> Option<server::TlsSettings> {
+fn build_tls_settings(settings: &Settings) -> Option<server::TlsSettings> {
     let chain_file = settings.ssl_chain_cert.as_ref().filter(|_| settings.tls)?;
     let key_file = settings.ssl_key.as_ref().unwrap_or(chain_file);
     let client_ca_file = settings.ssl_ca_cert.as_ref();
     Some(server::TlsSettings {
-        chain_file: absolute_path(chain_file, settings),
-        key_file: absolute_path(key_file, settings),
-        client_ca_file: client_ca_file.map(|path| absolute_path(path, settings)),
+        chain_file: to_absolute_path(chain_file, settings),
+        key_file: to_absolute_path(key_file, settings),
+        client_ca_file: client_ca_file.map(|path| to_absolute_path(path, settings)),
         only_tls13: settings.ssl_min_version >= 3,
         session_tickets: settings.ssl_session_cache,
         write_buffer_bytes: settings.ssl_write_bytes as usize,
@@ -314,16 +314,18 @@ fn find_users_file(settings: &Settings) -> Result<Option<server::UsersFile>, Fai
     } else {
         let sentence =
             format!("enable-sasl (-S): there are no users to log in: no {PASSWORD_VARIABLE}");
-        return Err(Failure::usage(sentence).hint("add -Y FILE with a line user:password for each"));
+        return Err(
+            Failure::usage(sentence).with_hint("add -Y FILE with a line user:password for each")
+        );
     };
     Ok(Some(server::UsersFile {
-        path: absolute_path(&path, settings),
+        path: to_absolute_path(&path, settings),
         form,
     }))
 }
 
 /// An absolute path, because the daemon changes its working directory.
-fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
+fn to_absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     if settings.daemon {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     } else {
@@ -331,7 +333,7 @@ fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     }
 }
 
-fn reported_settings(settings: &Settings) -> server::DisplayedSettings {
+fn build_displayed_settings(settings: &Settings) -> server::DisplayedSettings {
     let active_rows = [
         ("umask", format!("{:o}", settings.unix_mask)),
         ("udpport", settings.udp_port.to_string()),
@@ -370,7 +372,7 @@ fn reported_settings(settings: &Settings) -> server::DisplayedSettings {
     }
 }
 
-fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
+fn to_tcp_address(address: &server::Address) -> Option<SocketAddr> {
     match address {
         server::Address::Tcp(address) => Some(*address),
         server::Address::Unix(_) => None,
@@ -386,7 +388,10 @@ fn reserve_udp(
         return Ok(Vec::new());
     }
     let port = u16::try_from(settings.udp_port).unwrap_or(0);
-    let mut ips: Vec<IpAddr> = addresses.iter().map(|a| a.address.ip()).collect();
+    let mut ips: Vec<IpAddr> = addresses
+        .iter()
+        .map(|listen_address| listen_address.address.ip())
+        .collect();
     ips.sort_unstable();
     ips.dedup();
     if ips.is_empty() {
@@ -464,7 +469,7 @@ fn failure(error: &server::Error) -> Failure {
     let failure = Failure::new(exit, error.to_string());
     match error {
         server::Error::Bind(_, cause) => match bind_error_hint(cause.kind()) {
-            Some(hint) => failure.hint(hint),
+            Some(hint) => failure.with_hint(hint),
             None => failure,
         },
         _ => failure,

@@ -67,15 +67,15 @@ impl Args {
         let outcome = client.store(
             store_mode,
             item,
-            exptime(self.ttl)?,
+            compute_exptime(self.ttl)?,
             false,
             &self.target.budget(),
         );
         let is_stored = outcome.map_err(|error| failure(&error))? == WriteOutcome::Done;
         if out.is_json() {
-            out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }));
+            out.set_result(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }));
         } else {
-            out.line(if is_stored { "stored" } else { "not stored" })?;
+            out.print_line(if is_stored { "stored" } else { "not stored" })?;
         }
         Ok(if is_stored {
             Exit::Success
@@ -86,7 +86,7 @@ impl Args {
 }
 
 /// The exptime on the wire: above 30 days the protocol requires a Unix time.
-fn exptime(ttl: u32) -> Result<i64, Failure> {
+fn compute_exptime(ttl: u32) -> Result<i64, Failure> {
     const THIRTY_DAYS: u32 = 60 * 60 * 24 * 30;
     if ttl <= THIRTY_DAYS {
         return Ok(i64::from(ttl));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::layout::two_column_list;
+use crate::layout::format_two_columns;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_lab::counters::Counters;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::target::Target;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{bytes, count, decimal, duration, percent};
+use crate::table::{format_bytes, format_count, format_decimal, format_duration, format_percent};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,56 +68,55 @@ impl Args {
                 .map_or(SUMMARY_INTERVAL, Duration::from_millis);
             return self.print_summaries(interval, out);
         }
-        let replies = stats_of_servers(&self.target, &group)?;
+        let replies = request_stats(&self.target, &group)?;
         let is_multi_server = replies.len() > 1;
         for (server, rows) in replies {
             if out.is_json() {
                 let rows: Map<String, Value> = rows
                     .into_iter()
-                    .map(|(name, value)| (name, json_value(value)))
+                    .map(|(name, value)| (name, to_json_value(value)))
                     .collect();
-                out.row(&json!({ "server": server, "group": group, "rows": rows }))?;
+                out.print_row(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
             }
             if is_multi_server {
-                out.line(format!("# {server}"))?;
+                out.print_line(format!("# {server}"))?;
             }
             if rows.is_empty() {
-                out.line(empty_reply_text(&group))?;
+                out.print_line(describe_empty_reply(&group))?;
             }
-            out.bytes(two_column_list(rows).as_bytes())?;
+            out.print_bytes(format_two_columns(rows).as_bytes())?;
         }
         Ok(Exit::Success)
     }
 
     fn print_summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
-        let counters_before = counters_of_servers(&self.target)?;
+        let counters_before = request_counters(&self.target)?;
         std::thread::sleep(interval);
-        let counters_after = counters_of_servers(&self.target)?;
+        let counters_after = request_counters(&self.target)?;
         for (number, ((server, counters_before), (_, counters_after))) in
             counters_before.iter().zip(&counters_after).enumerate()
         {
             if number > 0 {
-                out.line("")?;
+                out.print_line("")?;
             }
-            out.line(summary(server, counters_before, counters_after, interval).trim_end())?;
+            out.print_line(
+                format_summary(server, counters_before, counters_after, interval).trim_end(),
+            )?;
         }
         Ok(Exit::Success)
     }
 }
 
 /// The rows of `stats group` of each server.
-pub(super) fn stats_of_servers(
-    target: &Target,
-    group: &str,
-) -> Result<Vec<(String, Rows)>, Failure> {
+pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
     let replies = target
         .send_to_all(Request::Stats {
             argument: group.as_bytes(),
         })
         .map_err(|failure| match group {
             "" => failure,
-            _ => failure.hint(format!(
+            _ => failure.with_hint(format!(
                 "the group was \"{group}\"; groups are settings, items, slabs, sizes, conns, detail on|off|dump, reset, \
                  glasscache"
             )),
@@ -133,8 +132,8 @@ pub(super) fn stats_of_servers(
 }
 
 /// The general counters of each server as numbers.
-pub(super) fn counters_of_servers(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
-    let rows = stats_of_servers(target, "")?;
+pub(super) fn request_counters(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
+    let rows = request_stats(target, "")?;
     let parse_counters = |(server, rows): (String, Rows)| {
         let counters = Counters::of(
             rows.iter()
@@ -146,7 +145,7 @@ pub(super) fn counters_of_servers(target: &Target) -> Result<Vec<(String, Counte
 }
 
 /// The message for a group without rows.
-fn empty_reply_text(group: &str) -> &'static str {
+fn describe_empty_reply(group: &str) -> &'static str {
     match group {
         "reset" => "counters set to 0",
         "detail on" => "counting by key prefix; see glasscache stats detail dump",
@@ -156,7 +155,7 @@ fn empty_reply_text(group: &str) -> &'static str {
 }
 
 /// Ten lines about one server.
-fn summary(
+fn format_summary(
     server: &str,
     counters_before: &Counters,
     counters_after: &Counters,
@@ -164,9 +163,9 @@ fn summary(
 ) -> String {
     let seconds = interval.as_secs_f64().max(0.001);
     let recent = counters_after.since(counters_before);
-    let rate = |number: u64| decimal(number as f64 / seconds);
-    let last_interval = format!("in the last {}", duration(interval));
-    let used = percent(Some(
+    let rate = |number: u64| format_decimal(number as f64 / seconds);
+    let last_interval = format!("in the last {}", format_duration(interval));
+    let used = format_percent(Some(
         counters_after.bytes as f64 / counters_after.limit_bytes.max(1) as f64,
     ));
     let mut rows = Vec::new();
@@ -175,14 +174,14 @@ fn summary(
     line("version", counters_after.version.clone());
     line(
         "uptime",
-        duration(Duration::from_secs(counters_after.uptime_s)),
+        format_duration(Duration::from_secs(counters_after.uptime_s)),
     );
     line(
         "hit ratio",
         format!(
             "{} since start, {} {last_interval}",
-            percent(counters_after.hit_ratio()),
-            percent(recent.hit_ratio()),
+            format_percent(counters_after.hit_ratio()),
+            format_percent(recent.hit_ratio()),
         ),
     );
     line(
@@ -199,41 +198,41 @@ fn summary(
         "memory",
         format!(
             "{} of {} ({used})",
-            bytes(counters_after.bytes),
-            bytes(counters_after.limit_bytes)
+            format_bytes(counters_after.bytes),
+            format_bytes(counters_after.limit_bytes)
         ),
     );
-    line("items", count(counters_after.items));
+    line("items", format_count(counters_after.items));
     line(
         "evictions",
         format!(
             "{} /s; {} since start, {} of them never read",
             rate(recent.evictions),
-            count(counters_after.evictions),
-            count(counters_after.evicted_unread)
+            format_count(counters_after.evictions),
+            format_count(counters_after.evicted_unread)
         ),
     );
     line(
         "expired",
         format!(
             "{} gets found an expired item since start",
-            count(counters_after.expired)
+            format_count(counters_after.expired)
         ),
     );
     line(
         "connections",
         format!(
             "{} of {}, {} refused since start",
-            count(counters_after.connections),
-            count(counters_after.connections_max),
-            count(counters_after.connections_refused)
+            format_count(counters_after.connections),
+            format_count(counters_after.connections_max),
+            format_count(counters_after.connections_refused)
         ),
     );
-    two_column_list(rows)
+    format_two_columns(rows)
 }
 
 /// Whole numbers as numbers, everything else as text.
-fn json_value(value: String) -> Value {
+fn to_json_value(value: String) -> Value {
     value
         .parse::<i64>()
         .map_or_else(|_| Value::String(value), Value::from)
@@ -263,7 +262,7 @@ mod tests {
             connections_max: 1_024,
             connections_refused: 12_345,
         };
-        let text = summary(
+        let text = format_summary(
             "cache.example.org:11211",
             &Counters::default(),
             &counters_after,

@@ -144,8 +144,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
     let hint = start_server_hint(&message);
     let failure = Failure::new(exit, message);
     match error {
-        Error::Unavailable(..) => failure.hint(hint),
-        Error::Deadline(_) => failure.hint("--timeout-ms gives a call more time"),
+        Error::Unavailable(..) => failure.with_hint(hint),
+        Error::Deadline(_) => failure.with_hint("--timeout-ms gives a call more time"),
         _ => failure,
     }
 }

@@ -7,10 +7,10 @@ use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
 use crate::access;
-use crate::interrupts::stop_flag;
-use crate::live_target::progress_bar;
+use crate::interrupts::new_stop_flag;
+use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{bytes, count};
+use crate::table::{format_bytes, format_count};
 use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
@@ -82,8 +82,8 @@ impl Args {
             },
             overwrites: self.overwrite,
         };
-        let stop = stop_flag()?;
-        let bar = progress_bar();
+        let stop = new_stop_flag()?;
+        let bar = new_progress_bar();
         let mut report = Report::default();
         let outcome = warm(&options, &mut report, |report| {
             bar.set_length(report.listed_items);
@@ -123,10 +123,10 @@ impl Args {
 
 fn print(report: &Report, out: &Output) -> Result<(), Failure> {
     if out.is_json() {
-        out.document(&json!(report));
+        out.set_result(&json!(report));
         return Ok(());
     }
-    out.line(wrap(&sentence(report)))?;
+    out.print_line(wrap(&format_sentence(report)))?;
     for (item_count, reason) in [
         (report.already_present, "were there already and kept"),
         (
@@ -148,24 +148,24 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
         ),
     ] {
         if item_count > 0 {
-            out.line(format!("{:>12} {reason}", count(item_count)))?;
+            out.print_line(format!("{:>12} {reason}", format_count(item_count)))?;
         }
     }
     if let Some(refusal) = &report.refusal {
-        out.line(wrap(&format!("the first refusal: {refusal}")))?;
+        out.print_line(wrap(&format!("the first refusal: {refusal}")))?;
     }
     Ok(())
 }
 
-fn sentence(report: &Report) -> String {
+fn format_sentence(report: &Report) -> String {
     let copied_text = format!(
         "{} of {} items copied, {} in {:.1} s",
-        count(report.copied_items),
-        count(report.listed_items),
-        bytes(report.copied_bytes),
+        format_count(report.copied_items),
+        format_count(report.listed_items),
+        format_bytes(report.copied_bytes),
         report.seconds
     );
-    let remaining_items = count(report.listed_items - report.examined_items);
+    let remaining_items = format_count(report.listed_items - report.examined_items);
     match report.end {
         End::Complete => format!("{copied_text}."),
         End::TargetFull => {
@@ -184,8 +184,8 @@ fn failure(error: &WarmError) -> Failure {
     let message = error.to_string();
     match error {
         WarmError::Connection { .. } => Failure::new(Exit::Unreachable, message)
-            .hint("another run goes on: what was copied is kept"),
-        WarmError::Refused { .. } => Failure::new(Exit::BadData, message).hint(
+            .with_hint("another run goes on: what was copied is kept"),
+        WarmError::Refused { .. } => Failure::new(Exit::BadData, message).with_hint(
             "warm needs meta commands (memcached 1.6 or glasscache), a login where the server wants one (--user), and of \
              the old server `lru_crawler metadump`, which -X refuses",
         ),
@@ -209,7 +209,7 @@ mod tests {
             ..Report::default()
         };
         assert_eq!(
-            sentence(&report),
+            format_sentence(&report),
             "790 of 1,000 items copied, 79.0 KB in 2.0 s. The new server is full and evicts: 200 older items were left."
         );
         let complete = Report {
@@ -217,7 +217,7 @@ mod tests {
             ..report
         };
         assert_eq!(
-            sentence(&complete),
+            format_sentence(&complete),
             "790 of 1,000 items copied, 79.0 KB in 2.0 s."
         );
     }

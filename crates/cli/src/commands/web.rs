@@ -98,7 +98,7 @@ struct CacheOptions {
 impl Args {
     /// Runs the Python module, whose text is printed as it is and whose JSON becomes the result.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let python = python::python_with("glasscache.web.__main__")
+        let python = python::find_python_with("glasscache.web.__main__")
             .map_err(|reason| Failure::new(Exit::Unreachable, format!("web failed: {reason}")))?;
         let mut command = Command::new(python);
         command
@@ -114,7 +114,7 @@ impl Args {
         if module_output.status.success() {
             let result = serde_json::from_slice(&module_output.stdout)
                 .map_err(|error| Failure::new(Exit::BadData, format!("web failed: {error}")))?;
-            out.document(&result);
+            out.set_result(&result);
         }
         exit_from_code(module_output.status.code(), message.trim())
     }

@@ -7,17 +7,17 @@ use std::io::{self, BufReader, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::interrupts::stop_flag;
-use crate::layout::two_column_list;
+use crate::interrupts::new_stop_flag;
+use crate::layout::format_two_columns;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
-use super::stats::counters_of_servers;
+use super::stats::request_counters;
 use super::target::{Stream, Target, failure, start_server_hint};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, count, duration, percent};
+use crate::table::{Table, format_count, format_duration, format_percent};
 use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
@@ -76,13 +76,13 @@ impl Args {
                 "--server: why watches one server at a time; name one",
             ));
         };
-        let stop = stop_flag()?;
+        let stop = new_stop_flag()?;
         let unreachable = |error: io::Error| {
             Failure::new(
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
-            .hint(start_server_hint(&self.target.server))
+            .with_hint(start_server_hint(&self.target.server))
         };
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
@@ -90,7 +90,7 @@ impl Args {
         eprintln!(
             "watching {} for {} ...",
             self.target.server,
-            duration(watch_time)
+            format_duration(watch_time)
         );
         let is_stopped = || stop.load(Ordering::Relaxed);
         let watched_for = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
@@ -103,17 +103,17 @@ impl Args {
             watched_for.as_secs_f64(),
         );
         if out.is_json() {
-            out.document(&json!({ "server": self.target.server,
+            out.set_result(&json!({ "server": self.target.server,
                 "sees_deletions": sees_deletions, "findings": findings }));
         } else {
-            out.line(text(&findings, sees_deletions, self.all).trim_end())?;
+            out.print_line(format_findings(&findings, sees_deletions, self.all).trim_end())?;
         }
         Ok(Exit::Success)
     }
 }
 
 fn read_counters(target: &Target) -> Result<Counters, Failure> {
-    let mut all_counters = counters_of_servers(target)?;
+    let mut all_counters = request_counters(target)?;
     Ok(all_counters
         .pop()
         .map(|(_, counters)| counters)
@@ -138,33 +138,33 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
 }
 
 /// The summary, the table, and the next step.
-fn text(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> String {
+fn format_findings(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> String {
     let causes = &findings.causes;
     let ratio = (causes.gets > 0)
         .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
-    let since_start = percent(findings.since_start.hit_ratio());
+    let since_start = format_percent(findings.counters_since_start.hit_ratio());
     let seconds = Duration::from_secs_f64(findings.seconds);
     if causes.gets == 0 {
         return wrap(&format!(
             "No gets in {}; the hit ratio since start is {since_start}.",
-            duration(seconds)
+            format_duration(seconds)
         ));
     }
     let mut text = wrap(&format!(
         "{} of {} gets hit in {} ({since_start} since start).",
-        percent(ratio),
-        count(causes.gets),
-        duration(seconds)
+        format_percent(ratio),
+        format_count(causes.gets),
+        format_duration(seconds)
     ));
     text.push('\n');
     if causes.misses == 0 {
         return text;
     }
-    text.push_str(&count(causes.misses));
+    text.push_str(&format_count(causes.misses));
     text.push_str(" misses:\n");
-    text.push_str(&cause_list(causes));
-    text.push_str(&prefix_table(findings, shows_all_prefixes));
-    for note in notes(findings, sees_deletions) {
+    text.push_str(&format_causes(causes));
+    text.push_str(&format_prefixes(findings, shows_all_prefixes));
+    for note in list_notes(findings, sees_deletions) {
         text.push_str(&wrap(&note));
         text.push('\n');
     }
@@ -172,8 +172,8 @@ fn text(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> 
 }
 
 /// One line for each cause, the greatest first.
-fn cause_list(causes: &Causes) -> String {
-    let unread = percent(share_of(causes.evicted_unread, causes.evicted));
+fn format_causes(causes: &Causes) -> String {
+    let unread = format_percent(share_of(causes.evicted_unread, causes.evicted));
     let mut lines = [
         (
             causes.evicted,
@@ -193,19 +193,19 @@ fn cause_list(causes: &Causes) -> String {
         ),
     ];
     lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
-    let line = |(misses, explanation): (u64, String)| {
-        let share = percent(share_of(misses, causes.misses));
+    let format_line = |(misses, explanation): (u64, String)| {
+        let share = format_percent(share_of(misses, causes.misses));
         (format!("  {share:>7}"), explanation)
     };
-    two_column_list(
+    format_two_columns(
         lines
             .into_iter()
             .filter(|(misses, _)| *misses > 0)
-            .map(line),
+            .map(format_line),
     )
 }
 
-fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
+fn format_prefixes(findings: &Findings, shows_all_prefixes: bool) -> String {
     let rows_max = if shows_all_prefixes {
         usize::MAX
     } else {
@@ -216,15 +216,15 @@ fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
     ]);
     for row in findings.prefixes.iter().take(rows_max) {
         let causes = &row.causes;
-        table.row([
+        table.push_row([
             row.prefix.clone(),
-            count(causes.gets),
-            percent(share_of(causes.gets - causes.misses, causes.gets)),
-            count(causes.misses),
-            count(causes.evicted),
-            count(causes.expired),
-            count(causes.removed),
-            count(causes.unknown_cause),
+            format_count(causes.gets),
+            format_percent(share_of(causes.gets - causes.misses, causes.gets)),
+            format_count(causes.misses),
+            format_count(causes.evicted),
+            format_count(causes.expired),
+            format_count(causes.removed),
+            format_count(causes.unknown_cause),
         ]);
     }
     let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
@@ -232,19 +232,19 @@ fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
         0 => String::new(),
         hidden_prefixes => format!(
             "  and {} more prefixes (--all)\n",
-            count(hidden_prefixes as u64)
+            format_count(hidden_prefixes as u64)
         ),
     };
     format!("\n{table}{hidden_note}\n")
 }
 
-fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
+fn list_notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
     let causes = &findings.causes;
     let mut notes = Vec::new();
     if findings.skipped_lines > 0 {
         notes.push(format!(
             "The server skipped {} lines: the prefixes are a sample.",
-            count(findings.skipped_lines)
+            format_count(findings.skipped_lines)
         ));
     }
     if !sees_deletions {
@@ -253,7 +253,7 @@ fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if causes.unknown_cause > causes.misses / 2 && findings.since_start.evictions == 0 {
+    if causes.unknown_cause > causes.misses / 2 && findings.counters_since_start.evictions == 0 {
         notes.push("Nothing was ever evicted here: more memory would not help.".to_owned());
     }
     if causes.evicted > causes.misses / 4 {
@@ -285,8 +285,8 @@ mod tests {
         };
         let findings = Findings {
             seconds: 10.0,
-            counted: Counters::default(),
-            since_start: Counters {
+            interval_counters: Counters::default(),
+            counters_since_start: Counters {
                 gets: 10,
                 hits: 8,
                 ..Counters::default()
@@ -308,7 +308,7 @@ mod tests {
                 .collect(),
             skipped_lines: 12,
         };
-        let text = text(&findings, false, false);
+        let text = format_findings(&findings, false, false);
         assert!(
             text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
             "{text}"

@@ -27,7 +27,7 @@ const PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
 /// The addresses to listen on over TCP; empty with a unix socket or with port 0.
 ///
 /// Refuses, with one sentence, a name that does not resolve and a prefix about TLS where there is none.
-pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>, String> {
+pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>, String> {
     if settings.unix_socket.is_some() || settings.port == 0 {
         return Ok(Vec::new());
     }
@@ -57,7 +57,7 @@ pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>
 }
 
 /// The first address that is not this machine's own loopback and requires no client certificate.
-pub(crate) fn first_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
+pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
     let is_open = |listen: &&ListenAddress| {
         !listen.address.ip().is_loopback() && listen.tls != Some(ClientCertificate::Required)
     };
@@ -127,7 +127,7 @@ mod tests {
             listen: listen.to_owned(),
             ..Settings::default()
         };
-        Ok(listen_addresses(&settings)?
+        Ok(parse_listen_addresses(&settings)?
             .iter()
             .map(|listen| listen.address.to_string())
             .collect())
@@ -155,12 +155,12 @@ mod tests {
             listen: "127.0.0.1,0.0.0.0".to_owned(),
             ..Settings::default()
         };
-        let addresses = listen_addresses(&settings).unwrap();
+        let addresses = parse_listen_addresses(&settings).unwrap();
         assert_eq!(
-            first_public_address(&addresses).unwrap().to_string(),
+            find_public_address(&addresses).unwrap().to_string(),
             "0.0.0.0:11211"
         );
-        assert!(first_public_address(&addresses[..1]).is_none());
+        assert!(find_public_address(&addresses[..1]).is_none());
     }
     #[test]
     fn each_address_has_tls_or_not_by_its_prefix() {
@@ -170,7 +170,7 @@ mod tests {
             ssl_verify_mode: 1,
             ..Settings::default()
         };
-        let protections: Vec<_> = listen_addresses(&settings)
+        let protections: Vec<_> = parse_listen_addresses(&settings)
             .unwrap()
             .iter()
             .map(|listen| (listen.address.port(), listen.tls))
@@ -194,8 +194,8 @@ mod tests {
             ..Settings::default()
         };
         let open = |listen| {
-            let addresses = listen_addresses(&settings(listen)).unwrap();
-            first_public_address(&addresses).map(ToString::to_string)
+            let addresses = parse_listen_addresses(&settings(listen)).unwrap();
+            find_public_address(&addresses).map(ToString::to_string)
         };
         assert_eq!(open("mtls:0.0.0.0"), None);
         assert_eq!(open("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use super::{
-    ArgumentKind, FLAGS, ResolvedSettings, Setting, Sources, options, resolve, unsupported,
+    ArgumentKind, FLAGS, ResolvedSettings, Setting, Sources, extended_options, resolve, unsupported,
 };
 use crate::output::Failure;
 
@@ -53,7 +53,7 @@ impl ServerFlags {
             is_debug: is_debug(),
         };
         resolve(&sources).map_err(|sentence| {
-            Failure::usage(sentence).hint("glasscache serve --help lists every setting")
+            Failure::usage(sentence).with_hint("glasscache serve --help lists every setting")
         })
     }
 }
@@ -76,7 +76,7 @@ impl clap::Args for ServerFlags {
         FLAGS
             .iter()
             .fold(unsupported::add_unsupported(command), |command, setting| {
-                command.arg(clap_argument(setting))
+                command.arg(to_clap_argument(setting))
             })
             .arg(extended)
     }
@@ -92,9 +92,9 @@ impl FromArgMatches for ServerFlags {
             config: matches.get_one("config").cloned(),
             ..Self::default()
         };
-        flags.refusal = unsupported::refusal(matches);
+        flags.refusal = unsupported::find_unsupported_flag(matches);
         for setting in FLAGS {
-            if let Some(text) = given_text(setting, matches) {
+            if let Some(text) = read_given_text(setting, matches) {
                 flags.flags.push((setting.name, text));
             }
         }
@@ -114,10 +114,10 @@ impl FromArgMatches for ServerFlags {
 }
 
 /// `listen` adds up when repeated, as with memcached; all others take the last value.
-fn clap_argument(setting: &'static Setting) -> Arg {
+fn to_clap_argument(setting: &'static Setting) -> Arg {
     let argument = Arg::new(setting.name)
         .long(setting.name)
-        .help(help_text(setting));
+        .help(format_help(setting));
     let argument = match setting.letter {
         Some(letter) => argument.short(letter),
         None => argument,
@@ -136,7 +136,7 @@ fn clap_argument(setting: &'static Setting) -> Arg {
     }
 }
 
-fn help_text(setting: &Setting) -> String {
+fn format_help(setting: &Setting) -> String {
     let default = (setting.show)(&super::Settings::default());
     let text = setting.help_text();
     match setting.argument_kind {
@@ -145,12 +145,12 @@ fn help_text(setting: &Setting) -> String {
     }
 }
 
-fn given_text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
+fn read_given_text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
     match setting.argument_kind {
         ArgumentKind::Nothing => matches.get_flag(setting.name).then(|| "true".to_owned()),
         ArgumentKind::Count => Some(matches.get_count(setting.name))
-            .filter(|n| *n > 0)
-            .map(|n| n.to_string()),
+            .filter(|count| *count > 0)
+            .map(|count| count.to_string()),
         ArgumentKind::Value(_) => {
             let flags: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
             Some(flags.join(","))
@@ -181,9 +181,9 @@ fn indent(text: &str) -> String {
 }
 
 /// The part of the help that follows the flags: the `-o` options and the other sources.
-pub(crate) fn after_help() -> String {
+pub(crate) fn format_after_help() -> String {
     let mut text = String::from("Options for -o (a name, or name=value; several by comma):\n");
-    for setting in options(false) {
+    for setting in extended_options(false) {
         let name = match setting.argument_kind {
             ArgumentKind::Value(value) => format!("{}={value}", setting.name),
             _ => setting.name.to_owned(),

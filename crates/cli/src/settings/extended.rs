@@ -3,7 +3,9 @@
 //! A `no_` name switches its partner off. The options that change nothing are listed in `inert`.
 
 use super::inert::{DEBUG_ONLY, INERT};
-use super::value::{parse_required_path, parse_size, parse_switch, parse_whole_number, path_text};
+use super::value::{
+    format_path, parse_required_path, parse_size, parse_switch, parse_whole_number,
+};
 use super::{ArgumentKind, Setting};
 
 const KIB: u64 = 1 << 10;
@@ -19,8 +21,8 @@ macro_rules! toggle {
                 argument_kind: ArgumentKind::Nothing,
                 help: $help,
                 no_effect_reason: None,
-                parse_into: |s, raw| parse_switch(raw).map(|yes| s.$field = yes),
-                show: |s| s.$field.to_string(),
+                parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.$field = is_on),
+                show: |settings| settings.$field.to_string(),
             },
             Setting {
                 name: $no_name,
@@ -28,8 +30,8 @@ macro_rules! toggle {
                 argument_kind: ArgumentKind::Nothing,
                 help: concat!("switches ", $name, " off"),
                 no_effect_reason: None,
-                parse_into: |s, raw| parse_switch(raw).map(|yes| s.$field = !yes),
-                show: |s| (!s.$field).to_string(),
+                parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.$field = !is_on),
+                show: |settings| (!settings.$field).to_string(),
             },
         ]
     };
@@ -42,11 +44,11 @@ static NO_MODERN: Setting = Setting {
     argument_kind: ArgumentKind::Nothing,
     help: "memcached's old defaults: whole-page chunks, no crawler and no maintainer rows in stats",
     no_effect_reason: None,
-    parse_into: |s, raw| {
+    parse_into: |settings, raw| {
         if parse_switch(raw)? {
-            s.lru_crawler = false;
-            s.lru_maintainer = false;
-            s.slab_chunk_bytes_max = Some(s.item_bytes_max.min(1 << 20));
+            settings.lru_crawler = false;
+            settings.lru_maintainer = false;
+            settings.slab_chunk_bytes_max = Some(settings.item_bytes_max.min(1 << 20));
         }
         Ok(())
     },
@@ -83,10 +85,11 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("SECONDS"),
         help: "close connections idle for longer; 0 never",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            parse_whole_number(raw, 0, i64::from(i32::MAX)).map(|n| s.idle_timeout_s = n as u32)
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 0, i64::from(i32::MAX))
+                .map(|number| settings.idle_timeout_s = number as u32)
         },
-        show: |s| s.idle_timeout_s.to_string(),
+        show: |settings| settings.idle_timeout_s.to_string(),
     },
     Setting {
         name: "watcher_logbuf_size",
@@ -94,8 +97,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: KB_VALUE,
         help: "buffer of one watcher, in kilobytes",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 30).map(|n| s.watcher_log_bytes = n),
-        show: |s| (s.watcher_log_bytes / KIB).to_string(),
+        parse_into: |settings, raw| {
+            parse_size(raw, KIB, KIB, 1 << 30).map(|number| settings.watcher_log_bytes = number)
+        },
+        show: |settings| (settings.watcher_log_bytes / KIB).to_string(),
     },
     Setting {
         name: "worker_logbuf_size",
@@ -103,8 +108,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: KB_VALUE,
         help: "buffer in which a worker collects log lines, in kilobytes",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 30).map(|n| s.worker_log_bytes = n),
-        show: |s| (s.worker_log_bytes / KIB).to_string(),
+        parse_into: |settings, raw| {
+            parse_size(raw, KIB, KIB, 1 << 30).map(|number| settings.worker_log_bytes = number)
+        },
+        show: |settings| (settings.worker_log_bytes / KIB).to_string(),
     },
     Setting {
         name: "ssl_chain_cert",
@@ -112,8 +119,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with the certificate for -Z and those between it and its authority; read again on SIGHUP and refresh_certs",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_chain_cert = Some(path)),
-        show: |s| path_text(s.ssl_chain_cert.as_deref()),
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.ssl_chain_cert = Some(path))
+        },
+        show: |settings| format_path(settings.ssl_chain_cert.as_deref()),
     },
     Setting {
         name: "ssl_key",
@@ -121,8 +130,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with its private key, if that is not in the file of ssl_chain_cert",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_key = Some(path)),
-        show: |s| path_text(s.ssl_key.as_deref()),
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.ssl_key = Some(path))
+        },
+        show: |settings| format_path(settings.ssl_key.as_deref()),
     },
     Setting {
         name: "ssl_verify_mode",
@@ -130,8 +141,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "client certificates: 0 not asked for, 1 verified if presented, 2 or 3 required",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, 0, 3).map(|n| s.ssl_verify_mode = n as u8),
-        show: |s| s.ssl_verify_mode.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 0, 3).map(|number| settings.ssl_verify_mode = number as u8)
+        },
+        show: |settings| settings.ssl_verify_mode.to_string(),
     },
     Setting {
         name: "ssl_ca_cert",
@@ -139,8 +152,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with the authorities of client certificates",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_ca_cert = Some(path)),
-        show: |s| path_text(s.ssl_ca_cert.as_deref()),
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.ssl_ca_cert = Some(path))
+        },
+        show: |settings| format_path(settings.ssl_ca_cert.as_deref()),
     },
     Setting {
         name: "ssl_min_version",
@@ -148,16 +163,16 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "oldest version: 2 is TLS 1.2, 3 is TLS 1.3",
         no_effect_reason: None,
-        parse_into: |s, raw| match parse_whole_number(raw, 0, 3) {
-            Ok(n @ 2..) => {
-                s.ssl_min_version = n as u8;
+        parse_into: |settings, raw| match parse_whole_number(raw, 0, 3) {
+            Ok(number @ 2..) => {
+                settings.ssl_min_version = number as u8;
                 Ok(())
             }
             _ => {
                 Err("must be 2 (TLS 1.2) or 3 (TLS 1.3); older versions are not secure".to_owned())
             }
         },
-        show: |s| s.ssl_min_version.to_string(),
+        show: |settings| settings.ssl_min_version.to_string(),
     },
     Setting {
         name: "ssl_session_cache",
@@ -165,8 +180,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "let clients resume their TLS sessions, by tickets that they keep",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.ssl_session_cache = yes),
-        show: |s| s.ssl_session_cache.to_string(),
+        parse_into: |settings, raw| {
+            parse_switch(raw).map(|is_on| settings.ssl_session_cache = is_on)
+        },
+        show: |settings| settings.ssl_session_cache.to_string(),
     },
     Setting {
         name: "ssl_wbuf_size",
@@ -174,8 +191,10 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: KB_VALUE,
         help: "output of one connection that is encrypted at a time, in kilobytes",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 20).map(|n| s.ssl_write_bytes = n),
-        show: |s| (s.ssl_write_bytes / KIB).to_string(),
+        parse_into: |settings, raw| {
+            parse_size(raw, KIB, KIB, 1 << 20).map(|number| settings.ssl_write_bytes = number)
+        },
+        show: |settings| (settings.ssl_write_bytes / KIB).to_string(),
     },
     Setting {
         name: "ssl_keyformat",
@@ -195,15 +214,16 @@ static ACTING_OPTIONS: &[Setting] = &[
         argument_kind: KB_VALUE,
         help: "largest chunk of the slab classes in stats items and stats slabs, in kilobytes",
         no_effect_reason: Some("items are stored in segments, only these reports use it"),
-        parse_into: |s, raw| {
-            parse_size(raw, KIB, KIB, 1 << 20).map(|n| s.slab_chunk_bytes_max = Some(n))
+        parse_into: |settings, raw| {
+            parse_size(raw, KIB, KIB, 1 << 20)
+                .map(|number| settings.slab_chunk_bytes_max = Some(number))
         },
-        show: |s| (s.slab_chunk_bytes() / KIB).to_string(),
+        show: |settings| (settings.slab_chunk_bytes() / KIB).to_string(),
     },
 ];
 
 /// Every `-o` option, in the order of the help; those for memcached's own tests only when `is_debug`.
-pub(crate) fn options(is_debug: bool) -> impl Iterator<Item = &'static Setting> {
+pub(crate) fn extended_options(is_debug: bool) -> impl Iterator<Item = &'static Setting> {
     let test_options = if is_debug { DEBUG_ONLY } else { &[] };
     std::iter::once(&NO_MODERN)
         .chain(ACTING_SWITCHES.iter().flatten())

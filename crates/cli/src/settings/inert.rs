@@ -39,13 +39,13 @@ macro_rules! inert {
             argument_kind: $takes,
             help: $help,
             no_effect_reason: $reason,
-            parse_into: |s, raw| {
+            parse_into: |settings, raw| {
                 let check: fn(&str) -> Result<(), String> = $check;
                 check(raw)?;
-                s.record_inert($name, if raw.is_empty() { "yes" } else { raw });
+                settings.record_inert($name, if raw.is_empty() { "yes" } else { raw });
                 Ok(())
             },
-            show: |s| s.inert_value($name, $default),
+            show: |settings| settings.inert_value($name, $default),
         }
     };
 }

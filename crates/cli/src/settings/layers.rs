@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::unsupported::unsupported_option;
-use super::{ArgumentKind, FLAGS, Setting, Settings, options};
+use super::unsupported::find_unsupported_option;
+use super::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
 
 /// Our environment variables that are not server settings.
 const NON_SETTING_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
@@ -97,7 +97,7 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
     } in &assigned_settings
     {
         (setting.parse_into)(&mut settings, raw)
-            .map_err(|bound| refusal(setting, raw, origin, &bound))?;
+            .map_err(|bound| format_refusal(setting, raw, origin, &bound))?;
     }
     settings.check()?;
     layers.warnings.extend(settings.tls_warning());
@@ -108,20 +108,23 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
     })
 }
 
-fn refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
+fn format_refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
     match setting.argument_kind {
         ArgumentKind::Value(value) if raw.is_empty() => {
             let name = setting.name;
             format!(
                 "{} ({origin}): needs a value: {name}={value}; it {bound}",
-                setting_title(setting)
+                format_setting_title(setting)
             )
         }
-        _ => format!("{}: \"{raw}\" ({origin}) {bound}", setting_title(setting)),
+        _ => format!(
+            "{}: \"{raw}\" ({origin}) {bound}",
+            format_setting_title(setting)
+        ),
     }
 }
 
-fn setting_title(setting: &Setting) -> String {
+fn format_setting_title(setting: &Setting) -> String {
     let is_flag = FLAGS.iter().any(|flag| flag.name == setting.name);
     match setting.letter {
         Some(letter) => format!("{} (-{letter})", setting.name),
@@ -139,7 +142,7 @@ struct Layers {
 
 impl Layers {
     fn set_effective(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
-        let all_settings = FLAGS.iter().chain(options(self.is_debug));
+        let all_settings = FLAGS.iter().chain(extended_options(self.is_debug));
         let position = all_settings
             .take_while(|other| !std::ptr::eq(*other, setting))
             .count();
@@ -200,11 +203,12 @@ impl Layers {
     }
 
     fn set_option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
-        let Some(setting) = options(self.is_debug).find(|setting| setting.name == name) else {
-            if let Some(reason) = unsupported_option(name) {
+        let Some(setting) = extended_options(self.is_debug).find(|setting| setting.name == name)
+        else {
+            if let Some(reason) = find_unsupported_option(name) {
                 return Err(format!("-o {name} ({origin}): {reason}"));
             }
-            let nearest = suggest_nearest(options(false), name);
+            let nearest = suggest_nearest(extended_options(false), name);
             return Err(format!("-o {name}: no such option ({origin}){nearest}"));
         };
         self.set_effective(setting, raw, origin);
@@ -243,7 +247,11 @@ impl Layers {
         for (name, value) in &table {
             if let ("extended", toml::Value::Table(options)) = (name.as_str(), value) {
                 for (option_name, value) in options {
-                    self.set_option(option_name, &as_flag_text(option_name, value)?, &origin)?;
+                    self.set_option(
+                        option_name,
+                        &format_flag_value(option_name, value)?,
+                        &origin,
+                    )?;
                 }
             } else if value.is_table() {
                 return Err(format!(
@@ -252,7 +260,7 @@ impl Layers {
             } else {
                 let name = name.replace('_', "-");
                 self.warn_of_quoted_number(&name, value, &origin);
-                self.assign(&name, &as_flag_text(&name, value)?, &origin)?;
+                self.assign(&name, &format_flag_value(&name, value)?, &origin)?;
             }
         }
         Ok(())
@@ -260,15 +268,17 @@ impl Layers {
 }
 
 /// A TOML value as the text that a flag would have; a list becomes a list by comma.
-fn as_flag_text(name: &str, value: &toml::Value) -> Result<String, String> {
+fn format_flag_value(name: &str, value: &toml::Value) -> Result<String, String> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),
         toml::Value::Integer(number) => Ok(number.to_string()),
         toml::Value::Float(number) => Ok(number.to_string()),
         toml::Value::Boolean(yes) => Ok(yes.to_string()),
         toml::Value::Array(items) => {
-            let items: Result<Vec<String>, String> =
-                items.iter().map(|item| as_flag_text(name, item)).collect();
+            let items: Result<Vec<String>, String> = items
+                .iter()
+                .map(|item| format_flag_value(name, item))
+                .collect();
             Ok(items?.join(","))
         }
         _ => Err(format!("{name}: must be a text, a number, true or false")),
@@ -304,7 +314,7 @@ mod tests {
         }
     }
 
-    fn refusal(flags: &[(&'static str, &str)], extended: &[&str]) -> String {
+    fn format_refusal(flags: &[(&'static str, &str)], extended: &[&str]) -> String {
         resolve(&sources(flags, extended))
             .err()
             .expect("must be refused")
@@ -315,11 +325,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
         std::fs::write(&path, "threads = 2\nconn_limit = 7\nbacklog = 1").unwrap();
-        let mut test_sources = sources(&[("threads", "8")], &[]);
-        test_sources.file = Some(&path);
-        test_sources.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
+        let mut all_sources = sources(&[("threads", "8")], &[]);
+        all_sources.file = Some(&path);
+        all_sources.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
         assert!(
-            resolve(&test_sources)
+            resolve(&all_sources)
                 .err()
                 .unwrap()
                 .contains("backlog: no such setting")
@@ -333,14 +343,14 @@ mod tests {
             settings,
             assigned_settings,
             ..
-        } = resolve(&test_sources).unwrap();
+        } = resolve(&all_sources).unwrap();
         assert_eq!(settings.threads, 8);
         assert_eq!(settings.connections_max, 7);
         assert_eq!(settings.idle_timeout_s, 9);
         let origin = |name| {
             &assigned_settings
                 .iter()
-                .find(|a| a.setting.name == name)
+                .find(|assigned| assigned.setting.name == name)
                 .unwrap()
                 .origin
         };
@@ -350,21 +360,22 @@ mod tests {
 
     #[test]
     fn errors_name_setting_value_and_bound() {
-        let text = refusal(&[("threads", "0")], &[]);
+        let text = format_refusal(&[("threads", "0")], &[]);
         assert_eq!(
             text,
             "threads (-t): \"0\" (command line) must be a whole number from 1 to 256"
         );
         assert!(
-            refusal(&[("max-item-size", "256m")], &[]).contains("at most half of memory-limit")
+            format_refusal(&[("max-item-size", "256m")], &[])
+                .contains("at most half of memory-limit")
         );
-        assert!(refusal(&[("protocol", "http")], &[]).contains("ascii, binary, auto"));
-        assert!(refusal(&[], &["hashpower=3"]).contains("from 12 to 64"));
+        assert!(format_refusal(&[("protocol", "http")], &[]).contains("ascii, binary, auto"));
+        assert!(format_refusal(&[], &["hashpower=3"]).contains("from 12 to 64"));
     }
 
     #[test]
     fn an_option_without_a_value_shows_the_syntax() {
-        let text = refusal(&[], &["idle_timeout"]);
+        let text = format_refusal(&[], &["idle_timeout"]);
         assert!(
             text.contains("needs a value: idle_timeout=SECONDS"),
             "{text}"
@@ -373,20 +384,20 @@ mod tests {
 
     #[test]
     fn unsupported_memcached_options_are_named() {
-        let text = refusal(&[], &["ssl_ciphers=HIGH"]);
+        let text = format_refusal(&[], &["ssl_ciphers=HIGH"]);
         assert!(text.contains("the cipher suites are fixed"), "{text}");
-        assert!(refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
+        assert!(format_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
     }
 
     #[test]
     fn tls_that_protects_nothing_or_lacks_a_file_is_refused() {
-        let text = refusal(&[], &["ssl_chain_cert=/a"]);
+        let text = format_refusal(&[], &["ssl_chain_cert=/a"]);
         assert!(
             text.contains("nothing is encrypted without enable-ssl"),
             "{text}"
         );
         let tls = ("enable-ssl", "true");
-        assert!(refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
+        assert!(format_refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
         for (flags, options) in [
             (vec![tls], "ssl_chain_cert=/a,ssl_verify_mode=2"),
             (vec![tls, ("listen", "mtls:127.0.0.1")], "ssl_chain_cert=/a"),
@@ -397,26 +408,26 @@ mod tests {
                 "{warnings:?}"
             );
         }
-        let text = refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
+        let text = format_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
         assert!(text.contains("has no TLS"), "{text}");
-        assert!(refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
-        assert!(refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
+        assert!(format_refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
+        assert!(format_refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
     }
 
     #[test]
     fn reports_a_settings_table_and_a_quoted_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
-        let mut test_sources = sources(&[], &[]);
-        test_sources.file = Some(&path);
+        let mut all_sources = sources(&[], &[]);
+        all_sources.file = Some(&path);
         std::fs::write(&path, "[server]\nport = 1").unwrap();
-        let text = resolve(&test_sources).err().unwrap();
+        let text = resolve(&all_sources).err().unwrap();
         assert!(
             text.contains("settings belong at the top of the file"),
             "{text}"
         );
         std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
-        let resolved = resolve(&test_sources).unwrap();
+        let resolved = resolve(&all_sources).unwrap();
         assert_eq!(resolved.settings.port, 11211);
         assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
         assert!(resolved.warnings[0].ends_with("write port = 11211"));
@@ -424,19 +435,19 @@ mod tests {
 
     #[test]
     fn an_unknown_option_suggests_the_nearest_name() {
-        assert!(refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
-        assert!(refusal(&[], &["relaxed_privileges"]).contains("no such option"));
-        assert!(!refusal(&[], &["foo=1"]).contains("nearest"));
+        assert!(format_refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
+        assert!(format_refusal(&[], &["relaxed_privileges"]).contains("no such option"));
+        assert!(!format_refusal(&[], &["foo=1"]).contains("nearest"));
     }
 
     #[test]
     fn the_last_of_an_option_and_its_opposite_applies() {
-        let test_sources = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
-        let settings = resolve(&test_sources).unwrap().settings;
+        let all_sources = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
+        let settings = resolve(&all_sources).unwrap().settings;
         assert!(settings.lru_crawler);
         assert_eq!(settings.without_effect, [("hashpower", "20".to_owned())]);
-        let test_sources = sources(&[], &["lru_crawler,no_lru_crawler"]);
-        assert!(!resolve(&test_sources).unwrap().settings.lru_crawler);
+        let all_sources = sources(&[], &["lru_crawler,no_lru_crawler"]);
+        assert!(!resolve(&all_sources).unwrap().settings.lru_crawler);
     }
 
     #[test]

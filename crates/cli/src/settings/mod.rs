@@ -17,9 +17,9 @@ use std::path::PathBuf;
 
 use glasscache_server::{ClientCertificate, IpNet};
 
-pub(crate) use address::{ListenAddress, first_public_address, listen_addresses};
-pub(crate) use arguments::{ServerFlags, after_help, is_debug};
-pub(crate) use extended::options;
+pub(crate) use address::{ListenAddress, find_public_address, parse_listen_addresses};
+pub(crate) use arguments::{ServerFlags, format_after_help, is_debug};
+pub(crate) use extended::extended_options;
 pub(crate) use layers::{ResolvedSettings, Sources, resolve};
 pub(crate) use table::FLAGS;
 
@@ -204,8 +204,8 @@ impl Settings {
         if self.item_bytes_max > half_memory {
             return Err(format!(
                 "max-item-size (-I): {} is too large, it must be at most half of memory-limit (-m), here {}",
-                value::size_text(self.item_bytes_max),
-                value::size_text(half_memory)
+                value::format_size(self.item_bytes_max),
+                value::format_size(half_memory)
             ));
         }
         if let Some(chunk) = self.slab_chunk_bytes_max
@@ -213,8 +213,8 @@ impl Settings {
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
-                value::size_text(chunk),
-                value::size_text(self.item_bytes_max)
+                value::format_size(chunk),
+                value::format_size(self.item_bytes_max)
             ));
         }
         self.check_login()?;

@@ -4,8 +4,8 @@
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
 use super::value::{
-    parse_choice, parse_networks, parse_number, parse_octal, parse_required_path, parse_size,
-    parse_switch, parse_whole_number, path, path_text, size_text,
+    format_path, format_size, parse_choice, parse_networks, parse_number, parse_octal, parse_path,
+    parse_required_path, parse_size, parse_switch, parse_whole_number,
 };
 use super::{ArgumentKind, Setting};
 
@@ -21,8 +21,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "TCP port to listen on; -1 takes a free one, 0 none",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, -1, 65535).map(|n| s.port = n),
-        show: |s| s.port.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, -1, 65535).map(|number| settings.port = number)
+        },
+        show: |settings| settings.port.to_string(),
     },
     Setting {
         name: "listen",
@@ -30,11 +32,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("ADDR"),
         help: "address[:port] to listen on, several by comma or by repetition; with -Z each may begin with notls: (plain), btls: (no client certificate) or mtls: (one is required) [default: 127.0.0.1]",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            raw.trim().clone_into(&mut s.listen);
+        parse_into: |settings, raw| {
+            raw.trim().clone_into(&mut settings.listen);
             Ok(())
         },
-        show: |s| s.listen.clone(),
+        show: |settings| settings.listen.clone(),
     },
     Setting {
         name: "public",
@@ -42,8 +44,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "allow an address that other machines can reach although clients need neither a login (-Y, -S) nor a certificate (mtls:)",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.public = yes),
-        show: |s| s.public.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.public = is_on),
+        show: |settings| settings.public.to_string(),
     },
     Setting {
         name: "unix-socket",
@@ -51,11 +53,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "unix socket to listen on (then there is no TCP)",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            s.unix_socket = path(raw);
+        parse_into: |settings, raw| {
+            settings.unix_socket = parse_path(raw);
             Ok(())
         },
-        show: |s| path_text(s.unix_socket.as_deref()),
+        show: |settings| format_path(settings.unix_socket.as_deref()),
     },
     Setting {
         name: "unix-mask",
@@ -63,8 +65,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("MASK"),
         help: "access mask of the unix socket, in octal",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_octal(raw).map(|mask| s.unix_mask = mask),
-        show: |s| format!("{:o}", s.unix_mask),
+        parse_into: |settings, raw| parse_octal(raw).map(|mask| settings.unix_mask = mask),
+        show: |settings| format!("{:o}", settings.unix_mask),
     },
     Setting {
         name: "udp-port",
@@ -72,8 +74,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "UDP port",
         no_effect_reason: Some("there is no UDP"),
-        parse_into: |s, raw| parse_whole_number(raw, -1, 65535).map(|n| s.udp_port = n),
-        show: |s| s.udp_port.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, -1, 65535).map(|number| settings.udp_port = number)
+        },
+        show: |settings| settings.udp_port.to_string(),
     },
     Setting {
         name: "memory-limit",
@@ -81,8 +85,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("MB"),
         help: "memory for items, index and connection buffers, in megabytes; a fiftieth and 5 more are for the index alone",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_size(raw, MIB, MIB, 1 << 40).map(|n| s.memory_bytes = n),
-        show: |s| (s.memory_bytes / MIB).to_string(),
+        parse_into: |settings, raw| {
+            parse_size(raw, MIB, MIB, 1 << 40).map(|number| settings.memory_bytes = number)
+        },
+        show: |settings| (settings.memory_bytes / MIB).to_string(),
     },
     Setting {
         name: "disable-evictions",
@@ -90,8 +96,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "refuse when memory is full instead of evicting",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.evict = !yes),
-        show: |s| (!s.evict).to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.evict = !is_on),
+        show: |settings| (!settings.evict).to_string(),
     },
     Setting {
         name: "max-item-size",
@@ -99,10 +105,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("BYTES"),
         help: "largest item, with suffix k or m; at most half of -m",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|n| s.item_bytes_max = n)
+        parse_into: |settings, raw| {
+            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT)
+                .map(|number| settings.item_bytes_max = number)
         },
-        show: |s| size_text(s.item_bytes_max),
+        show: |settings| format_size(settings.item_bytes_max),
     },
     Setting {
         name: "conn-limit",
@@ -110,10 +117,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "simultaneous connections",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            parse_whole_number(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32)
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, 1_000_000)
+                .map(|number| settings.connections_max = number as u32)
         },
-        show: |s| s.connections_max.to_string(),
+        show: |settings| settings.connections_max.to_string(),
     },
     Setting {
         name: "threads",
@@ -121,8 +129,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "worker threads",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, 1, 256).map(|n| s.threads = n as usize),
-        show: |s| s.threads.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, 256).map(|number| settings.threads = number as usize)
+        },
+        show: |settings| settings.threads.to_string(),
     },
     Setting {
         name: "max-reqs-per-event",
@@ -130,10 +140,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "commands of one connection before other connections are served",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            parse_whole_number(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32)
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, i64::from(i32::MAX))
+                .map(|number| settings.requests_per_event = number as u32)
         },
-        show: |s| s.requests_per_event.to_string(),
+        show: |settings| settings.requests_per_event.to_string(),
     },
     Setting {
         name: "listen-backlog",
@@ -141,8 +152,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NUM"),
         help: "length of the kernel's queue of new connections",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, 1, 65535).map(|n| s.backlog = n as u32),
-        show: |s| s.backlog.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, 65535).map(|number| settings.backlog = number as u32)
+        },
+        show: |settings| settings.backlog.to_string(),
     },
     Setting {
         name: "protocol",
@@ -150,16 +163,16 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("NAME"),
         help: "protocols served: ascii (text and meta), binary, or auto, where the first byte of a connection decides",
         no_effect_reason: None,
-        parse_into: |s, raw| {
+        parse_into: |settings, raw| {
             parse_choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
-                s.binding_protocol = Some(if name == "auto" {
+                settings.binding_protocol = Some(if name == "auto" {
                     "auto-negotiate"
                 } else {
                     name
                 });
             })
         },
-        show: |s| s.protocol().to_owned(),
+        show: |settings| settings.protocol().to_owned(),
     },
     Setting {
         name: "memory-file",
@@ -167,8 +180,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "items are kept in FILE, best on a RAM disk, and come back after a stop by SIGUSR1 and a start with the same -m",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_required_path(raw).map(|path| s.memory_file = Some(path)),
-        show: |s| path_text(s.memory_file.as_deref()),
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.memory_file = Some(path))
+        },
+        show: |settings| format_path(settings.memory_file.as_deref()),
     },
     Setting {
         name: "replace",
@@ -176,8 +191,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "take over the sockets, the connections and the memory of the running server with the same -e; no request is lost",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.replace = yes),
-        show: |s| s.replace.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.replace = is_on),
+        show: |settings| settings.replace.to_string(),
     },
     Setting {
         name: "drain",
@@ -185,8 +200,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("SECONDS"),
         help: "with --replace: the server before closes the connections that it cannot hand over (TLS, uploads) when their pending output is sent, and after this many seconds in any case",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, 0, 3600).map(|n| s.drain_s = n as u32),
-        show: |s| s.drain_s.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 0, 3600).map(|number| settings.drain_s = number as u32)
+        },
+        show: |settings| settings.drain_s.to_string(),
     },
     Setting {
         name: "auth-file",
@@ -194,8 +211,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "clients have to log in as a user of this file, a line user:password for each, plain or hashed ($5$, $6$, $7$); read again when it changes",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_required_path(raw).map(|path| s.auth_file = Some(path)),
-        show: |s| path_text(s.auth_file.as_deref()),
+        parse_into: |settings, raw| {
+            parse_required_path(raw).map(|path| settings.auth_file = Some(path))
+        },
+        show: |settings| format_path(settings.auth_file.as_deref()),
     },
     Setting {
         name: "enable-sasl",
@@ -203,8 +222,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "clients of the binary protocol have to log in by SASL (PLAIN) as a user of -Y, or of the file in MEMCACHED_SASL_PWDB",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.sasl = yes),
-        show: |s| s.sasl.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.sasl = is_on),
+        show: |settings| settings.sasl.to_string(),
     },
     Setting {
         name: "enable-ssl",
@@ -212,8 +231,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "clients connect by TLS, with the certificate in -o ssl_chain_cert and ssl_key",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.tls = yes),
-        show: |s| s.tls.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.tls = is_on),
+        show: |settings| settings.tls.to_string(),
     },
     Setting {
         name: "proxy-addresses",
@@ -221,9 +240,9 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("ADDR"),
         help: "addresses of proxies, several by comma, each as 10.0.0.5 or 10.0.0.0/24: their connections have to begin with a header of the PROXY protocol (v1 or v2), which names the client",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_networks(raw).map(|networks| s.proxies = networks),
-        show: |s| {
-            let texts: Vec<String> = s.proxies.iter().map(ToString::to_string).collect();
+        parse_into: |settings, raw| parse_networks(raw).map(|networks| settings.proxies = networks),
+        show: |settings| {
+            let texts: Vec<String> = settings.proxies.iter().map(ToString::to_string).collect();
             texts.join(",")
         },
     },
@@ -233,8 +252,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "give out no uniques for cas",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.cas_enabled = !yes),
-        show: |s| (!s.cas_enabled).to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.cas_enabled = !is_on),
+        show: |settings| (!settings.cas_enabled).to_string(),
     },
     Setting {
         name: "disable-flush-all",
@@ -242,8 +261,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "refuse flush_all and flush_prefix",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.flush_enabled = !yes),
-        show: |s| (!s.flush_enabled).to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.flush_enabled = !is_on),
+        show: |settings| (!settings.flush_enabled).to_string(),
     },
     Setting {
         name: "disable-dumping",
@@ -251,8 +270,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "refuse to list keys (stats cachedump, stats detail, lru_crawler metadump)",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.dump_enabled = !yes),
-        show: |s| (!s.dump_enabled).to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.dump_enabled = !is_on),
+        show: |settings| (!settings.dump_enabled).to_string(),
     },
     Setting {
         name: "disable-watch",
@@ -260,8 +279,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "refuse watch",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.watch_enabled = !yes),
-        show: |s| (!s.watch_enabled).to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.watch_enabled = !is_on),
+        show: |settings| (!settings.watch_enabled).to_string(),
     },
     Setting {
         name: "enable-shutdown",
@@ -269,8 +288,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "let a client end the server with the command shutdown",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.shutdown_enabled = yes),
-        show: |s| s.shutdown_enabled.to_string(),
+        parse_into: |settings, raw| {
+            parse_switch(raw).map(|is_on| settings.shutdown_enabled = is_on)
+        },
+        show: |settings| settings.shutdown_enabled.to_string(),
     },
     Setting {
         name: "prefix-delimiter",
@@ -278,16 +299,17 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("CHAR"),
         help: "what ends a key's prefix in stats detail, which is then on from the start",
         no_effect_reason: None,
-        parse_into: |s, raw| match raw.as_bytes() {
+        parse_into: |settings, raw| match raw.as_bytes() {
             [] => Err("must be one byte".to_owned()),
             [byte] if byte.is_ascii_graphic() => {
-                s.prefix_delimiter = Some(*byte);
+                settings.prefix_delimiter = Some(*byte);
                 Ok(())
             }
             _ => Err("must be one printable byte".to_owned()),
         },
-        show: |s| {
-            s.prefix_delimiter
+        show: |settings| {
+            settings
+                .prefix_delimiter
                 .map(|byte| char::from(byte).to_string())
                 .unwrap_or_default()
         },
@@ -298,8 +320,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FACTOR"),
         help: "growth factor of the slab classes in stats items and stats slabs",
         no_effect_reason: Some("items are stored in segments, only these reports use it"),
-        parse_into: |s, raw| parse_number(raw, 1.0, 100.0).map(|f| s.slab_factor = f),
-        show: |s| s.slab_factor.to_string(),
+        parse_into: |settings, raw| {
+            parse_number(raw, 1.0, 100.0).map(|factor| settings.slab_factor = factor)
+        },
+        show: |settings| settings.slab_factor.to_string(),
     },
     Setting {
         name: "slab-min-size",
@@ -307,10 +331,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("BYTES"),
         help: "smallest space for key, value and flags in these classes",
         no_effect_reason: Some("items are stored in segments, only these reports use it"),
-        parse_into: |s, raw| {
-            parse_whole_number(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32)
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, 1 << 20)
+                .map(|number| settings.slab_min_bytes = number as u32)
         },
-        show: |s| s.slab_min_bytes.to_string(),
+        show: |settings| settings.slab_min_bytes.to_string(),
     },
     Setting {
         name: "enable-largepages",
@@ -318,8 +343,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "ask the kernel for huge pages",
         no_effect_reason: Some("they are always requested, from 64 megabytes on"),
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.large_pages = yes),
-        show: |s| s.large_pages.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.large_pages = is_on),
+        show: |settings| settings.large_pages.to_string(),
     },
     Setting {
         name: "lock-memory",
@@ -327,8 +352,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "keep all memory resident",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.lock_memory = yes),
-        show: |s| s.lock_memory.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.lock_memory = is_on),
+        show: |settings| settings.lock_memory.to_string(),
     },
     Setting {
         name: "cluster-file",
@@ -336,11 +361,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "serve config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            s.cluster_file = path(raw);
+        parse_into: |settings, raw| {
+            settings.cluster_file = parse_path(raw);
             Ok(())
         },
-        show: |s| path_text(s.cluster_file.as_deref()),
+        show: |settings| format_path(settings.cluster_file.as_deref()),
     },
     Setting {
         name: "watchdog",
@@ -348,8 +373,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("SECONDS"),
         help: "end the process when a worker that has work makes no progress for so long, 2 to 3600; 0 never",
         no_effect_reason: None,
-        parse_into: |s, raw| watchdog_seconds(raw).map(|n| s.watchdog_s = n),
-        show: |s| s.watchdog_s.to_string(),
+        parse_into: |settings, raw| {
+            parse_watchdog_seconds(raw).map(|number| settings.watchdog_s = number)
+        },
+        show: |settings| settings.watchdog_s.to_string(),
     },
     Setting {
         name: "failure-exit",
@@ -357,8 +384,10 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("CODE"),
         help: "exit code when a worker panicked or the watchdog ended the process",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_whole_number(raw, 1, 255).map(|n| s.failure_exit = n as u8),
-        show: |s| s.failure_exit.to_string(),
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 1, 255).map(|number| settings.failure_exit = number as u8)
+        },
+        show: |settings| settings.failure_exit.to_string(),
     },
     Setting {
         name: "daemon",
@@ -366,8 +395,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "leave the terminal once the server listens",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.daemon = yes),
-        show: |s| s.daemon.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.daemon = is_on),
+        show: |settings| settings.daemon.to_string(),
     },
     Setting {
         name: "pidfile",
@@ -375,11 +404,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("FILE"),
         help: "write the process id to this file",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            s.pid_file = path(raw);
+        parse_into: |settings, raw| {
+            settings.pid_file = parse_path(raw);
             Ok(())
         },
-        show: |s| path_text(s.pid_file.as_deref()),
+        show: |settings| format_path(settings.pid_file.as_deref()),
     },
     Setting {
         name: "user",
@@ -387,11 +416,11 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Value("USER"),
         help: "become this user after the sockets are open (only when started as root)",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            s.user = (!raw.is_empty()).then(|| raw.to_owned());
+        parse_into: |settings, raw| {
+            settings.user = (!raw.is_empty()).then(|| raw.to_owned());
             Ok(())
         },
-        show: |s| s.user.clone().unwrap_or_default(),
+        show: |settings| settings.user.clone().unwrap_or_default(),
     },
     Setting {
         name: "enable-coredumps",
@@ -399,8 +428,8 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Nothing,
         help: "raise the limit on core files",
         no_effect_reason: None,
-        parse_into: |s, raw| parse_switch(raw).map(|yes| s.core_dumps = yes),
-        show: |s| s.core_dumps.to_string(),
+        parse_into: |settings, raw| parse_switch(raw).map(|is_on| settings.core_dumps = is_on),
+        show: |settings| settings.core_dumps.to_string(),
     },
     Setting {
         name: "verbose",
@@ -408,15 +437,15 @@ pub(crate) static FLAGS: &[Setting] = &[
         argument_kind: ArgumentKind::Count,
         help: "log refused stores and closed connections with the reason; twice also commands and replies",
         no_effect_reason: None,
-        parse_into: |s, raw| {
-            parse_whole_number(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3))
+        parse_into: |settings, raw| {
+            parse_whole_number(raw, 0, 255).map(|number| settings.verbosity = (number as u8).min(3))
         },
-        show: |s| s.verbosity.to_string(),
+        show: |settings| settings.verbosity.to_string(),
     },
 ];
 
 /// Two ticks may follow each other closely, so 1 would stop healthy servers.
-fn watchdog_seconds(raw: &str) -> Result<u32, String> {
+fn parse_watchdog_seconds(raw: &str) -> Result<u32, String> {
     match parse_whole_number(raw, 0, 3600) {
         Ok(seconds) if seconds != 1 => Ok(seconds as u32),
         _ => Err("must be 0 or a whole number from 2 to 3600".to_owned()),

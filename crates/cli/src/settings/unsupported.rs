@@ -66,7 +66,7 @@ pub(super) fn add_unsupported(command: Command) -> Command {
 }
 
 /// The refusal of the first such flag that was given.
-pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
+pub(super) fn find_unsupported_flag(matches: &ArgMatches) -> Option<String> {
     let is_given = |flag: &&Unsupported| {
         matches.value_source(flag.name) == Some(clap::parser::ValueSource::CommandLine)
     };
@@ -83,7 +83,7 @@ pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
 }
 
 /// Why an option of memcached for `-o` is not here.
-pub(super) fn unsupported_option(name: &str) -> Option<String> {
+pub(super) fn find_unsupported_option(name: &str) -> Option<String> {
     let reason = match name {
         "ssl_ciphers" => CIPHERS,
         "ssl_kernel_tls" => KERNEL_TLS,

@@ -10,33 +10,33 @@ use glasscache_server::IpNet;
 
 /// A whole number from `min` to `max`.
 pub(super) fn parse_whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String> {
-    let bound = || format!("must be a whole number from {min} to {max}");
-    let number: i64 = raw.trim().parse().map_err(|_| bound())?;
+    let describe_bound = || format!("must be a whole number from {min} to {max}");
+    let number: i64 = raw.trim().parse().map_err(|_| describe_bound())?;
     if (min..=max).contains(&number) {
         Ok(number)
     } else {
-        Err(bound())
+        Err(describe_bound())
     }
 }
 
 /// A number above `exclusive_min` and at most `max`.
 pub(super) fn parse_number(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, String> {
-    let bound = || format!("must be a number above {exclusive_min} and at most {max}");
-    let number: f64 = raw.trim().parse().map_err(|_| bound())?;
+    let describe_bound = || format!("must be a number above {exclusive_min} and at most {max}");
+    let number: f64 = raw.trim().parse().map_err(|_| describe_bound())?;
     if number > exclusive_min && number <= max {
         Ok(number)
     } else {
-        Err(bound())
+        Err(describe_bound())
     }
 }
 
 /// A size with an optional suffix k, m, g or t; a bare number counts in `unit` bytes.
 pub(super) fn parse_size(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, String> {
-    let bound = || {
+    let describe_bound = || {
         format!(
             "must be a size from {} to {} (suffix k, m, g or t)",
-            size_text(min),
-            size_text(max)
+            format_size(min),
+            format_size(max)
         )
     };
     let text = raw.trim().to_ascii_lowercase();
@@ -47,27 +47,27 @@ pub(super) fn parse_size(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64
         Some(b't') => (&text[..text.len() - 1], 1 << 40),
         _ => (text.as_str(), unit),
     };
-    let number: u64 = digits.parse().map_err(|_| bound())?;
-    let total = number.checked_mul(scale).ok_or_else(bound)?;
+    let number: u64 = digits.parse().map_err(|_| describe_bound())?;
+    let total = number.checked_mul(scale).ok_or_else(describe_bound)?;
     if (min..=max).contains(&total) {
         Ok(total)
     } else {
-        Err(bound())
+        Err(describe_bound())
     }
 }
 
 /// A path; none if the text is empty.
-pub(super) fn path(raw: &str) -> Option<PathBuf> {
+pub(super) fn parse_path(raw: &str) -> Option<PathBuf> {
     (!raw.is_empty()).then(|| raw.into())
 }
 
 /// A path that has to be given.
 pub(super) fn parse_required_path(raw: &str) -> Result<PathBuf, String> {
-    path(raw).ok_or_else(|| "must be the path of a file".to_owned())
+    parse_path(raw).ok_or_else(|| "must be the path of a file".to_owned())
 }
 
 /// The text of a path; empty if there is none.
-pub(super) fn path_text(path: Option<&Path>) -> String {
+pub(super) fn format_path(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string())
         .unwrap_or_default()
 }
@@ -117,7 +117,7 @@ pub(super) fn parse_choice(raw: &str, choices: &[&'static str]) -> Result<&'stat
 }
 
 /// Renders a number of bytes with the largest suffix that divides it.
-pub(super) fn size_text(bytes: u64) -> String {
+pub(super) fn format_size(bytes: u64) -> String {
     for (scale, suffix) in [
         (1 << 40, "t"),
         (1 << 30, "g"),
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(parse_size("512k", 1, 1024, 1 << 30), Ok(512 << 10));
         assert_eq!(parse_size("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
         assert_eq!(parse_size("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
-        assert_eq!(size_text(16 << 40), "16t");
+        assert_eq!(format_size(16 << 40), "16t");
         assert!(
             parse_size("1000", 1, 1024, 1 << 30)
                 .unwrap_err()
@@ -173,7 +173,7 @@ mod tests {
         let expected: Vec<String> =
             vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
         assert_eq!(texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
-        for wrong in [
+        for invalid_text in [
             "",
             ",",
             "10.0.0.0/33",
@@ -181,7 +181,7 @@ mod tests {
             "10.0.0",
             "10.0.0.5:80",
         ] {
-            assert!(parse_networks(wrong).is_err(), "{wrong}");
+            assert!(parse_networks(invalid_text).is_err(), "{invalid_text}");
         }
     }
 }

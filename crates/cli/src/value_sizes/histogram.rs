@@ -35,11 +35,11 @@ fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     let mut head = [0; 24];
     let mut filled_bytes = 0;
     while filled_bytes < head.len() {
-        let read = file.read(&mut head[filled_bytes..])?;
-        if read == 0 {
+        let read_bytes = file.read(&mut head[filled_bytes..])?;
+        if read_bytes == 0 {
             break;
         }
-        filled_bytes += read;
+        filled_bytes += read_bytes;
     }
     file.rewind()?;
     let head = String::from_utf8_lossy(&head[..filled_bytes]);
@@ -86,5 +86,5 @@ fn parse_number<T: std::str::FromStr>(
     text.trim()
         .parse()
         .map_err(not_a_number)
-        .map_err(|e| e.in_column(column))
+        .map_err(|error| error.in_column(column))
 }

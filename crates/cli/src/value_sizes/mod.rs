@@ -57,7 +57,8 @@ impl SizeSource {
                 (sizes.counts, true)
             }
             SizeSource::Histogram(path) => {
-                let histogram = histogram::read(path)?.ok_or_else(|| not_a_histogram(path))?;
+                let histogram =
+                    histogram::read(path)?.ok_or_else(|| not_a_histogram_failure(path))?;
                 (histogram.counts, histogram.is_item_bytes)
             }
             SizeSource::Clusters(path) => (clusters::read(path)?, false),
@@ -102,12 +103,13 @@ fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
     Ok(Size::from_counts(&cut_counts.collect::<Vec<_>>()))
 }
 
-fn not_a_histogram(path: &Path) -> Failure {
+fn not_a_histogram_failure(path: &Path) -> Failure {
     let fault = format!(
         "{}: the header is not that of a histogram of sizes",
         path.display()
     );
-    Failure::new(Exit::BadData, fault).hint("the first line is `size,count` or `item_bytes,count`")
+    Failure::new(Exit::BadData, fault)
+        .with_hint("the first line is `size,count` or `item_bytes,count`")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig};
 
-use crate::live_target::not_memcached;
+use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure};
 
 /// Longest line that is read from a server.
@@ -37,12 +37,12 @@ pub(crate) struct ServerSizes {
 
 /// Reads settings and sizes of the server at `address`.
 pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
-    let unreachable = |e: std::io::Error| {
-        let reason = match e.kind() {
+    let unreachable = |error: std::io::Error| {
+        let reason = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("no reply for {} s", TIMEOUT.as_secs())
             }
-            _ => e.to_string(),
+            _ => error.to_string(),
         };
         Failure::new(
             Exit::Unreachable,
@@ -51,13 +51,13 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     };
     let mut server = connect(address).map_err(unreachable)?;
     let mut stats_of = |section: &str| {
-        let reply = stats(&mut server, section).map_err(unreachable)?;
+        let reply = request_stats(&mut server, section).map_err(unreachable)?;
         reply.map_err(|line| {
             let command = format!("stats {section}");
             let message = if line.starts_with("SERVER_ERROR") {
                 format!("the server at {address} refuses `{command}`: {line}")
             } else {
-                not_memcached(address, &command, &line)
+                format_not_memcached(address, &command, &line)
             };
             Failure::new(Exit::BadData, message)
         })
@@ -70,14 +70,14 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         stats_of("glasscache")?,
     );
     let is_glasscache = !glasscache_stats.is_empty();
-    let config = slab_config(&settings);
+    let config = parse_slab_config(&settings);
     let mut notes = Vec::new();
     let parsed_sizes = sizes
         .iter()
         .filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
     let mut counts: Vec<(u32, u64)> = parsed_sizes.collect();
     if counts.is_empty() {
-        counts = counts_by_class(&config, &slabs, &items);
+        counts = count_items_by_class(&config, &slabs, &items);
         notes.push(
             "The server reports the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
              lie evenly about it, so what other classes would save is an estimate."
@@ -113,7 +113,7 @@ fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
 }
 
 /// The rows of a section, none where the server does not know it; or a line that is not one of memcached's.
-fn stats(
+fn request_stats(
     server: &mut BufReader<TcpStream>,
     section: &str,
 ) -> std::io::Result<Result<Stats, String>> {
@@ -148,7 +148,7 @@ fn stats(
     )))
 }
 
-fn slab_config(settings: &Stats) -> SlabConfig {
+fn parse_slab_config(settings: &Stats) -> SlabConfig {
     fn parse_setting<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
         settings
             .get(name)
@@ -170,7 +170,7 @@ fn slab_config(settings: &Stats) -> SlabConfig {
 }
 
 /// Sizes from used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
-fn counts_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
+fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
     let mut counts = Vec::new();
     let mut previous_chunk_bytes = 0;
     for class in 1..=u32::from(u8::MAX) {
@@ -200,8 +200,8 @@ fn counts_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u3
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
 fn add_spread_items(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean_bytes: u32, count: u64) {
-    let room_above = class.end.saturating_sub(mean_bytes);
-    let half_width = room_above.min(mean_bytes.saturating_sub(class.start.saturating_add(1)));
+    let space_above = class.end.saturating_sub(mean_bytes);
+    let half_width = space_above.min(mean_bytes.saturating_sub(class.start.saturating_add(1)));
     let steps = u64::from(2 * half_width / CHUNK_ALIGN_BYTES + 1).min(count);
     for step in 0..steps {
         let size = u64::from(mean_bytes - half_width)

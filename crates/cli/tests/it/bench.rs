@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::server::{Server, glasscache};
 
-fn bench(arguments: &[&str]) -> Output {
+fn run_bench(arguments: &[&str]) -> Output {
     glasscache()
         .arg("bench")
         .args(arguments)
@@ -26,7 +26,7 @@ fn bench(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn result(output: &Output) -> Value {
+fn parse_result(output: &Output) -> Value {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(document["error"].is_null(), "{document}");
     document["result"].clone()
@@ -55,7 +55,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
         (&unix_address, "--depth=4"),
         (&unix_address, "--protocol=binary"),
     ] {
-        let output = bench(&[
+        let output = run_bench(&[
             target,
             "--mix",
             "get=6,multi-get=1,set=2,delete=1",
@@ -69,7 +69,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let result = result(&output);
+        let result = parse_result(&output);
         assert_eq!(result["wrong_values"], 0, "{target} {more}");
         assert!(result["requests_per_second"].as_f64() > Some(0.0));
         assert!(result["hits"].as_u64() > result["misses"].as_u64());
@@ -101,10 +101,10 @@ fn assert_binary_load_is_correct(server: &Server) {
         &["--vs", &address, "--threads", "2"],
     ] {
         let binary = ["--protocol", "binary", "--json"];
-        let output = bench(&[&[address.as_str()], &mix[..], arguments, &binary].concat());
+        let output = run_bench(&[&[address.as_str()], &mix[..], arguments, &binary].concat());
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
-        let result = result(&output);
+        let result = parse_result(&output);
         assert_eq!(result["wrong_values"], 0, "{arguments:?}");
         assert!(result["hits"].as_u64() > Some(0), "{arguments:?}");
         assert!(result["stored"].as_u64() > Some(0), "{arguments:?}");
@@ -120,7 +120,7 @@ fn a_server_for_binary_alone_is_measured_in_binary() {
     assert_binary_load_is_correct(&server);
     // In text it is told what to do.
     let address = format!("127.0.0.1:{}", server.port());
-    let output = bench(&[&address]);
+    let output = run_bench(&[&address]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{message}");
     assert!(message.contains("needs --protocol binary"), "{message}");
@@ -138,7 +138,7 @@ fn a_memcached_for_binary_alone_is_measured_in_binary() {
 fn a_server_without_binary_is_named_as_such() {
     let server = Server::start(&["-B", "ascii"]);
     let address = format!("127.0.0.1:{}", server.port());
-    let output = bench(&[&address, "--protocol", "binary"]);
+    let output = run_bench(&[&address, "--protocol", "binary"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{message}");
     let reason = "is not a memcached server that speaks binary";
@@ -149,7 +149,7 @@ fn a_server_without_binary_is_named_as_such() {
 fn two_targets_have_a_ratio_with_its_interval() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let result = result(&bench(&[
+    let result = parse_result(&run_bench(&[
         &address, "--vs", &address, "--rate", "2000", "--json",
     ]));
     for percentile in ["50", "99"] {
@@ -163,8 +163,8 @@ fn two_targets_have_a_ratio_with_its_interval() {
 
 #[test]
 fn a_search_reports_what_it_tried_on_an_embedded_server() {
-    let output = bench(&["--search", "p50<1s", "--json"]);
-    let result = result(&output);
+    let output = run_bench(&["--search", "p50<1s", "--json"]);
+    let result = parse_result(&output);
     assert!(
         result["tried"]
             .as_array()
@@ -214,14 +214,14 @@ fn wrong_values_are_a_finding() {
             });
         }
     });
-    let output = bench(&[&address, "--json"]);
+    let output = run_bench(&[&address, "--json"]);
     assert_eq!(
         output.status.code(),
         Some(1),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let result = result(&output);
+    let result = parse_result(&output);
     assert!(result["wrong_values"].as_u64() > Some(0));
     assert!(result["server_cpu_us"].is_null());
 }
@@ -244,7 +244,7 @@ fn a_read_test_whose_gets_mostly_miss_warns() {
         .output()
         .unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    let result = result(&output);
+    let result = parse_result(&output);
     assert!(result["misses"].as_u64() > result["hits"].as_u64());
     assert!(message.contains("warning: most gets missed"), "{message}");
     assert_eq!(result["warnings"].as_array().unwrap().len(), 1);

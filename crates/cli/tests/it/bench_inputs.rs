@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::server::{Server, glasscache};
 
-fn bench(address: &str, arguments: &[&str]) -> Output {
+fn run_bench(address: &str, arguments: &[&str]) -> Output {
     glasscache()
         .args(["bench", address, "--json", "--connections", "4"])
         .args(["--for", "300ms", "--warm-up", "50ms"])
@@ -16,20 +16,20 @@ fn bench(address: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn result(output: &Output) -> Value {
+fn parse_result(output: &Output) -> Value {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     document["result"].clone()
 }
 
-fn refusal(output: &Output) -> (Option<i32>, String) {
+fn parse_refusal(output: &Output) -> (Option<i32>, String) {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let message = document["error"]["message"].as_str().unwrap_or_default();
     (output.status.code(), message.to_owned())
 }
 
-fn file(folder: &Path, name: &str, text: &str) -> String {
+fn write_file(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
@@ -41,7 +41,7 @@ fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
     let rows: Vec<String> = (0..300)
         .map(|row| format!("page:{},{}\n", row % 90, 10 + row % 90))
         .collect();
-    let trace = file(
+    let trace = write_file(
         folder.path(),
         "t.csv",
         &format!("key,size\n{}", rows.concat()),
@@ -49,7 +49,7 @@ fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let popularity = format!("trace:{trace}");
-    let output = bench(
+    let output = run_bench(
         &address,
         &[
             "--popularity",
@@ -60,7 +60,7 @@ fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
             "2",
         ],
     );
-    let result = result(&output);
+    let result = parse_result(&output);
     assert_eq!(result["settings"]["keys"], 90);
     assert_eq!(
         (&result["wrong_values"], &result["misses"]),
@@ -76,11 +76,11 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
         .map(|row| format!("/page/{},{}\n", row % 70, 10 + row % 70))
         .collect();
     let columns = format!("url,length\n{}", rows.concat());
-    let columns = file(folder.path(), "c.csv", &columns);
+    let columns = write_file(folder.path(), "c.csv", &columns);
     let lines: Vec<String> = (0..200)
         .map(|row| format!("GET /page/{} {}\n", row % 70, 10 + row % 70))
         .collect();
-    let lines = file(folder.path(), "access.log", &lines.concat());
+    let lines = write_file(folder.path(), "access.log", &lines.concat());
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let cases: [(&str, &[&str]); 2] = [
@@ -93,7 +93,7 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
     for (trace, form) in cases {
         let popularity = format!("trace:{trace}");
         let fixed = ["--popularity", &popularity, "--size", "trace"];
-        let result = result(&bench(&address, &[&fixed[..], form].concat()));
+        let result = parse_result(&run_bench(&address, &[&fixed[..], form].concat()));
         assert_eq!(result["settings"]["keys"], 70, "{form:?}");
         assert_eq!(result["wrong_values"], 0, "{form:?}");
         assert!(result["hits"].as_u64() > Some(0), "{form:?}");
@@ -113,9 +113,9 @@ fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
             .unwrap();
         assert!(stored.success());
     }
-    let histogram = file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
-    let items = file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
-    let clusters = file(
+    let histogram = write_file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
+    let items = write_file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
+    let clusters = write_file(
         folder.path(),
         "c.csv",
         "cluster,value_size_mean,request_rate_kqps\n1,267,11\n2,68,12\n",
@@ -127,7 +127,7 @@ fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
         format!("clusters:{clusters}"),
     ];
     for size in sources {
-        let result = result(&bench(&address, &["--size", &size, "--keys", "200"]));
+        let result = parse_result(&run_bench(&address, &["--size", &size, "--keys", "200"]));
         assert_eq!(result["wrong_values"], 0, "{size}");
         assert_eq!(result["misses"], 0, "{size}");
     }
@@ -142,7 +142,7 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
     );
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let output = bench(
+    let output = run_bench(
         &address,
         &[
             "--keys",
@@ -155,7 +155,7 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
             table.to_str().unwrap(),
         ],
     );
-    let result = result(&output);
+    let result = parse_result(&output);
     let series = result["series"].as_array().unwrap();
     let requests: u64 = series
         .iter()
@@ -185,13 +185,13 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
 #[test]
 fn inputs_without_effect_or_in_conflict_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let no_sizes = file(folder.path(), "k.csv", "key\n1\n2\n");
-    let other = file(folder.path(), "o.csv", "a,b\n1,2\n");
-    let broken = file(folder.path(), "b.csv", "size,count\n10,x\n");
+    let no_sizes = write_file(folder.path(), "k.csv", "key\n1\n2\n");
+    let other = write_file(folder.path(), "o.csv", "a,b\n1,2\n");
+    let broken = write_file(folder.path(), "b.csv", "size,count\n10,x\n");
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let trace = format!("trace:{no_sizes}");
-    let of = |arguments: &[&str]| refusal(&bench(&address, arguments));
+    let of = |arguments: &[&str]| parse_refusal(&run_bench(&address, arguments));
     let cases: [(&[&str], i32, &str); 8] = [
         (&["--size", "trace"], 2, "--popularity trace:FILE"),
         (&["--popularity", &trace, "--keys", "5"], 2, "--keys"),

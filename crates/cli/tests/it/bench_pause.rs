@@ -13,7 +13,7 @@ use crate::server::{Server, glasscache};
 /// How long the server pauses.
 const PAUSE: Duration = Duration::from_millis(100);
 
-fn setting_from_environment(name: &str, default: u64) -> u64 {
+fn read_setting(name: &str, default: u64) -> u64 {
     let text = std::env::var(name).ok();
     text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -24,7 +24,7 @@ fn send_signal(pid: &str, name: &str) {
 }
 
 /// The pid that a server reports.
-fn reported_pid(address: &str) -> String {
+fn request_pid(address: &str) -> String {
     let output = glasscache()
         .args(["stats", "-s", address, "--all", "--json"])
         .output()
@@ -36,11 +36,11 @@ fn reported_pid(address: &str) -> String {
 
 #[test]
 fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_time() {
-    let seconds = setting_from_environment("GLASSCACHE_TEST_PAUSE_SECONDS", 4);
-    let rate = setting_from_environment("GLASSCACHE_TEST_PAUSE_RATE", 2_000);
+    let seconds = read_setting("GLASSCACHE_TEST_PAUSE_SECONDS", 4);
+    let rate = read_setting("GLASSCACHE_TEST_PAUSE_RATE", 2_000);
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let pid = reported_pid(&address);
+    let pid = request_pid(&address);
     // Few connections: in a pause each has one request in flight, and all others wait to be sent.
     let bench = glasscache()
         .args(["bench", &address, "--json", "--connections", "4"])

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::server::{Server, glasscache};
 
-fn codec(arguments: &[&str]) -> Output {
+fn run_codec(arguments: &[&str]) -> Output {
     // Rust alone: what Python adds is tested with the package (python/tests/test_lab.py).
     glasscache()
         .arg("codec")
@@ -18,14 +18,14 @@ fn codec(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn document(output: &Output) -> Value {
+fn parse_result(output: &Output) -> Value {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(document["error"].is_null(), "{document}");
     document["result"].clone()
 }
 
 /// A file of JSON lines in `folder`: repetitive objects of about 1 KB.
-fn lines(folder: &Path) -> PathBuf {
+fn write_values(folder: &Path) -> PathBuf {
     let mut text = String::new();
     for index in 0..200 {
         let words = "alpha beta gamma ".repeat(60);
@@ -39,10 +39,10 @@ fn lines(folder: &Path) -> PathBuf {
 #[test]
 fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
     let folder = tempfile::tempdir().unwrap();
-    let path = lines(folder.path());
+    let path = write_values(folder.path());
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let result = document(&codec(&[
+    let result = parse_result(&run_codec(&[
         path.to_str().unwrap(),
         "--server",
         &address,
@@ -74,9 +74,9 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
 #[test]
 fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let path = lines(folder.path());
+    let path = write_values(folder.path());
     let path = path.to_str().unwrap();
-    let slow = document(&codec(&[path, "--network", "1mbit", "--json"]));
+    let slow = parse_result(&run_codec(&[path, "--network", "1mbit", "--json"]));
     let recommended = &slow["recommended"];
     assert_ne!(recommended["arguments"]["compress"], Value::Null);
     assert!(
@@ -110,7 +110,9 @@ fn values_of_a_server_are_grouped_by_key_prefix() {
             assert!(set.unwrap().status.success());
         }
     }
-    let result = document(&codec(&["--from", &address, "--values", "30", "--json"]));
+    let result = parse_result(&run_codec(&[
+        "--from", &address, "--values", "30", "--json",
+    ]));
     assert_eq!(result["values"], 30);
     let prefixes = result["by_prefix"].as_array().unwrap();
     let names: Vec<&str> = prefixes
@@ -124,9 +126,9 @@ fn values_of_a_server_are_grouped_by_key_prefix() {
 #[test]
 fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
-    let path = lines(folder.path());
+    let path = write_values(folder.path());
     let page = folder.path().join("codec.html");
-    let output = codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let output = run_codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("Codec("), "{text}");
@@ -156,7 +158,7 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
     std::fs::write(&path, "{\"a\": 1}\n{\"a\": [1, 2").unwrap();
     let page = folder.path().join("old.html");
     std::fs::write(&page, "old").unwrap();
-    let output = codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let output = run_codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
     assert!(
@@ -173,7 +175,7 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
         (&["a.txt", "--network", "fast"], 2, "100mbit"),
     ];
     for (arguments, code, part) in cases {
-        let output = codec(arguments);
+        let output = run_codec(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{message}");
         assert!(message.contains(part), "{part} in {message}");
@@ -182,7 +184,7 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
 
 #[test]
 fn an_unreachable_server_gets_a_hint_about_the_option_that_names_it() {
-    let output = codec(&["--from", "127.0.0.1:1"]);
+    let output = run_codec(&["--from", "127.0.0.1:1"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{message}");
     assert!(
@@ -195,8 +197,8 @@ fn an_unreachable_server_gets_a_hint_about_the_option_that_names_it() {
 #[test]
 fn prefixes_of_values_without_keys_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let path = lines(folder.path());
-    let output = codec(&[path.to_str().unwrap(), "--prefix-of", ":"]);
+    let path = write_values(folder.path());
+    let output = run_codec(&[path.to_str().unwrap(), "--prefix-of", ":"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("--prefix-of has no effect"), "{message}");

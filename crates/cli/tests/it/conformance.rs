@@ -42,7 +42,7 @@ pub(crate) struct Case<Step> {
 }
 
 /// The memcached to test instead of ours.
-pub(crate) fn oracle() -> Option<OsString> {
+pub(crate) fn find_oracle() -> Option<OsString> {
     std::env::var_os(ORACLE_VARIABLE)
 }
 
@@ -54,9 +54,9 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
     peer_version: &[u32],
     run: impl Fn(&Case<Step>) -> Result<(), String>,
 ) {
-    let oracle = oracle();
+    let oracle = find_oracle();
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for path in case_files(Path::new(folder), files_min) {
+    for path in list_case_files(Path::new(folder), files_min) {
         let text = std::fs::read_to_string(&path).unwrap();
         let file: CaseFile<Step> =
             toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -70,7 +70,11 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
             match run(&case) {
                 Ok(()) => passed += 1,
                 Err(text) => {
-                    failures.push(format!("{}: {}\n{text}", file_stem_text(&path), case.name));
+                    failures.push(format!(
+                        "{}: {}\n{text}",
+                        format_file_stem(&path),
+                        case.name
+                    ));
                 }
             }
         }
@@ -88,7 +92,7 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
 
 #[test]
 fn every_case_gets_the_expected_replies() {
-    let server = match oracle() {
+    let server = match find_oracle() {
         Some(path) => Server::memcached(&path),
         None => Server::start(&["-m", "64"]),
     };
@@ -99,7 +103,7 @@ fn every_case_gets_the_expected_replies() {
 }
 
 /// The files of cases in a folder of `conformance/`, of which there are `files_min` or more.
-fn case_files(folder: &Path, files_min: usize) -> Vec<PathBuf> {
+fn list_case_files(folder: &Path, files_min: usize) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let folder = root.join(folder);
     let entries = std::fs::read_dir(folder)
@@ -113,7 +117,7 @@ fn case_files(folder: &Path, files_min: usize) -> Vec<PathBuf> {
     files
 }
 
-fn file_stem_text(path: &Path) -> String {
+fn format_file_stem(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
@@ -141,7 +145,7 @@ fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Resu
                 Err("the server does not close".to_owned())
             };
         }
-        let reply = reply(&mut connection, &request, fence);
+        let reply = request_until_fence(&mut connection, &request, fence);
         match_reply(&expand_repetitions(expect), &reply, &mut captured).map_err(|reason| {
             format!(
                 "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
@@ -155,7 +159,7 @@ fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Resu
 
 /// The reply before that to the fence. A step that ends inside a value has no fence: its reply is one
 /// line.
-fn reply(connection: &mut TestConnection, request: &[u8], fence: &str) -> Vec<u8> {
+fn request_until_fence(connection: &mut TestConnection, request: &[u8], fence: &str) -> Vec<u8> {
     if !request.ends_with(b"\n") {
         return connection.read_through(b"\n");
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use crate::conformance::{Case, check_cases, oracle, parse_version};
+use crate::conformance::{Case, check_cases, find_oracle, parse_version};
 use crate::server::{Server, TestConnection};
 
 /// The opaque of the noop behind each step; no case uses it.
@@ -75,7 +75,7 @@ struct ReceivedPacket {
 
 #[test]
 fn every_case_of_the_binary_protocol_gets_the_expected_responses() {
-    let server = match oracle() {
+    let server = match find_oracle() {
         Some(path) => Server::memcached(&path),
         None => Server::start(&["-m", "64"]),
     };
@@ -177,12 +177,12 @@ impl Packet {
     fn value(&self) -> Vec<u8> {
         match self.number {
             Some(number) => number.to_be_bytes().to_vec(),
-            None => bytes_of_text(&self.value),
+            None => to_bytes_of_text(&self.value),
         }
     }
 
     fn to_bytes(&self, uniques: &HashMap<String, u64>) -> Vec<u8> {
-        let (extras, key, value) = (self.extras(), bytes_of_text(&self.key), self.value());
+        let (extras, key, value) = (self.extras(), to_bytes_of_text(&self.key), self.value());
         let cas = match &self.cas {
             Cas::Number(number) => *number,
             Cas::Name(name) => uniques[name],
@@ -216,7 +216,7 @@ impl Packet {
             opaque: self.opaque,
             cas,
             extras: self.extras(),
-            key: bytes_of_text(&self.key),
+            key: to_bytes_of_text(&self.key),
             value: self.value(),
         };
         if expected == *received {
@@ -228,7 +228,7 @@ impl Packet {
 }
 
 /// The bytes of a text; `{k*251}` stands for 251 letters.
-fn bytes_of_text(text: &str) -> Vec<u8> {
+fn to_bytes_of_text(text: &str) -> Vec<u8> {
     crate::conformance::expand_repetitions(text).into_bytes()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A reply is read to its expected length; before a login no further request could mark its end.
 
-use crate::conformance::{Case, check_cases, expand_repetitions, oracle};
+use crate::conformance::{Case, check_cases, expand_repetitions, find_oracle};
 use crate::server::Server;
 
 /// The user and the password of the cases.
@@ -14,7 +14,7 @@ fn every_case_of_a_login_gets_the_expected_replies() {
     let users = folder.path().join("users");
     std::fs::write(&users, USERS).unwrap();
     let users = users.to_str().unwrap();
-    let server = match oracle() {
+    let server = match find_oracle() {
         Some(path) => Server::memcached_with(&path, &["-Y", users]),
         None => Server::start(&["-Y", users]),
     };

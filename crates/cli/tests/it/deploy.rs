@@ -5,18 +5,18 @@ use std::process::Command;
 
 use crate::server::glasscache;
 
-fn path_in_deploy(name: &str) -> PathBuf {
+fn find_deploy_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy")
         .join(name)
 }
 
 fn read(name: &str) -> String {
-    std::fs::read_to_string(path_in_deploy(name)).unwrap()
+    std::fs::read_to_string(find_deploy_file(name)).unwrap()
 }
 
 /// Whether a server would accept these arguments.
-fn check(arguments: &[&str]) {
+fn check_settings(arguments: &[&str]) {
     let output = glasscache()
         .args(["config", "check"])
         .args(arguments)
@@ -33,11 +33,11 @@ fn accepts_the_settings_of_the_systemd_unit() {
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
-    let file = path_in_deploy("glasscache.toml");
+    let file = find_deploy_file("glasscache.toml");
     let start = start.replace("/etc/glasscache/glasscache.toml", file.to_str().unwrap());
     let arguments: Vec<&str> = start.split(' ').collect();
     assert_eq!(arguments[1], "serve");
-    check(&arguments[2..]);
+    check_settings(&arguments[2..]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn accepts_the_containers_arguments_which_do_not_use_root() {
         .unwrap();
     let command: Vec<String> = serde_json::from_str(command).unwrap();
     assert_eq!(command[0], "serve");
-    check(
+    check_settings(
         &command
             .iter()
             .skip(1)
@@ -81,7 +81,7 @@ fn accepts_the_containers_arguments_which_do_not_use_root() {
 fn the_unit_is_hardened_as_documented() {
     let analyze = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
-        .arg(path_in_deploy("glasscache.service"))
+        .arg(find_deploy_file("glasscache.service"))
         .output();
     let Ok(output) = analyze else {
         eprintln!("no systemd-analyze: the exposure of the unit is not checked");

@@ -94,17 +94,17 @@ impl Files {
     }
 }
 
-fn address(server: &Server) -> String {
+fn format_address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-fn log_in(command: &mut Command) {
+fn add_login(command: &mut Command) {
     command.args(["--user", "app"]);
     command.env("GLASSCACHE_PASSWORD", "secret word");
 }
 
 /// The result of a command that succeeds.
-fn result(output: &Output) -> Value {
+fn parse_result(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -112,13 +112,13 @@ fn result(output: &Output) -> Value {
 }
 
 /// The sentence of a command that fails with this exit code.
-fn failure(output: &Output, exit: i32) -> String {
+fn read_failure(output: &Output, exit: i32) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(exit), "{stderr}");
     stderr
 }
 
-fn bench(target: &str, arguments: &[&str], window: &str) -> Command {
+fn new_bench(target: &str, arguments: &[&str], window: &str) -> Command {
     let mut command = glasscache();
     command.args(["bench", target, "--for", window, "--warm-up", "100ms"]);
     command.args(["--keys", "200", "--connections", "4"]);
@@ -127,15 +127,15 @@ fn bench(target: &str, arguments: &[&str], window: &str) -> Command {
 }
 
 /// One that ends before it measures.
-fn refused_bench(target: &str, arguments: &[&str]) -> Command {
-    bench(target, arguments, "300ms")
+fn new_refused_bench(target: &str, arguments: &[&str]) -> Command {
+    new_bench(target, arguments, "300ms")
 }
 
 /// The first result that `is_complete` accepts, of windows that double: on a busy machine a short one can pass
 /// without a reply.
 fn measure_until(command: impl Fn(&str) -> Command, is_complete: impl Fn(&Value) -> bool) -> Value {
     for milliseconds in (0..8).map(|doublings| 300 << doublings) {
-        let result = result(&command(&format!("{milliseconds}ms")).output().unwrap());
+        let result = parse_result(&command(&format!("{milliseconds}ms")).output().unwrap());
         if is_complete(&result) {
             return result;
         }
@@ -163,7 +163,7 @@ fn assert_load_in_protocol_is_correct(
     ] {
         let command = |window: &str| {
             let mut command = glasscache();
-            command.args(["bench", &address(server), "--for", window, "--json"]);
+            command.args(["bench", &format_address(server), "--for", window, "--json"]);
             command.args(["--warm-up", "100ms", "--connections", "4"]);
             command.args(["--protocol", protocol]);
             command.args(["--mix", "get=6,multi-get=1,set=2,delete=1", "--fill"]);
@@ -173,7 +173,7 @@ fn assert_load_in_protocol_is_correct(
             }
             files.trust(&mut command);
             if logs_in {
-                log_in(&mut command);
+                add_login(&mut command);
             }
             command
         };
@@ -213,18 +213,18 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
     command.env("MEMCACHED_SASL_PWDB", files.path("users"));
     command.env("SASL_CONF_PATH", files.folder.path());
     let server = Server::run(command);
-    for command in [bench, profile] {
+    for command in [new_bench, new_profile] {
         let arguments = ["--protocol", "binary", "--json"];
         // Without a login it is refused, by a server that reports its version before.
-        let mut refused = command(&address(&server), &arguments, "300ms");
-        let text = failure(&refused.output().unwrap(), 3);
+        let mut refused = command(&format_address(&server), &arguments, "300ms");
+        let text = read_failure(&refused.output().unwrap(), 3);
         assert!(text.contains("wants a login before"), "{text}");
-        let mut command = command(&address(&server), &arguments, "300ms");
+        let mut command = command(&format_address(&server), &arguments, "300ms");
         command.current_dir(files.folder.path());
         command
             .args(["--user", user])
             .env("GLASSCACHE_PASSWORD", "secret word");
-        assert_eq!(result(&command.output().unwrap())["wrong_values"], 0);
+        assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
     }
 }
 
@@ -259,11 +259,11 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
     let files = Files::new();
     let server = files.serve_with_sasl();
     let command = || {
-        let mut command = refused_bench(&address(&server), &["--protocol", "binary"]);
+        let mut command = new_refused_bench(&format_address(&server), &["--protocol", "binary"]);
         files.trust(&mut command);
         command
     };
-    let text = failure(&command().output().unwrap(), 3);
+    let text = read_failure(&command().output().unwrap(), 3);
     assert!(
         text.contains("wants a login before other commands"),
         "{text}"
@@ -272,7 +272,7 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
     command
         .args(["--user", "app"])
         .env("GLASSCACHE_PASSWORD", "wrong");
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     assert!(
         text.contains("the login was refused: Auth failure."),
         "{text}"
@@ -283,11 +283,11 @@ fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
 fn two_encrypted_targets_have_a_ratio_of_cpu() {
     let files = Files::new();
     let (first, second) = (files.serve(), files.serve());
-    let (first_address, second_address) = (address(&first), address(&second));
+    let (first_address, second_address) = (format_address(&first), format_address(&second));
     let command = |window: &str| {
-        let mut command = bench(&first_address, &["--vs", &second_address, "--json"], window);
+        let mut command = new_bench(&first_address, &["--vs", &second_address, "--json"], window);
         files.trust(&mut command);
-        log_in(&mut command);
+        add_login(&mut command);
         command
     };
     // CPU time is counted in hundredths of a second, of which a short window can have none.
@@ -300,17 +300,17 @@ fn two_encrypted_targets_have_a_ratio_of_cpu() {
 fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() {
     let files = Files::new();
     let server = files.serve();
-    let target = address(&server);
+    let target = format_address(&server);
     // Without TLS, where the server encrypts.
-    let text = failure(&refused_bench(&target, &[]).output().unwrap(), 4);
+    let text = read_failure(&new_refused_bench(&target, &[]).output().unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
-    let in_binary = refused_bench(&target, &["--protocol", "binary"]).output();
-    let text = failure(&in_binary.unwrap(), 4);
+    let in_binary = new_refused_bench(&target, &["--protocol", "binary"]).output();
+    let text = read_failure(&in_binary.unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
     for protocol in ["text", "meta", "binary"] {
-        let mut command = refused_bench(&target, &["--protocol", protocol]);
-        log_in(&mut command);
-        let text = failure(&command.output().unwrap(), 4);
+        let mut command = new_refused_bench(&target, &["--protocol", protocol]);
+        add_login(&mut command);
+        let text = read_failure(&command.output().unwrap(), 4);
         assert!(
             text.contains("expects TLS") && text.contains("needs --tls"),
             "{protocol}: {text}"
@@ -318,9 +318,9 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     }
     // The authority is not one of the system's.
     let strangers = Files::new();
-    let mut command = refused_bench(&target, &[]);
+    let mut command = new_refused_bench(&target, &[]);
     strangers.trust(&mut command);
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     assert!(
         text.contains("the TLS handshake failed: invalid peer certificate"),
         "{text}"
@@ -328,31 +328,31 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     assert!(text.contains("--tls-ca FILE names the authority"), "{text}");
     assert!(!text.contains("without a target"), "{text}");
     // The certificate has another name.
-    let mut command = refused_bench(&target, &["--tls", "--tls-ca"]);
+    let mut command = new_refused_bench(&target, &["--tls", "--tls-ca"]);
     command.arg(files.path("ca.pem"));
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     assert!(text.contains("certificate not valid for name"), "{text}");
     // No login, and a wrong one.
-    let mut command = refused_bench(&target, &[]);
+    let mut command = new_refused_bench(&target, &[]);
     files.trust(&mut command);
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     assert!(
         text.contains("wants a login before other commands"),
         "{text}"
     );
-    let mut command = refused_bench(&target, &["--user", "app"]);
+    let mut command = new_refused_bench(&target, &["--user", "app"]);
     command.env("GLASSCACHE_PASSWORD", "wrong");
     files.trust(&mut command);
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     assert!(
         text.contains("the login was refused: CLIENT_ERROR"),
         "{text}"
     );
     // TLS, where the server does not encrypt.
     let plain = Server::start(&[]);
-    let mut command = refused_bench(&address(&plain), &[]);
+    let mut command = new_refused_bench(&format_address(&plain), &[]);
     files.trust(&mut command);
-    let text = failure(&command.output().unwrap(), 3);
+    let text = read_failure(&command.output().unwrap(), 3);
     let reason = "the TLS handshake failed: the server does not encrypt";
     assert!(text.contains(reason), "{text}");
     assert!(!text.contains("without a target"), "{text}");
@@ -384,17 +384,23 @@ fn profile_over_tls_with_a_login_reads_every_value() {
     let server = files.serve();
     let mut command = glasscache();
     command.current_dir(files.folder.path());
-    command.args(["profile", &address(&server), "--json", "--calls", "100"]);
+    command.args([
+        "profile",
+        &format_address(&server),
+        "--json",
+        "--calls",
+        "100",
+    ]);
     command.args(["--sizes", "1,100000", "--widths", "1,10"]);
     files.trust(&mut command);
-    log_in(&mut command);
-    let result = result(&command.output().unwrap());
+    add_login(&mut command);
+    let result = parse_result(&command.output().unwrap());
     assert_eq!(result["wrong_values"], 0);
     assert_eq!(result["tls"], true);
     assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
 }
 
-fn profile(target: &str, arguments: &[&str], _window: &str) -> Command {
+fn new_profile(target: &str, arguments: &[&str], _window: &str) -> Command {
     let mut command = glasscache();
     command.args(["profile", target, "--calls", "100"]);
     command.args(["--sizes", "1,100000", "--widths", "1,10"]);
@@ -406,12 +412,18 @@ fn profile(target: &str, arguments: &[&str], _window: &str) -> Command {
 fn profile_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
     let files = Files::new();
     let (first, second) = (files.serve_with_sasl(), files.serve_with_sasl());
-    let arguments = ["--protocol", "binary", "--json", "--vs", &address(&second)];
-    let mut command = profile(&address(&first), &arguments, "");
+    let arguments = [
+        "--protocol",
+        "binary",
+        "--json",
+        "--vs",
+        &format_address(&second),
+    ];
+    let mut command = new_profile(&format_address(&first), &arguments, "");
     command.current_dir(files.folder.path());
     files.trust(&mut command);
-    log_in(&mut command);
-    let result = result(&command.output().unwrap());
+    add_login(&mut command);
+    let result = parse_result(&command.output().unwrap());
     assert_eq!(result["wrong_values"], 0);
     assert_eq!(result["protocol"], "binary");
     assert!(result["ratio"]["50"]["value"].as_f64() > Some(0.0));
@@ -427,21 +439,21 @@ fn profile_verifies_the_name_that_the_address_has() {
     command.args(["profile", &by_name, "--json", "--calls", "40"]);
     command.args(["--sizes", "10", "--widths", "1", "--tls", "--tls-ca"]);
     command.arg(files.path("ca.pem"));
-    log_in(&mut command);
-    assert_eq!(result(&command.output().unwrap())["wrong_values"], 0);
+    add_login(&mut command);
+    assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
 }
 
 /// Copies between two servers, of which `only` is the one that encrypts and wants a login.
-fn warm(files: &Files, from: &Server, to: &Server, only: Option<&str>) -> Value {
+fn run_warm(files: &Files, from: &Server, to: &Server, only: Option<&str>) -> Value {
     let mut command = glasscache();
-    command.args(["warm", "--json", "--from", &address(from)]);
-    command.args(["--to", &address(to)]);
+    command.args(["warm", "--json", "--from", &format_address(from)]);
+    command.args(["--to", &format_address(to)]);
     files.trust(&mut command);
-    log_in(&mut command);
+    add_login(&mut command);
     if let Some(only) = only {
         command.args(["--tls-only", only, "--login-only", only]);
     }
-    result(&command.output().unwrap())
+    parse_result(&command.output().unwrap())
 }
 
 #[test]
@@ -461,7 +473,7 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
         (&second, &third, None),
         (&third, &last, Some("from")),
     ] {
-        assert_eq!(warm(&files, from, to, only)["copied_items"], 1001);
+        assert_eq!(run_warm(&files, from, to, only)["copied_items"], 1001);
     }
     let mut connection = last.connect();
     assert_eq!(connection.request("mg many:77 v f\r\n"), "VA 1 f77");
@@ -471,7 +483,7 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
 }
 
 /// A hello of TLS 1.1, as a client sends it that has nothing newer.
-fn old_hello() -> Vec<u8> {
+fn build_old_hello() -> Vec<u8> {
     let mut hello = vec![0x03, 0x02];
     hello.extend([7; 32]);
     // No session, one cipher suite, no compression.
@@ -514,7 +526,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
         ),
         (Some("foreign"), "invalid peer certificate: UnknownIssuer"),
     ] {
-        let mut command = refused_bench(&address(&server), &[]);
+        let mut command = new_refused_bench(&format_address(&server), &[]);
         files.trust(&mut command);
         if let Some(name) = client {
             command
@@ -528,7 +540,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
         let reason = reason();
         assert!(reason.starts_with(expected), "{client:?}: {reason}");
     }
-    let hello = old_hello();
+    let hello = build_old_hello();
     for (sent, expected) in [
         (&hello[..], "peer is incompatible: "),
         (&hello[..20], "the client closed the connection"),
@@ -543,7 +555,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
 }
 
 /// The rows of `stats settings` about TLS.
-fn tls_settings(server: &Server) -> Vec<String> {
+fn request_tls_settings(server: &Server) -> Vec<String> {
     let mut connection = server.connect();
     connection.send(b"stats settings\r\n");
     let text = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
@@ -570,7 +582,7 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
         let authority = files.path("ca.pem");
         let options = format!("{certificate},ssl_ca_cert={},{more}", authority.display());
         let flags: [&str; 5] = [&enable, &option, &options, "-l", "notls:127.0.0.1"];
-        let rows = tls_settings(&Server::start(&flags));
+        let rows = request_tls_settings(&Server::start(&flags));
         assert_eq!(rows.len(), 11, "{rows:?}");
         assert!(rows.contains(&format!("STAT {printed}")), "{rows:?}");
         if let Some(memcached) = &oracle {
@@ -578,13 +590,13 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
             command
                 .args(["-p", "-1", "-U", "0", "-u", "root"])
                 .args(flags);
-            assert_eq!(rows, tls_settings(&Server::run(command)), "{more}");
+            assert_eq!(rows, request_tls_settings(&Server::run(command)), "{more}");
         }
     }
 }
 
 /// The niceness of a server's thread (`proc_pid_stat(5)`, field 19), once the thread has its name.
-fn niceness(server: &Server, thread_name: &str) -> Option<i32> {
+fn read_niceness(server: &Server, thread_name: &str) -> Option<i32> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
     let mut stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")));
     let name = format!("({thread_name}) ");
@@ -610,9 +622,9 @@ fn the_threads_before_a_login_are_nicer_than_the_workers_of_a_nice_server() {
         let expected = Some((inherited + nicer_by).min(19));
         let deadline = Instant::now() + Duration::from_secs(20);
         // Each thread lowers its priority when it begins.
-        while niceness(&server, name) != expected && Instant::now() < deadline {
+        while read_niceness(&server, name) != expected && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(niceness(&server, name), expected, "{name}");
+        assert_eq!(read_niceness(&server, name), expected, "{name}");
     }
 }

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::server::glasscache;
 
 /// The address of a peer that replies to whatever it receives with `reply`, and closes.
-fn peer(reply: impl Into<String>) -> String {
+fn start_peer(reply: impl Into<String>) -> String {
     let reply = reply.into();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -21,7 +21,7 @@ fn peer(reply: impl Into<String>) -> String {
 }
 
 /// Exit code and message of a command.
-fn failure(arguments: &[&str]) -> (Option<i32>, String) {
+fn run_and_read_failure(arguments: &[&str]) -> (Option<i32>, String) {
     let output = glasscache().args(arguments).output().unwrap();
     (
         output.status.code(),
@@ -31,7 +31,7 @@ fn failure(arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_web_server_is_named_as_such_with_its_reply() {
-    let address = peer("HTTP/1.1 400 Bad Request\r\n\r\n");
+    let address = start_peer("HTTP/1.1 400 Bad Request\r\n\r\n");
     let sizes = format!("stats:{address}");
     for arguments in [
         &["slabs", &address][..],
@@ -41,7 +41,7 @@ fn a_web_server_is_named_as_such_with_its_reply() {
         &["profile", &address],
         &["bench", &address],
     ] {
-        let (code, message) = failure(arguments);
+        let (code, message) = run_and_read_failure(arguments);
         assert_eq!(code, Some(4), "{arguments:?}: {message}");
         let expected = format!("{address} is not a memcached server: its reply to `");
         assert!(message.contains(&expected), "{arguments:?}: {message}");
@@ -55,15 +55,15 @@ fn statistics_without_end_are_refused() {
     let rows: Vec<String> = (0..1_048_600)
         .map(|row| format!("STAT {row} 1\r\n"))
         .collect();
-    let (code, message) = failure(&["slabs", &peer(rows.concat())]);
+    let (code, message) = run_and_read_failure(&["slabs", &start_peer(rows.concat())]);
     assert_eq!(code, Some(3), "{message}");
     assert!(message.contains("more than 1048576 rows"), "{message}");
 }
 
 #[test]
 fn an_error_of_a_server_is_quoted_as_its_own() {
-    let address = peer("SERVER_ERROR out of memory\r\n");
-    let (code, message) = failure(&["slabs", &address]);
+    let address = start_peer("SERVER_ERROR out of memory\r\n");
+    let (code, message) = run_and_read_failure(&["slabs", &address]);
     assert_eq!(code, Some(4), "{message}");
     let expected = format!("{address} refuses `stats settings`: SERVER_ERROR out of memory");
     assert!(message.contains(&expected), "{message}");
@@ -71,8 +71,8 @@ fn an_error_of_a_server_is_quoted_as_its_own() {
 
 #[test]
 fn a_server_that_refuses_dumps_is_not_taken_for_another() {
-    let address = peer("ERROR metadump not allowed\r\n");
-    let (code, message) = failure(&["codec", "--from", &address]);
+    let address = start_peer("ERROR metadump not allowed\r\n");
+    let (code, message) = run_and_read_failure(&["codec", "--from", &address]);
     assert_eq!(code, Some(4), "{message}");
     assert!(message.contains("lists no keys: ERROR metadump not allowed"));
     assert!(message.contains("hint: a server started with -X refuses dumps"));

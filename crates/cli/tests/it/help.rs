@@ -2,7 +2,7 @@
 
 use crate::server::glasscache;
 
-fn help(arguments: &[&str]) -> String {
+fn read_help(arguments: &[&str]) -> String {
     let output = glasscache()
         .args(arguments)
         .env("COLUMNS", "100")
@@ -14,7 +14,7 @@ fn help(arguments: &[&str]) -> String {
 
 #[test]
 fn help_of_serve_is_unchanged() {
-    insta::assert_snapshot!("serve", help(&["serve", "-h"]));
+    insta::assert_snapshot!("serve", read_help(&["serve", "-h"]));
 }
 
 #[test]
@@ -22,13 +22,13 @@ fn help_of_the_small_commands_is_unchanged() {
     for name in [
         "ping", "get", "set", "delete", "stats", "keys", "config", "web",
     ] {
-        insta::assert_snapshot!(name, help(&[name, "-h"]));
+        insta::assert_snapshot!(name, read_help(&[name, "-h"]));
     }
 }
 
 #[test]
 fn help_contains_what_memcacheds_tests_search_for() {
-    let text = help(&["serve", "-h"]);
+    let text = read_help(&["serve", "-h"]);
     assert!(text.contains("unix-socket") && text.contains("enable-sasl"));
     assert!(text.contains("enable-ssl"));
     for absent in ["ext_path", "proxy_config", "no_drop_privileges"] {

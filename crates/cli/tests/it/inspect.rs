@@ -24,7 +24,7 @@ fn write_log(folder: &Path) {
     std::fs::write(folder.join("requests.jsonl"), REQUESTS).unwrap();
 }
 
-fn inspect(folder: &Path, arguments: &[&str]) -> String {
+fn run_inspect(folder: &Path, arguments: &[&str]) -> String {
     let mut command = glasscache();
     command.args(["inspect", "."]).args(arguments);
     let output = command.current_dir(folder).output().unwrap();
@@ -37,7 +37,7 @@ fn inspect(folder: &Path, arguments: &[&str]) -> String {
 fn a_request_log_is_counted_by_item_by_prefix_and_by_day() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path());
-    let document: Value = serde_json::from_str(&inspect(folder.path(), &["--json"])).unwrap();
+    let document: Value = serde_json::from_str(&run_inspect(folder.path(), &["--json"])).unwrap();
     let result = &document["result"];
     let figures = [
         ("requests", json!(4)),
@@ -74,7 +74,7 @@ fn a_request_log_is_counted_by_item_by_prefix_and_by_day() {
 fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path());
-    let text = inspect(folder.path(), &["--html", "page.html"]);
+    let text = run_inspect(folder.path(), &["--html", "page.html"]);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     for title in ["Requests by items", "Most used items", "Most used prefixes"] {
         assert!(text.contains(title), "{text}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::server::{Server, glasscache};
 
 /// Our server with the commands that memcached's own tests may send, and what it writes on stderr.
-fn debug_server(flags: &[&str]) -> Server {
+fn start_debug_server(flags: &[&str]) -> Server {
     let mut command = glasscache();
     command
         .args(["serve", "-u", "root", "-t", "4", "-p", "-1"])
@@ -18,7 +18,7 @@ fn debug_server(flags: &[&str]) -> Server {
     Server::run_with_stderr(command, Stdio::piped())
 }
 
-fn rest_of_stderr(server: &mut Server) -> String {
+fn read_rest_of_stderr(server: &mut Server) -> String {
     let mut text = String::new();
     server.stderr().read_to_string(&mut text).unwrap();
     text
@@ -38,11 +38,11 @@ fn gets_a_reply(port: u16) -> bool {
 fn a_worker_panic_ends_the_process_with_its_message() {
     // New connections are assigned to the workers round-robin: the first of four, and one that has no connection.
     for worker in [0, 2] {
-        let mut server = debug_server(&[]);
+        let mut server = start_debug_server(&[]);
         let mut connections: Vec<_> = (0..=worker).map(|_| server.connect()).collect();
         connections[worker].send(b"misbehave panic\r\n");
         assert_eq!(server.wait(), Some(70), "worker {worker}");
-        let text = rest_of_stderr(&mut server);
+        let text = read_rest_of_stderr(&mut server);
         assert!(text.contains("requested by misbehave panic"), "{text}");
         assert!(
             text.contains("the process ends with exit code 70"),
@@ -53,12 +53,12 @@ fn a_worker_panic_ends_the_process_with_its_message() {
 
 #[test]
 fn a_stuck_worker_ends_the_process_with_the_configured_code() {
-    let mut server = debug_server(&["--watchdog", "2", "--failure-exit", "71"]);
+    let mut server = start_debug_server(&["--watchdog", "2", "--failure-exit", "71"]);
     let mut connection = server.connect();
     assert_eq!(connection.request("mn\r\n"), "MN");
     connection.send(b"misbehave loop\r\n");
     assert_eq!(server.wait(), Some(71));
-    let text = rest_of_stderr(&mut server);
+    let text = read_rest_of_stderr(&mut server);
     assert!(
         text.contains("has made no progress for 2 seconds"),
         "{text}"
@@ -69,7 +69,7 @@ fn a_stuck_worker_ends_the_process_with_the_configured_code() {
 fn a_stuck_worker_does_not_block_shutdown() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
-    let mut server = debug_server(&["--watchdog", "2", "-t", "1"]);
+    let mut server = start_debug_server(&["--watchdog", "2", "-t", "1"]);
     let mut connection = server.connect();
     connection.send(b"misbehave loop\r\n");
     // Once no connection gets replies, the only worker hangs.

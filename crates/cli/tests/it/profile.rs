@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::server::{Server, glasscache};
 
-fn profile(folder: &std::path::Path, arguments: &[&str]) -> Output {
+fn run_profile(folder: &std::path::Path, arguments: &[&str]) -> Output {
     glasscache()
         .current_dir(folder)
         .args([
@@ -19,12 +19,12 @@ fn profile(folder: &std::path::Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn document(output: &Output) -> Value {
+fn parse_document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// A listener that passes each connection to `serve`; its address.
-fn peer(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
+fn start_peer(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener.incoming().flatten().for_each(serve));
@@ -36,7 +36,7 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let output = profile(
+    let output = run_profile(
         folder.path(),
         &[&address, "--vs", &address, "--json", "--html", "p.html"],
     );
@@ -46,7 +46,7 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let result = &document(&output)["result"];
+    let result = &parse_document(&output)["result"];
     assert_eq!(result["wrong_values"], 0);
     assert_eq!(result["by_size"][1]["samples"], 400);
     assert_eq!(result["by_width"][1]["keys"], 10);
@@ -102,10 +102,10 @@ fn profiles_a_server_for_binary_alone() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&["-B", "binary"]);
     let address = format!("127.0.0.1:{}", server.port());
-    let output = profile(folder.path(), &[&address, "--protocol", "binary", "--json"]);
+    let output = run_profile(folder.path(), &[&address, "--protocol", "binary", "--json"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
-    let result = &document(&output)["result"];
+    let result = &parse_document(&output)["result"];
     assert_eq!(
         (&result["wrong_values"], &result["protocol"]),
         (&0.into(), &"binary".into())
@@ -118,7 +118,7 @@ fn profiles_a_server_for_binary_alone() {
 #[test]
 fn profiles_an_embedded_server_and_prints_the_conclusion_first() {
     let folder = tempfile::tempdir().unwrap();
-    let output = profile(folder.path(), &["--latency-out", "/dev/null"]);
+    let output = run_profile(folder.path(), &["--latency-out", "/dev/null"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(
@@ -135,13 +135,13 @@ fn profiles_an_embedded_server_and_prints_the_conclusion_first() {
 #[test]
 fn a_target_that_is_a_web_server_is_named_as_such() {
     let folder = tempfile::tempdir().unwrap();
-    let address = peer(|mut socket| {
+    let address = start_peer(|mut socket| {
         let _ = socket.read(&mut [0; 64]);
         let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n");
     });
-    let output = profile(folder.path(), &[&address, "--json"]);
+    let output = run_profile(folder.path(), &[&address, "--json"]);
     assert_eq!(output.status.code(), Some(4));
-    let error = &document(&output)["error"];
+    let error = &parse_document(&output)["error"];
     let message = error["message"].as_str().unwrap();
     assert!(
         message.contains("is not a memcached server") && message.contains("HTTP/1.1 400"),
@@ -157,7 +157,7 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
     let port = server.port();
     // A proxy that lets some traffic through and then closes everything.
     let remaining_bytes = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(25_000));
-    let address = peer(move |mut client| {
+    let address = start_peer(move |mut client| {
         let remaining_bytes = remaining_bytes.clone();
         std::thread::spawn(move || {
             let Ok(mut server) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
@@ -178,8 +178,8 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
             let _ = server.shutdown(std::net::Shutdown::Both);
         });
     });
-    let output = profile(folder.path(), &[&address, "--json"]);
-    let document = document(&output);
+    let output = run_profile(folder.path(), &[&address, "--json"]);
+    let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(3), "{document}");
     assert!(
         document["result"]["by_size"][0]["samples"].as_u64() > Some(0),
@@ -202,7 +202,7 @@ fn settings_without_effect_are_refused() {
         &["--widths", "0"],
     ] {
         assert_eq!(
-            profile(folder.path(), arguments).status.code(),
+            run_profile(folder.path(), arguments).status.code(),
             Some(2),
             "{arguments:?}"
         );

@@ -17,7 +17,7 @@ ts=5.30 gid=4 type=item_get key=user:1 status=found clsid=1 cfd=25 size=5
 ";
 
 /// Records into `file` from a server whose whole reply is `reply`.
-fn record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
+fn run_record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {
@@ -38,7 +38,7 @@ fn record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
 fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.csv");
-    let output = record(&file, LINES, &["--json"]);
+    let output = run_record(&file, LINES, &["--json"]);
     assert_eq!(output.status.code(), Some(3));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({ "gets": 2, "writes": 1, "skipped_lines": 2 });
@@ -89,7 +89,7 @@ fn an_old_file_is_not_replaced_by_a_partial_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.csv");
     std::fs::write(&file, "key\n1\n").unwrap();
-    let output = record(&file, LINES, &[]);
+    let output = run_record(&file, LINES, &[]);
     assert_eq!(output.status.code(), Some(3));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -104,14 +104,14 @@ fn an_old_file_is_not_replaced_by_a_partial_one() {
 fn a_web_server_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.parquet");
-    let output = record(&file, "HTTP/1.1 400 Bad Request\r\n\r\n", &[]);
+    let output = run_record(&file, "HTTP/1.1 400 Bad Request\r\n\r\n", &[]);
     assert_eq!(output.status.code(), Some(4));
     let message = String::from_utf8(output.stderr).unwrap();
     let expected = "is not a memcached server: its reply to `watch fetchers mutations` was \"HTTP/1.1 400 Bad Request\"";
     assert!(message.contains(expected), "{message}");
     assert!(!file.exists());
 
-    let output = record(&file, "ERROR\r\n", &[]);
+    let output = run_record(&file, "ERROR\r\n", &[]);
     assert_eq!(output.status.code(), Some(3));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("refuses to be watched"), "{message}");

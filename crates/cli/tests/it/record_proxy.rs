@@ -70,7 +70,7 @@ fn connect(address: &str) -> TcpStream {
 }
 
 /// Sends a conversation and returns as many bytes of the reply as are expected.
-fn talk(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
+fn exchange(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
     stream.write_all(commands).unwrap();
     let mut received = vec![0; reply.len()];
     stream.read_exact(&mut received).unwrap();
@@ -80,30 +80,30 @@ fn talk(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
     );
 }
 
-fn address_of(server: &Server) -> String {
+fn format_address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
 /// Sends text, meta and pipelines through the proxy, and checks the log.
-fn commands_and_keys_are_recorded(server: &Server) {
+fn assert_commands_and_keys_are_recorded(server: &Server) {
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &address_of(server), &["--gap", "100000"]);
+    let proxy = Proxy::start(folder.path(), &format_address(server), &["--gap", "100000"]);
     let mut first = connect(&proxy.address);
-    talk(
+    exchange(
         &mut first,
         b"set a 0 0 3\r\nabc\r\nget a b a\r\n",
         b"STORED\r\nVALUE a 0 3\r\nabc\r\nVALUE a 0 3\r\nabc\r\nEND\r\n",
     );
-    talk(
+    exchange(
         &mut first,
         b"mg a v O7 q\r\nmg c v O8 q\r\nmn\r\nms d 2 T0\r\nxy\r\nmg d v k\r\n",
         b"VA 3 O7\r\nabc\r\nMN\r\nHD\r\nVA 2 kd\r\nxy\r\n",
     );
-    talk(&mut first, b"get wi", b"");
-    talk(&mut first, b"th-a-cut-key\r\n", b"END\r\n");
+    exchange(&mut first, b"get wi", b"");
+    exchange(&mut first, b"th-a-cut-key\r\n", b"END\r\n");
     let mut second = connect(&proxy.address);
-    talk(&mut second, b"get a\r\n", b"VALUE a 0 3\r\nabc\r\nEND\r\n");
-    talk(&mut second, b"quit\r\n", b"");
+    exchange(&mut second, b"get a\r\n", b"VALUE a 0 3\r\nabc\r\nEND\r\n");
+    exchange(&mut second, b"quit\r\n", b"");
     drop(first);
     let (code, result) = proxy.stop();
     assert_eq!(code, Some(0), "{result}");
@@ -137,13 +137,13 @@ fn commands_and_keys_are_recorded(server: &Server) {
 
 #[test]
 fn every_command_and_key_of_a_program_is_in_the_log_in_order() {
-    commands_and_keys_are_recorded(&Server::start(&[]));
+    assert_commands_and_keys_are_recorded(&Server::start(&[]));
 }
 
 #[test]
 fn a_program_of_memcached_is_recorded_alike() {
     if let Some(path) = std::env::var_os("GLASSCACHE_TEST_ORACLE") {
-        commands_and_keys_are_recorded(&Server::memcached(&path));
+        assert_commands_and_keys_are_recorded(&Server::memcached(&path));
     }
 }
 
@@ -151,15 +151,15 @@ fn a_program_of_memcached_is_recorded_alike() {
 fn large_values_pass_in_both_directions() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &address_of(&server), &[]);
+    let proxy = Proxy::start(folder.path(), &format_address(&server), &[]);
     let value = vec![b'v'; 900_000];
     let mut stream = connect(&proxy.address);
-    talk(
+    exchange(
         &mut stream,
         &[b"set big 0 0 900000\r\n", &value[..], b"\r\n"].concat(),
         b"STORED\r\n",
     );
-    talk(
+    exchange(
         &mut stream,
         b"get big\r\n",
         &[b"VALUE big 0 900000\r\n", &value[..], b"\r\nEND\r\n"].concat(),
@@ -174,13 +174,13 @@ fn large_values_pass_in_both_directions() {
 fn a_connection_in_binary_is_passed_on_and_counted() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(folder.path(), &address_of(&server), &[]);
+    let proxy = Proxy::start(folder.path(), &format_address(&server), &[]);
     let mut noop = [0; 24];
     (noop[0], noop[1]) = (0x80, 0x0a);
     let mut reply = noop;
     reply[0] = 0x81;
     let mut stream = connect(&proxy.address);
-    talk(&mut stream, &noop, &reply);
+    exchange(&mut stream, &noop, &reply);
     drop(stream);
     let (code, result) = proxy.stop();
     assert_eq!((code, &result["unrecorded"]), (Some(0), &1.into()));
@@ -201,10 +201,10 @@ fn without_a_server_connections_are_closed_and_counted() {
 fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let server = Server::start(&[]);
     let file = tempfile::NamedTempFile::new().unwrap();
-    let proxy = Proxy::start(file.path(), &address_of(&server), &["--gap", "100000"]);
+    let proxy = Proxy::start(file.path(), &format_address(&server), &["--gap", "100000"]);
     let mut stream = connect(&proxy.address);
-    talk(&mut stream, b"get a\r\n", b"END\r\n");
-    talk(&mut stream, b"get b\r\n", b"END\r\n");
+    exchange(&mut stream, b"get a\r\n", b"END\r\n");
+    exchange(&mut stream, b"get b\r\n", b"END\r\n");
     drop(stream);
     let (code, result) = proxy.stop();
     assert_eq!(

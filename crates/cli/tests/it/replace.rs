@@ -59,7 +59,7 @@ impl Memory {
     }
 }
 
-fn pid(connection: &mut TestConnection) -> String {
+fn request_pid(connection: &mut TestConnection) -> String {
     let mut line = connection.request("stats\r\n");
     let mut pid = String::new();
     while line != "END" {
@@ -97,13 +97,13 @@ fn items_and_established_connections_pass_to_the_new_process() {
     let request = format!("cas key 0 0 1 {unique}\r\nx\r\n");
     assert_eq!(idle.request(&request), "STORED");
     assert_eq!(idle.request(&request), "EXISTS");
-    assert_eq!(pid(&mut idle), after.id().to_string());
-    assert_eq!(pid(&mut after.connect()), after.id().to_string());
+    assert_eq!(request_pid(&mut idle), after.id().to_string());
+    assert_eq!(request_pid(&mut after.connect()), after.id().to_string());
     // Once more, by a server with another number of workers.
     let last = memory.replace(&mut after, &["-m", "8", "-t", "3"]);
     assert_eq!(idle.request("get key\r\n"), "VALUE key 0 1");
     assert_eq!((idle.line(), idle.line()), ("x".into(), "END".into()));
-    assert_eq!(pid(&mut idle), last.id().to_string());
+    assert_eq!(request_pid(&mut idle), last.id().to_string());
 }
 
 /// Sets and reads one key until `must_stop` is set, on one connection and then on new ones: every reply is right.
@@ -244,7 +244,7 @@ fn without_a_file_or_a_running_server_it_ends_with_one_sentence() {
     assert!(!memory.file().exists());
 }
 
-fn signal(process: u32, signal: Signal) {
+fn send_signal(process: u32, signal: Signal) {
     kill(Pid::from_raw(process as i32), signal).unwrap();
 }
 
@@ -257,7 +257,7 @@ fn a_new_process_that_is_interrupted_while_it_prepares_gives_up_at_once() {
         let mut command = memory.command(&["--replace"]);
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let (channel, _) = running.accept().unwrap();
-        signal(process.id(), sent);
+        send_signal(process.id(), sent);
         let mut text = String::new();
         let mut stderr = process.stderr.take().unwrap();
         std::io::Read::read_to_string(&mut stderr, &mut text).unwrap();
@@ -334,8 +334,8 @@ fn a_daemon_replaces_a_daemon() {
         (connection.line(), connection.line()),
         ("value".into(), "END".into())
     );
-    assert_eq!(pid(&mut connection), second.to_string());
-    signal(second, Signal::SIGTERM);
+    assert_eq!(request_pid(&mut connection), second.to_string());
+    send_signal(second, Signal::SIGTERM);
     wait_until(|| has_ended(&second.to_string()));
     assert!(!pid_file.exists());
 }

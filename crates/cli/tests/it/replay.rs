@@ -11,7 +11,7 @@ use super::server::{Server, glasscache};
 const ANY_TIME: &str = "1000000";
 
 /// A generated log in `folder/site`, and a strategy file for it in `folder/best.strategy`.
-fn log_with_strategy(folder: &Path, strategy: &str) {
+fn write_log_with_strategy(folder: &Path, strategy: &str) {
     run_successfully(
         folder,
         &[
@@ -48,11 +48,11 @@ fn run_successfully(folder: &Path, arguments: &[&str]) -> Output {
     output
 }
 
-fn replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
-    replay_on(folder, &format!("127.0.0.1:{}", server.port()), arguments)
+fn run_replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
+    run_replay_on(folder, &format!("127.0.0.1:{}", server.port()), arguments)
 }
 
-fn replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
+fn run_replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
     let fixed = [
         "replay",
         "site",
@@ -71,12 +71,12 @@ fn replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn document(output: &Output) -> Value {
+fn parse_document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The names of the forecasts in the log's folder.
-fn forecast_names(folder: &Path) -> Vec<String> {
+fn list_forecast_files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join("site")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("forecast-")).collect()
@@ -91,10 +91,10 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
         ("remote", "2"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        log_with_strategy(folder.path(), strategy);
+        write_log_with_strategy(folder.path(), strategy);
         let arguments = ["--fill", "--clients", clients, "--html", "replay.html"];
-        let output = replay(folder.path(), &server, &arguments);
-        let document = document(&output);
+        let output = run_replay(folder.path(), &server, &arguments);
+        let document = parse_document(&output);
         let result = &document["result"];
         assert_eq!(output.status.code(), Some(0), "{strategy}: {document}");
         assert_eq!(result["held"], true);
@@ -126,7 +126,7 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
         );
         assert_eq!(result["absent_reads"], 0);
 
-        let [name] = &forecast_names(folder.path())[..] else {
+        let [name] = &list_forecast_files(folder.path())[..] else {
             panic!("one forecast");
         };
         let file = std::fs::read_to_string(folder.path().join("site").join(name)).unwrap();
@@ -141,7 +141,7 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
 fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "lru:20");
+    write_log_with_strategy(folder.path(), "lru:20");
     let target = format!("127.0.0.1:{}", server.port());
     for columns in [60, 80, 120] {
         let line = format!(
@@ -164,18 +164,18 @@ fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
 fn a_part_that_is_truncated_is_named_in_both_outputs_and_the_others_are_replayed() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "lru:20");
+    write_log_with_strategy(folder.path(), "lru:20");
     let site = folder.path().join("site");
-    let output = replay(folder.path(), &server, &["--fill"]);
-    let left_out = &document(&output)["result"]["left_out_parts"];
+    let output = run_replay(folder.path(), &server, &["--fill"]);
+    let left_out = &parse_document(&output)["result"]["left_out_parts"];
     assert_eq!(left_out, &serde_json::json!([]));
     for stem in ["items", "requests"] {
         let part = |number: u32| site.join(format!("{stem}-0-{number:06}.parquet"));
         std::fs::rename(site.join(format!("{stem}.parquet")), part(0)).unwrap();
         std::fs::write(part(1), "PAR1").unwrap();
     }
-    let output = replay(folder.path(), &server, &["--html", "replay.html"]);
-    let document = document(&output);
+    let output = run_replay(folder.path(), &server, &["--html", "replay.html"]);
+    let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
     assert_eq!(document["result"]["measured"]["all"]["requests"], 400);
     let part = document["result"]["left_out_parts"][0].as_str().unwrap();
@@ -192,9 +192,9 @@ fn a_memcached_gives_the_same_calls() {
     };
     let server = Server::memcached(&path);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "fixed:20+lru:20+children");
-    let output = replay(folder.path(), &server, &["--fill"]);
-    let document = document(&output);
+    write_log_with_strategy(folder.path(), "fixed:20+lru:20+children");
+    let output = run_replay(folder.path(), &server, &["--fill"]);
+    let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
     assert_eq!(document["result"]["error"]["all"]["calls"], 0.0);
     assert_eq!(document["result"]["error"]["all"]["bytes"], 0.0);
@@ -204,10 +204,10 @@ fn a_memcached_gives_the_same_calls() {
 fn a_forecast_is_written_before_the_replay_and_never_again() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "lru:20");
+    write_log_with_strategy(folder.path(), "lru:20");
     let file = folder.path().join("forecast.json");
     std::fs::write(&file, "of yesterday").unwrap();
-    let output = replay(
+    let output = run_replay(
         folder.path(),
         &server,
         &["--fill", "--forecast", "forecast.json"],
@@ -215,7 +215,7 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "of yesterday");
     assert_eq!(
-        document(&output)["result"],
+        parse_document(&output)["result"],
         Value::Null,
         "nothing was replayed"
     );
@@ -224,45 +224,45 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
 #[test]
 fn more_clients_than_processes_of_the_log_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "remote");
-    let output = replay_on(folder.path(), "127.0.0.1:1", &["--clients", "5"]);
+    write_log_with_strategy(folder.path(), "remote");
+    let output = run_replay_on(folder.path(), "127.0.0.1:1", &["--clients", "5"]);
     assert_eq!(output.status.code(), Some(2));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("the log has 4 processes"), "{message}");
 }
 
 #[test]
 fn a_target_that_is_down_is_named_with_the_flag_of_the_command() {
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "remote");
-    let output = replay_on(folder.path(), "127.0.0.1:1", &[]);
+    write_log_with_strategy(folder.path(), "remote");
+    let output = run_replay_on(folder.path(), "127.0.0.1:1", &[]);
     assert_eq!(output.status.code(), Some(3));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("--target names the server"), "{message}");
-    assert!(forecast_names(folder.path()).is_empty());
+    assert!(list_forecast_files(folder.path()).is_empty());
 }
 
 #[test]
 fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_is_reported() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "fixed:5");
-    let output = replay(folder.path(), &server, &[]);
+    write_log_with_strategy(folder.path(), "fixed:5");
+    let output = run_replay(folder.path(), &server, &[]);
     assert_eq!(output.status.code(), Some(4));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(
         message.contains("the server lacks 5 of its 5 keys"),
         "{message}"
     );
-    assert!(forecast_names(folder.path()).is_empty());
+    assert!(list_forecast_files(folder.path()).is_empty());
 
     std::fs::write(
         folder.path().join("best.strategy"),
         "glasscache-strategy 1\nstrategy remote\n",
     )
     .unwrap();
-    let output = replay(folder.path(), &server, &[]);
-    let document = document(&output);
+    let output = run_replay(folder.path(), &server, &[]);
+    let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(1), "bytes differ: {document}");
     assert!(document["result"]["absent_reads"].as_u64() > Some(0));
     assert_eq!(document["result"]["held"], false);
@@ -276,7 +276,7 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
 fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_one_that_is_none_is_refused() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    log_with_strategy(folder.path(), "lru:9+children");
+    write_log_with_strategy(folder.path(), "lru:9+children");
     // The last children of the file first, one that the log does not have, and a fixed key of another day.
     let text = std::fs::read_to_string(folder.path().join("best.strategy")).unwrap();
     let mut children: Vec<&str> = text
@@ -290,17 +290,17 @@ fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_one_that_is_
         children[0].split(' ').nth(1).unwrap(),
     );
     std::fs::write(folder.path().join("best.strategy"), lines).unwrap();
-    let output = replay(folder.path(), &server, &["--fill"]);
-    let result = &document(&output)["result"];
+    let output = run_replay(folder.path(), &server, &["--fill"]);
+    let result = &parse_document(&output)["result"];
     assert_eq!(output.status.code(), Some(0), "{result}");
     assert_eq!(result["error"]["all"]["keys"], 0.0);
 
     let two_parents = "glasscache-strategy 1\nstrategy children\nchild a c\nchild b c\n";
     for (text, words) in [(two_parents, "under a and under b"), ("lru:9\n", "line 1")] {
         std::fs::write(folder.path().join("best.strategy"), text).unwrap();
-        let output = replay(folder.path(), &server, &[]);
+        let output = run_replay(folder.path(), &server, &[]);
         assert_eq!(output.status.code(), Some(4));
-        let message = document(&output)["error"]["message"].to_string();
+        let message = parse_document(&output)["error"]["message"].to_string();
         assert!(message.contains(words), "{message}");
     }
 }
@@ -329,7 +329,7 @@ fn a_replay_keeps_the_recorded_pace() {
     let file = "glasscache-strategy 1\nstrategy remote\n";
     std::fs::write(folder.path().join("best.strategy"), file).unwrap();
     let started_at = std::time::Instant::now();
-    let output = replay(folder.path(), &server, &["--fill", "--speed", "4"]);
+    let output = run_replay(folder.path(), &server, &["--fill", "--speed", "4"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(
         started_at.elapsed().as_millis() >= 500,

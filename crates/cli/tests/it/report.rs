@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::server::glasscache;
 
-fn report(folder: &Path, more: &[&str]) -> Output {
+fn run_report(folder: &Path, more: &[&str]) -> Output {
     let mut command = glasscache();
     command.arg("report").arg(folder).args(more);
     command.output().unwrap()
 }
 
 /// Writes what a command prints with `--json` to a file of the folder.
-fn keep(folder: &Path, name: &str, arguments: &[&str]) {
+fn write_result(folder: &Path, name: &str, arguments: &[&str]) {
     let output = glasscache()
         .current_dir(folder)
         .args(arguments)
@@ -29,7 +29,7 @@ fn keep(folder: &Path, name: &str, arguments: &[&str]) {
 fn one_page_has_every_result_with_the_command_to_repeat_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    keep(
+    write_result(
         path,
         "0-trace.json",
         &[
@@ -43,12 +43,12 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
         ],
     );
     std::fs::remove_file(path.join("0-trace.json")).unwrap();
-    keep(path, "curve.json", &["curve", "t.csv"]);
+    write_result(path, "curve.json", &["curve", "t.csv"]);
     let profile = [
         "profile", "--calls", "400", "--sizes", "1,1000", "--widths", "1,10",
     ];
-    keep(path, "profile.json", &profile); // it also writes latency.json, which does not belong into the report
-    let output = report(path, &[]);
+    write_result(path, "profile.json", &profile); // it also writes latency.json, which does not belong into the report
+    let output = run_report(path, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for part in [
@@ -64,7 +64,7 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
     for part in ["miss ratio by size", "to repeat it", "cores", "</html>"] {
         assert!(page.contains(part), "{part}");
     }
-    let output = report(path, &["--json"]);
+    let output = run_report(path, &["--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = document["result"]["results"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
@@ -80,7 +80,7 @@ fn a_truncated_result_is_named_and_leaves_an_old_page_whole() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("cut.json"), "{\"schema\": 2, ").unwrap();
     std::fs::write(folder.path().join("report.html"), "old").unwrap();
-    let output = report(folder.path(), &[]);
+    let output = run_report(folder.path(), &[]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
     assert!(
@@ -91,9 +91,12 @@ fn a_truncated_result_is_named_and_leaves_an_old_page_whole() {
     assert_eq!(page.unwrap(), "old");
     std::fs::write(folder.path().join("cut.json"), "[1, 2]").unwrap();
     assert_eq!(
-        report(folder.path(), &[]).status.code(),
+        run_report(folder.path(), &[]).status.code(),
         Some(4),
         "no result"
     );
-    assert_eq!(report(Path::new("/no/such"), &[]).status.code(), Some(3));
+    assert_eq!(
+        run_report(Path::new("/no/such"), &[]).status.code(),
+        Some(3)
+    );
 }

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use crate::server::{Memory, Server, TestConnection, glasscache};
 
 /// Kills of each kind; `GLASSCACHE_TEST_KILLS` sets another number.
-fn kills_per_kind() -> u64 {
+fn read_kills_per_kind() -> u64 {
     let kills = std::env::var("GLASSCACHE_TEST_KILLS").ok();
     kills.and_then(|text| text.parse().ok()).unwrap_or(8)
 }
@@ -20,7 +20,7 @@ fn send_signal(server: &Server, signal: Signal) {
 }
 
 /// The value of a key: it repeats the key, so that one of another key is recognised.
-fn value_for(number: u64) -> String {
+fn build_value(number: u64) -> String {
     format!("{number:08}").repeat(1 + number as usize % 300)
 }
 
@@ -36,7 +36,7 @@ fn connect(server: &Server) -> TcpStream {
 fn set_until_closed(mut stream: TcpStream) -> u64 {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     for number in 0.. {
-        let value = value_for(number);
+        let value = build_value(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         let mut line = String::new();
         let is_stored = stream.write_all(request.as_bytes()).is_ok()
@@ -57,7 +57,7 @@ fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
         if line == "END" {
             continue;
         }
-        let value = value_for(number);
+        let value = build_value(number);
         assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
         assert_eq!(connection.line(), value);
         assert_eq!(connection.line(), "END");
@@ -73,7 +73,7 @@ fn items_come_back_after_sigusr1_and_not_after_sigterm() {
     let keys = 2000;
     let mut connection = server.connect();
     for number in 0..keys {
-        let value = value_for(number);
+        let value = build_value(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(connection.request(&request), "STORED");
     }
@@ -128,7 +128,7 @@ fn the_time_without_a_server_counts_towards_a_ttl() {
 #[test]
 fn a_server_that_was_killed_leaves_an_empty_cache() {
     let memory = Memory::new();
-    for round in 0..kills_per_kind() {
+    for round in 0..read_kills_per_kind() {
         let server = memory.start();
         // Opened here: the server may be killed before the writer's first step.
         let stream = connect(&server);
@@ -147,13 +147,13 @@ fn a_server_that_was_killed_leaves_an_empty_cache() {
 fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
     let memory = Memory::new();
     let (mut whole, mut empty) = (0, 0);
-    for round in 0..kills_per_kind() {
+    for round in 0..read_kills_per_kind() {
         let mut server = memory.start();
         let mut connection = server.connect();
         assert_eq!(connection.request("flush_all\r\n"), "OK");
         let keys = 200 + round % 7 * 100;
         for number in 0..keys {
-            let value = value_for(number);
+            let value = build_value(number);
             let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
             assert_eq!(connection.request(&request), "STORED");
         }

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::server::{Server, glasscache, wait_until};
 
-fn run(arguments: &[&str]) -> Output {
+fn run_glasscache(arguments: &[&str]) -> Output {
     glasscache()
         .args(arguments)
         .stdin(Stdio::null())
@@ -18,8 +18,8 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// The exit code and the first sentence on stderr.
-fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
-    let output = run(arguments);
+fn run_and_read_refusal(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run_glasscache(arguments);
     let text = String::from_utf8(output.stderr).unwrap();
     (
         output.status.code(),
@@ -72,7 +72,7 @@ fn invalid_settings_exit_with_code_2_and_one_error_line() {
         ),
     ];
     for (flags, sentence) in cases {
-        let (code, text) = refusal(&[&["serve"], flags].concat());
+        let (code, text) = run_and_read_refusal(&[&["serve"], flags].concat());
         assert_eq!(code, Some(2), "{flags:?}: {text}");
         assert!(text.contains(sentence), "{flags:?}: {text}");
     }
@@ -84,7 +84,7 @@ fn a_port_in_use_exits_with_code_3_and_leaves_no_files() {
     let port = holder.local_addr().unwrap().port().to_string();
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
-    let (code, text) = refusal(&[
+    let (code, text) = run_and_read_refusal(&[
         "serve",
         "-u",
         "root",
@@ -256,7 +256,7 @@ fn the_daemon_listens_when_the_command_returns() {
 fn a_daemon_that_cannot_start_reports_its_error() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
-    let output = run(&["serve", "-u", "root", "-d", "-p", &port]);
+    let output = run_glasscache(&["serve", "-u", "root", "-d", "-p", &port]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("cannot listen"), "{text}");
@@ -278,19 +278,22 @@ fn a_public_address_requires_the_public_flag() {
     let server = Server::run(serve(&["--public", "-o", "relaxed_privileges"]));
     assert_eq!(server.connect().request("debugtime 5\r\n"), "OK");
     drop(server);
-    assert_eq!(refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0, Some(2));
+    assert_eq!(
+        run_and_read_refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0,
+        Some(2)
+    );
     let public = Server::start(&["-l", "0.0.0.0", "--public"]);
     assert_eq!(public.connect().request("debugtime 5\r\n"), "ERROR");
 }
 
 #[test]
 fn config_show_is_a_valid_settings_file() {
-    let output = run(&["config", "show", "-m", "100", "-o", "idle_timeout=7"]);
+    let output = run_glasscache(&["config", "show", "-m", "100", "-o", "idle_timeout=7"]);
     assert_eq!(output.status.code(), Some(0));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("glasscache.toml");
     std::fs::write(&file, &output.stdout).unwrap();
-    let again = run(&["config", "show", "--config", file.to_str().unwrap()]);
+    let again = run_glasscache(&["config", "show", "--config", file.to_str().unwrap()]);
     assert_eq!(
         String::from_utf8(again.stdout).unwrap(),
         String::from_utf8(output.stdout).unwrap()
@@ -305,7 +308,7 @@ fn root_must_name_a_user() {
         assert_eq!(Server::run(command).connect().request("mn\r\n"), "MN");
         return;
     }
-    let (code, text) = refusal(&["serve", "-p", "-1"]);
+    let (code, text) = run_and_read_refusal(&["serve", "-p", "-1"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("user (-u)"), "{text}");
     assert_eq!(
@@ -373,14 +376,17 @@ fn a_second_sigterm_ends_a_stuck_server_immediately() {
 #[test]
 fn the_watchdog_is_off_or_at_least_two_seconds() {
     for wrong in ["1", "3601", "x"] {
-        let (code, text) = refusal(&["serve", "--watchdog", wrong]);
+        let (code, text) = run_and_read_refusal(&["serve", "--watchdog", wrong]);
         assert_eq!(code, Some(2));
         assert!(
             text.ends_with("must be 0 or a whole number from 2 to 3600"),
             "{text}"
         );
     }
-    assert_eq!(refusal(&["serve", "--failure-exit", "0"]).0, Some(2));
+    assert_eq!(
+        run_and_read_refusal(&["serve", "--failure-exit", "0"]).0,
+        Some(2)
+    );
 }
 
 #[test]
@@ -405,7 +411,7 @@ fn unsupported_memcached_flags_are_named() {
         (&["-o", "ssl_kernel_tls"], "encrypted by the server itself"),
     ];
     for (flags, sentence) in cases {
-        let (code, text) = refusal(&[&["serve"], flags].concat());
+        let (code, text) = run_and_read_refusal(&[&["serve"], flags].concat());
         assert_eq!(code, Some(2), "{flags:?}: {text}");
         assert!(text.contains(sentence), "{flags:?}: {text}");
         assert!(text.contains("docs/decisions/002"), "{flags:?}: {text}");
@@ -439,12 +445,13 @@ fn no_protocol_is_served_without_the_login_that_the_settings_require() {
         (&["-Y", "/"], "auth-file: / cannot be read"),
     ];
     for (flags, sentence) in cases {
-        let (code, text) = refusal(&[&["serve", "-u", "root", "-p", "0"], flags].concat());
+        let (code, text) =
+            run_and_read_refusal(&[&["serve", "-u", "root", "-p", "0"], flags].concat());
         assert_eq!(code, Some(2), "{flags:?}: {text}");
         assert!(text.contains(sentence), "{flags:?}: {text}");
     }
     std::fs::write(&file, "secret of foo\n").unwrap();
-    let (code, text) = refusal(&["serve", "-u", "root", "-p", "0", "-Y", users]);
+    let (code, text) = run_and_read_refusal(&["serve", "-u", "root", "-p", "0", "-Y", users]);
     assert_eq!(code, Some(2));
     assert!(
         text.contains("line 1 has no colon") && !text.contains("secret"),
@@ -475,10 +482,10 @@ fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
 
 #[test]
 fn accepts_a_limit_of_a_terabyte() {
-    let output = run(&["config", "show", "-m", "1t"]);
+    let output = run_glasscache(&["config", "show", "-m", "1t"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("1048576"), "{text}");
-    let (code, text) = refusal(&["serve", "-m", "0"]);
+    let (code, text) = run_and_read_refusal(&["serve", "-m", "0"]);
     assert_eq!(code, Some(2));
     assert!(text.contains("a size from 1m to 1t"), "{text}");
 }

@@ -11,7 +11,7 @@ struct RunResult {
     err: String,
 }
 
-fn run(server: &str, arguments: &[&str], input: &str) -> RunResult {
+fn run_at(server: &str, arguments: &[&str], input: &str) -> RunResult {
     let mut child = glasscache()
         .args(arguments)
         .env("GLASSCACHE_SERVER", server)
@@ -35,7 +35,7 @@ fn run(server: &str, arguments: &[&str], input: &str) -> RunResult {
 fn set_values_are_read_back() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run(&address, arguments, "from stdin");
+    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "from stdin");
     assert_eq!(
         glasscache(&["set", "greeting", "hello", "--flags", "7"]).out,
         "stored\n"
@@ -68,7 +68,7 @@ fn set_values_are_read_back() {
 fn prints_version_counters_and_keys() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run(&address, arguments, "");
+    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "");
     assert!(
         glasscache(&["ping"])
             .out
@@ -92,7 +92,7 @@ fn prints_version_counters_and_keys() {
 fn stats_prints_a_summary_and_every_group() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run(&address, arguments, "");
+    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "");
     assert_eq!(
         glasscache(&["stats", "detail", "on"]).out,
         "counting by key prefix; see glasscache stats detail dump\n"
@@ -182,11 +182,11 @@ fn why_rejects_invalid_options() {
             "one server at a time",
         ),
     ] {
-        let refused = run("127.0.0.1:1", arguments, "");
+        let refused = run_at("127.0.0.1:1", arguments, "");
         assert_eq!(refused.code, 2, "{arguments:?}");
         assert!(refused.err.contains(words), "{}", refused.err);
     }
-    assert_eq!(run("127.0.0.1:1", &["why"], "").code, 3);
+    assert_eq!(run_at("127.0.0.1:1", &["why"], "").code, 3);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn each_command_prints_json() {
 
 #[test]
 fn a_failing_command_prints_json_too() {
-    let failed = run("127.0.0.1:1", &["ping", "--json"], "");
+    let failed = run_at("127.0.0.1:1", &["ping", "--json"], "");
     let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
     assert_eq!((failed.code, &document["error"]["exit"]), (3, &3.into()));
     assert!(
@@ -305,18 +305,18 @@ fn completions_and_manual_pages_name_every_command() {
 #[test]
 fn exit_codes_distinguish_usage_errors_from_missing_keys() {
     let unreachable_address = "127.0.0.1:1";
-    let unreachable = run(unreachable_address, &["ping"], "");
+    let unreachable = run_at(unreachable_address, &["ping"], "");
     assert_eq!(unreachable.code, 3, "{}", unreachable.err);
     assert!(unreachable.err.contains("hint: "), "{}", unreachable.err);
     assert!(unreachable.err.contains("--server"), "{}", unreachable.err);
     assert!(!unreachable.err.contains("11211"), "{}", unreachable.err);
-    assert_eq!(run(unreachable_address, &["keys"], "").code, 3);
-    let usage = run(unreachable_address, &["get", "a b"], "");
+    assert_eq!(run_at(unreachable_address, &["keys"], "").code, 3);
+    let usage = run_at(unreachable_address, &["get", "a b"], "");
     assert_eq!(usage.code, 2);
     assert!(
         usage.err.contains("must be 1 to 250 bytes"),
         "{}",
         usage.err
     );
-    assert_eq!(run("no port:x", &["ping"], "").code, 2);
+    assert_eq!(run_at("no port:x", &["ping"], "").code, 2);
 }

@@ -15,36 +15,36 @@ use super::server::{Server, TestConnection, glasscache, wait_until};
 /// A real memcached, where the tests have one.
 const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
 
-fn address(server: &Server) -> String {
+fn format_address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
 }
 
-fn warm(from: &str, to: &str, arguments: &[&str]) -> Output {
+fn run_warm(from: &str, to: &str, arguments: &[&str]) -> Output {
     let mut command = glasscache();
     command.args(["warm", "--from", from, "--to", to, "--json"]);
     command.args(arguments).output().unwrap()
 }
 
-fn document(output: &Output) -> Value {
+fn parse_document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// Warms and returns the result of a run that succeeds.
-fn copied_result(from: &Server, to: &Server) -> Value {
-    let output = warm(&address(from), &address(to), &[]);
-    let document = document(&output);
+fn warm_and_parse_result(from: &Server, to: &Server) -> Value {
+    let output = run_warm(&format_address(from), &format_address(to), &[]);
+    let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
     document["result"].clone()
 }
 
-fn set(connection: &mut TestConnection, key: &str, flags: u32, exptime: i64, value: &str) {
+fn send_set(connection: &mut TestConnection, key: &str, flags: u32, exptime: i64, value: &str) {
     let length = value.len();
     let request = format!("set {key} {flags} {exptime} {length}\r\n{value}\r\n");
     assert_eq!(connection.request(&request), "STORED");
 }
 
-fn get(server: &Server, key: &str) -> Option<String> {
+fn request_value(server: &Server, key: &str) -> Option<String> {
     let mut connection = server.connect();
     if connection.request(&format!("get {key}\r\n")) == "END" {
         return None;
@@ -54,10 +54,13 @@ fn get(server: &Server, key: &str) -> Option<String> {
 
 /// Passes each connection on to a server; `may_pass` sees each chunk that the client sends, and cuts the connection by
 /// returning false.
-fn relay(server: &Server, may_pass: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> String {
+fn start_relay(
+    server: &Server,
+    may_pass: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen_address = listener.local_addr().unwrap().to_string();
-    let upstream = address(server);
+    let upstream = format_address(server);
     let may_pass = std::sync::Arc::new(may_pass);
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
@@ -94,16 +97,16 @@ fn forward_requests(
 fn assert_items_arrive(from: &Server, to: &Server) {
     let mut connection = from.connect();
     let large = "x".repeat(300_000);
-    set(&mut connection, "plain", 0, 0, "a");
-    set(&mut connection, "flags", 4_000_000_000, 0, "b");
-    set(&mut connection, "empty", 0, 0, "");
-    set(&mut connection, "hour", 0, 3600, "c");
-    set(&mut connection, "year", 0, 31_536_000 + now_s(), "d");
-    set(&mut connection, "large", 1, 0, &large);
-    set(&mut connection, "kept", 0, 0, "older");
+    send_set(&mut connection, "plain", 0, 0, "a");
+    send_set(&mut connection, "flags", 4_000_000_000, 0, "b");
+    send_set(&mut connection, "empty", 0, 0, "");
+    send_set(&mut connection, "hour", 0, 3600, "c");
+    send_set(&mut connection, "year", 0, 31_536_000 + read_clock_s(), "d");
+    send_set(&mut connection, "large", 1, 0, &large);
+    send_set(&mut connection, "kept", 0, 0, "older");
     assert_eq!(connection.request("ms YSBi 1 b\r\ne\r\n"), "HD");
     for number in 0..1000 {
-        set(
+        send_set(
             &mut connection,
             &format!("many:{number}"),
             number,
@@ -111,8 +114,8 @@ fn assert_items_arrive(from: &Server, to: &Server) {
             &format!("v{number}"),
         );
     }
-    set(&mut to.connect(), "kept", 0, 0, "newer");
-    let result = copied_result(from, to);
+    send_set(&mut to.connect(), "kept", 0, 0, "newer");
+    let result = warm_and_parse_result(from, to);
     assert_eq!(result["listed_items"], 1008);
     assert_eq!(result["copied_items"], 1007);
     assert_eq!(result["already_present"], 1);
@@ -130,11 +133,11 @@ fn assert_items_arrive(from: &Server, to: &Server) {
     let year_s = ttl_s(fields("year"));
     assert!((31_530_000..=31_536_002).contains(&year_s), "{year_s}");
     assert_eq!(connection.request("mg YSBi b v\r\n"), "VA 1");
-    assert_eq!(get(to, "kept").as_deref(), Some("newer"));
-    assert_eq!(get(to, "large"), Some(large));
+    assert_eq!(request_value(to, "kept").as_deref(), Some("newer"));
+    assert_eq!(request_value(to, "large"), Some(large));
 }
 
-fn now_s() -> i64 {
+fn read_clock_s() -> i64 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since_1970.unwrap().as_secs() as i64
 }
@@ -158,7 +161,7 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     let (from, to) = (Server::start(&["-m", "64"]), Server::start(&["-m", "2"]));
     let (mut connection, value) = (from.connect(), "x".repeat(10_000));
     for number in 0..2000 {
-        set(&mut connection, &format!("cold:{number}"), 0, 0, &value);
+        send_set(&mut connection, &format!("cold:{number}"), 0, 0, &value);
     }
     // The access that the server reports has seconds: these are read in a later one.
     let mut idle_s = || -> u32 {
@@ -172,8 +175,12 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
             "HD s10000"
         );
     }
-    let output = warm(&address(&from), &address(&to), &["--rate", "400"]);
-    let result = document(&output)["result"].clone();
+    let output = run_warm(
+        &format_address(&from),
+        &format_address(&to),
+        &["--rate", "400"],
+    );
+    let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(0), "{result}");
     assert_eq!(result["end"], "target-full", "{result}");
     assert!(
@@ -183,11 +190,11 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     let relayed = Server::start(&["-m", "64"]);
     let recorded = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let recording = recorded.clone();
-    let relay_address = relay(&relayed, move |chunk| {
+    let relay_address = start_relay(&relayed, move |chunk| {
         recording.lock().unwrap().extend_from_slice(chunk);
         true
     });
-    let output = warm(&address(&from), &relay_address, &[]);
+    let output = run_warm(&format_address(&from), &relay_address, &[]);
     assert_eq!(output.status.code(), Some(0));
     let sent = String::from_utf8_lossy(&recorded.lock().unwrap()).into_owned();
     let stores = sent
@@ -208,19 +215,20 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
 fn an_item_that_expires_before_it_is_read_is_not_copied() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
-    set(&mut connection, "short", 0, 2, "a");
-    set(&mut connection, "long", 0, 0, "b");
-    let source_address = address(&from);
-    let relay_address = relay(&from, move |chunk| {
+    send_set(&mut connection, "short", 0, 2, "a");
+    send_set(&mut connection, "long", 0, 0, "b");
+    let source_address = format_address(&from);
+    let relay_address = start_relay(&from, move |chunk| {
         if chunk.starts_with(b"mg ") {
-            wait_until(|| get_at(&source_address, "short").is_none());
+            wait_until(|| request_value_at(&source_address, "short").is_none());
         }
         true
     });
-    let result = document(&warm(&relay_address, &address(&to), &[]))["result"].clone();
+    let result =
+        parse_document(&run_warm(&relay_address, &format_address(&to), &[]))["result"].clone();
     assert_eq!(result["copied_items"], 1, "{result}");
     assert_eq!(
-        (get(&to, "short"), get(&to, "long")),
+        (request_value(&to, "short"), request_value(&to, "long")),
         (None, Some("b".to_owned()))
     );
 }
@@ -229,21 +237,25 @@ fn an_item_that_expires_before_it_is_read_is_not_copied() {
 fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
-    set(&mut connection, "a", 0, 0, "1");
-    set(&mut connection, "b", 0, 0, "2");
-    let source_address = address(&from);
-    let relay_address = relay(&from, move |chunk| {
+    send_set(&mut connection, "a", 0, 0, "1");
+    send_set(&mut connection, "b", 0, 0, "2");
+    let source_address = format_address(&from);
+    let relay_address = start_relay(&from, move |chunk| {
         if chunk.starts_with(b"mg ") {
             request_at(&source_address, "delete a\r\n");
         }
         true
     });
-    let result = document(&warm(&relay_address, &address(&to), &[]))["result"].clone();
+    let result =
+        parse_document(&run_warm(&relay_address, &format_address(&to), &[]))["result"].clone();
     assert_eq!(
         (&result["copied_items"], &result["gone"]),
         (&1.into(), &1.into())
     );
-    assert_eq!((get(&to, "a"), get(&to, "b")), (None, Some("2".to_owned())));
+    assert_eq!(
+        (request_value(&to, "a"), request_value(&to, "b")),
+        (None, Some("2".to_owned()))
+    );
 }
 
 #[test]
@@ -251,23 +263,30 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
     for (key, value) in [("deleted", "1"), ("replaced", "2"), ("same", "3")] {
-        set(&mut connection, key, 0, 0, value);
+        send_set(&mut connection, key, 0, 0, value);
     }
-    let source_address = address(&from);
-    let relay_address = relay(&to, move |chunk| {
+    let source_address = format_address(&from);
+    let relay_address = start_relay(&to, move |chunk| {
         if chunk.starts_with(b"ms ") {
             request_at(&source_address, "delete deleted\r\n");
             request_at(&source_address, "set replaced 0 0 1\r\n4\r\n");
         }
         true
     });
-    let result = document(&warm(&address(&from), &relay_address, &[]))["result"].clone();
+    let result =
+        parse_document(&run_warm(&format_address(&from), &relay_address, &[]))["result"].clone();
     assert_eq!(
         (&result["copied_items"], &result["changed"]),
         (&1.into(), &2.into())
     );
-    assert_eq!((get(&to, "deleted"), get(&to, "replaced")), (None, None));
-    assert_eq!(get(&to, "same").as_deref(), Some("3"));
+    assert_eq!(
+        (
+            request_value(&to, "deleted"),
+            request_value(&to, "replaced")
+        ),
+        (None, None)
+    );
+    assert_eq!(request_value(&to, "same").as_deref(), Some("3"));
 }
 
 #[test]
@@ -275,14 +294,17 @@ fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
     assert_eq!(connection.request("mg lease N60\r\n"), "HD W");
-    set(&mut connection, "stale", 0, 0, "1");
+    send_set(&mut connection, "stale", 0, 0, "1");
     assert_eq!(connection.request("md stale I\r\n"), "HD");
-    let result = copied_result(&from, &to);
+    let result = warm_and_parse_result(&from, &to);
     assert_eq!(
         (&result["copied_items"], &result["stale"]),
         (&0.into(), &2.into())
     );
-    assert_eq!((get(&to, "lease"), get(&to, "stale")), (None, None));
+    assert_eq!(
+        (request_value(&to, "lease"), request_value(&to, "stale")),
+        (None, None)
+    );
     let reply = from.connect().request("mg stale s\r\n");
     assert!(reply.contains('W') && !reply.contains('Z'), "{reply}");
 }
@@ -290,8 +312,8 @@ fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
 #[test]
 fn reading_leaves_the_eviction_order_of_the_old_server_as_it_is() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    set(&mut from.connect(), "a", 0, 0, "1");
-    assert_eq!(copied_result(&from, &to)["copied_items"], 1);
+    send_set(&mut from.connect(), "a", 0, 0, "1");
+    assert_eq!(warm_and_parse_result(&from, &to)["copied_items"], 1);
     assert_eq!(from.connect().request("mg a h\r\n"), "HD h0");
 }
 
@@ -299,10 +321,10 @@ fn reading_leaves_the_eviction_order_of_the_old_server_as_it_is() {
 fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
     let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
     let mut connection = from.connect();
-    set(&mut connection, "large", 0, 0, &"x".repeat(5000));
-    set(&mut connection, "small", 0, 0, "1");
-    let output = warm(&address(&from), &address(&to), &[]);
-    let result = document(&output)["result"].clone();
+    send_set(&mut connection, "large", 0, 0, &"x".repeat(5000));
+    send_set(&mut connection, "small", 0, 0, "1");
+    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
+    let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
     assert_eq!(
         (&result["copied_items"], &result["refused"]),
@@ -321,7 +343,7 @@ fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
     let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
     let mut connection = from.connect();
     for number in 0..1000 {
-        set(
+        send_set(
             &mut connection,
             &number.to_string(),
             0,
@@ -329,8 +351,12 @@ fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
             &"x".repeat(2000),
         );
     }
-    let output = warm(&address(&from), &address(&to), &["--rate", "5000"]);
-    let result = document(&output)["result"].clone();
+    let output = run_warm(
+        &format_address(&from),
+        &format_address(&to),
+        &["--rate", "5000"],
+    );
+    let result = parse_document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
     assert_eq!(result["end"], "target-refuses");
     assert_eq!(result["refused"], 100);
@@ -343,25 +369,25 @@ fn a_server_that_wants_a_login_or_is_not_there_is_named_in_one_sentence() {
     let users = folder.path().join("users");
     std::fs::write(&users, "user:password\n").unwrap();
     let to = Server::start(&["-Y", users.to_str().unwrap()]);
-    let output = warm(&address(&from), &address(&to), &[]);
+    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
     assert_eq!(output.status.code(), Some(4));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("does not take `version`"), "{message}");
     assert!(message.contains("unauthenticated"), "{message}");
-    let output = warm("127.0.0.1:1", &address(&from), &[]);
+    let output = run_warm("127.0.0.1:1", &format_address(&from), &[]);
     assert_eq!(output.status.code(), Some(3));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("127.0.0.1:1: "), "{message}");
-    let output = warm(&address(&from), &address(&from), &[]);
+    let output = run_warm(&format_address(&from), &format_address(&from), &[]);
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
 fn a_server_that_refuses_to_list_its_keys_is_named_with_its_reply() {
     let (from, to) = (Server::start(&["-X"]), Server::start(&[]));
-    let output = warm(&address(&from), &address(&to), &[]);
+    let output = run_warm(&format_address(&from), &format_address(&to), &[]);
     assert_eq!(output.status.code(), Some(4));
-    let message = document(&output)["error"]["message"].to_string();
+    let message = parse_document(&output)["error"]["message"].to_string();
     assert!(message.contains("metadump not allowed"), "{message}");
 }
 
@@ -370,21 +396,21 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
     for number in 0..100 {
-        set(&mut connection, &number.to_string(), 0, 0, "x");
+        send_set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let batches = std::sync::atomic::AtomicU32::new(0);
     // Each batch sends two pieces of gets; the third batch is cut off.
-    let relay_address = relay(&from, move |chunk| {
+    let relay_address = start_relay(&from, move |chunk| {
         let is_gets = chunk.starts_with(b"mg ");
         !is_gets || batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
     });
-    let output = warm(&relay_address, &address(&to), &["--rate", "500"]);
+    let output = run_warm(&relay_address, &format_address(&to), &["--rate", "500"]);
     assert_eq!(output.status.code(), Some(3));
-    let document = document(&output);
+    let document = parse_document(&output);
     assert_eq!(document["result"]["copied_items"], 20, "{document}");
     assert_eq!(document["result"]["end"], "failed");
     assert_eq!(document["error"]["kind"], "unreachable");
-    let again = copied_result(&from, &to);
+    let again = warm_and_parse_result(&from, &to);
     assert_eq!(
         (&again["copied_items"], &again["already_present"]),
         (&80.into(), &20.into())
@@ -396,10 +422,16 @@ fn ctrl_c_prints_the_results_so_far() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     let mut connection = from.connect();
     for number in 0..100 {
-        set(&mut connection, &number.to_string(), 0, 0, "x");
+        send_set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let mut command = glasscache();
-    command.args(["warm", "--from", &address(&from), "--to", &address(&to)]);
+    command.args([
+        "warm",
+        "--from",
+        &format_address(&from),
+        "--to",
+        &format_address(&to),
+    ]);
     command
         .args(["--rate", "1", "--json"])
         .stdout(Stdio::piped());
@@ -414,7 +446,7 @@ fn ctrl_c_prints_the_results_so_far() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    let document = document(&output);
+    let document = parse_document(&output);
     assert_eq!(document["result"]["end"], "stopped");
     assert!(
         document["result"]["copied_items"].as_u64().unwrap() >= 1,
@@ -433,7 +465,7 @@ fn request_at(address: &str, request: &str) -> String {
     String::from_utf8_lossy(&reply[..length]).into_owned()
 }
 
-fn get_at(address: &str, key: &str) -> Option<String> {
+fn request_value_at(address: &str, key: &str) -> Option<String> {
     let reply = request_at(address, &format!("get {key}\r\n"));
     (reply != "END\r\n").then_some(reply)
 }

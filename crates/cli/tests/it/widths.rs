@@ -13,7 +13,7 @@ const WIDTHS: [usize; 3] = [60, 80, 120];
 const COMMAND_LINES: [&str; 2] = ["To copy: ", "next: "];
 
 /// What a command prints on a terminal of this many columns; no limit without.
-fn output_of(folder: &Path, line: &str, columns: Option<usize>) -> String {
+fn run_line(folder: &Path, line: &str, columns: Option<usize>) -> String {
     let mut command = glasscache();
     command.args(line.split_whitespace()).current_dir(folder);
     match columns {
@@ -27,7 +27,7 @@ fn output_of(folder: &Path, line: &str, columns: Option<usize>) -> String {
 }
 
 /// Lines that a terminal would break, although they could have been shorter.
-fn too_long_lines(text: &str, columns: usize) -> Vec<&str> {
+fn find_too_long_lines(text: &str, columns: usize) -> Vec<&str> {
     let is_broken = |line: &&str| {
         let is_command = COMMAND_LINES.iter().any(|start| line.starts_with(start));
         let is_one_word = line.split_whitespace().count() < 2;
@@ -36,25 +36,25 @@ fn too_long_lines(text: &str, columns: usize) -> Vec<&str> {
     text.lines().filter(is_broken).collect()
 }
 
-fn words_of(text: &str) -> BTreeSet<&str> {
+fn collect_words(text: &str) -> BTreeSet<&str> {
     text.split_whitespace().collect()
 }
 
 /// A folder with a key stream, a request log, sizes, and files to store.
-fn folder_with_data() -> tempfile::TempDir {
+fn write_data_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    output_of(
+    run_line(
         path,
         "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
         None,
     );
-    output_of(
+    run_line(
         path,
         "generate topic-tree site --requests 2000 --items 300",
         None,
     );
-    output_of(path, "generate zipf again.csv --requests 10", None);
+    run_line(path, "generate zipf again.csv --requests 10", None);
     // The same log as a part, beside one of which only the beginning is there.
     let cut = path.join("cut");
     std::fs::create_dir(&cut).unwrap();
@@ -79,7 +79,7 @@ fn folder_with_data() -> tempfile::TempDir {
 
 #[test]
 fn commands_on_files_fit_the_terminal_and_lose_no_word() {
-    let folder = folder_with_data();
+    let folder = write_data_folder();
     for line in [
         "curve keys.csv",
         "curve keys.csv --mode bytes --policies all --capacities 10k,50k,100k,200k,400k,600k",
@@ -102,17 +102,17 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "bench --list",
         "generate zipf again.csv --requests 10",
     ] {
-        let unlimited_output = output_of(folder.path(), line, None);
+        let unlimited_output = run_line(folder.path(), line, None);
         for columns in WIDTHS {
-            let text = output_of(folder.path(), line, Some(columns));
+            let text = run_line(folder.path(), line, Some(columns));
             assert_eq!(
-                too_long_lines(&text, columns),
+                find_too_long_lines(&text, columns),
                 Vec::<&str>::new(),
                 "{line} at {columns}:\n{text}"
             );
             assert_eq!(
-                words_of(&text),
-                words_of(&unlimited_output),
+                collect_words(&text),
+                collect_words(&unlimited_output),
                 "{line} at {columns}:\n{text}"
             );
         }
@@ -121,7 +121,7 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
 
 #[test]
 fn commands_on_servers_fit_the_terminal() {
-    let folder = folder_with_data();
+    let folder = write_data_folder();
     let (server, other) = (Server::start(&[]), Server::start(&[]));
     let address = format!("127.0.0.1:{}", server.port());
     let vs = format!("127.0.0.1:{}", other.port());
@@ -145,9 +145,9 @@ fn commands_on_servers_fit_the_terminal() {
     ];
     for line in lines {
         for columns in WIDTHS {
-            let text = output_of(folder.path(), &line, Some(columns));
+            let text = run_line(folder.path(), &line, Some(columns));
             assert_eq!(
-                too_long_lines(&text, columns),
+                find_too_long_lines(&text, columns),
                 Vec::<&str>::new(),
                 "{line} at {columns}:\n{text}"
             );
@@ -158,8 +158,8 @@ fn commands_on_servers_fit_the_terminal() {
 #[test]
 fn the_check_finds_a_broken_row() {
     assert_eq!(
-        too_long_lines("a row of words\nshort", 10),
+        find_too_long_lines("a row of words\nshort", 10),
         ["a row of words"]
     );
-    assert!(too_long_lines("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
+    assert!(find_too_long_lines("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
 }

@@ -18,17 +18,17 @@ const PAGE_BYTES_MAX: usize = 700_000;
 
 /// The sizes and modes in which each page is looked at; A4 with margins of 14 mm has 688 pixels.
 const VIEWS: [(&str, View); 5] = [
-    ("wide-light", view(1280, false, false)),
-    ("wide-dark", view(1280, true, false)),
-    ("phone-light", view(390, false, false)),
-    ("phone-dark", view(390, true, false)),
-    ("print", view(688, false, true)),
+    ("wide-light", new_view(1280, false, false)),
+    ("wide-dark", new_view(1280, true, false)),
+    ("phone-light", new_view(390, false, false)),
+    ("phone-dark", new_view(390, true, false)),
+    ("print", new_view(688, false, true)),
 ];
 
 /// Faults that a page has in any view: too wide, too little contrast, text outside of its chart.
 const CHECKS: &str = include_str!("checks.js");
 
-const fn view(width: u32, is_dark: bool, is_print: bool) -> View {
+const fn new_view(width: u32, is_dark: bool, is_print: bool) -> View {
     View {
         width,
         is_dark,
@@ -121,7 +121,7 @@ fn start_browser(tests: usize) -> Option<Browser> {
     program.map(|program| Browser::start(&program))
 }
 
-fn screenshots() -> Option<PathBuf> {
+fn find_screenshot_folder() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("GLASSCACHE_TEST_SCREENSHOTS")?);
     std::fs::create_dir_all(&folder).unwrap();
     Some(folder)
@@ -150,7 +150,7 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let screenshot_folder = screenshots();
+    let screenshot_folder = find_screenshot_folder();
     for page in write_pages(folder.path()) {
         let file = folder.path().join(page);
         for (name, view) in VIEWS {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Table;
 
-use super::tree::{assert_none, files, read};
+use super::tree::{assert_none, list_files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
@@ -57,7 +57,7 @@ const MUST_BE_FORBIDDEN: &[&str] = &[
 fn crates_use_only_crates_below_them() {
     let workspace = parse_manifest("Cargo.toml");
     let mut findings = Vec::new();
-    for file in files() {
+    for file in list_files() {
         let crate_of = |file: &str| {
             Some(
                 file.strip_prefix("crates/")?
@@ -66,11 +66,7 @@ fn crates_use_only_crates_below_them() {
             )
         };
         if let Some(name) = crate_of(&file) {
-            findings.extend(dependency_violations(
-                &name,
-                &parse_manifest(&file),
-                &workspace,
-            ));
+            findings.extend(find_violations(&name, &parse_manifest(&file), &workspace));
         }
     }
     assert_none(&findings, "crates use only crates below them");
@@ -80,7 +76,7 @@ fn parse_manifest(file: &str) -> Table {
     read(file).unwrap().parse().unwrap()
 }
 
-fn dependency_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+fn find_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into();
     let allowed_for_tests: BTreeMap<&str, &[&str]> = ALLOWED_DEV_DEPENDENCIES.into();
     let Some(allowed) = allowed.get(name) else {
@@ -89,7 +85,7 @@ fn dependency_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec
     let for_tests = allowed_for_tests.get(name).copied().unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
-        for other in our_dependencies(kind, manifest, workspace) {
+        for other in list_our_dependencies(kind, manifest, workspace) {
             let is_for_tests = kind == "dev-dependencies" && for_tests.contains(&other.as_str());
             if !allowed.contains(&other.as_str()) && !is_for_tests {
                 violations.push(format!("{name} uses {other} ({kind})"));
@@ -100,7 +96,7 @@ fn dependency_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec
 }
 
 /// Our crates among the dependencies of one kind, on any target, by their own name whatever they are called here.
-fn our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+fn list_our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let targets = manifest
         .get("target")
         .and_then(|targets| targets.as_table());
@@ -130,7 +126,7 @@ fn our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec<Stri
 
 #[test]
 fn the_architecture_diagram_matches_the_allowed_uses() {
-    let diagram_dependencies = diagram_dependencies(&read("ARCHITECTURE.md").unwrap());
+    let diagram_dependencies = parse_diagram(&read("ARCHITECTURE.md").unwrap());
     let differs = |(name, allowed): &(&str, &[&str])| {
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
         let diagram_names: Option<BTreeSet<&str>> = diagram_dependencies
@@ -147,7 +143,7 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
 }
 
 /// The arrows in the first diagram of a document: each crate with the crates that it uses.
-fn diagram_dependencies(document: &str) -> BTreeMap<String, BTreeSet<String>> {
+fn parse_diagram(document: &str) -> BTreeMap<String, BTreeSet<String>> {
     let drawing = document.split("```").nth(1).unwrap_or_default();
     let names = |column: &str| -> Vec<String> {
         let names = column.trim().split(", ").filter(|name| !name.contains(' '));
@@ -173,7 +169,7 @@ fn diagram_dependencies(document: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     let rules = PURE.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
     assert_none(
-        &crates_with_wrong_rules(&rules),
+        &find_crates_with_wrong_rules(&rules),
         "pure crates have the same rules",
     );
 }
@@ -203,7 +199,7 @@ fn does_forbid(rules: &str, name: &str) -> bool {
 }
 
 /// The crates whose rules are missing or differ from those of the first.
-fn crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
+fn find_crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
     let (_, first) = &rules[0];
     let lacks = rules
         .iter()
@@ -215,10 +211,10 @@ fn crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn violations_of(name: &str, manifest: &str) -> Vec<String> {
+    fn find_violations_in(name: &str, manifest: &str) -> Vec<String> {
         let workspace =
             r#"workspace.dependencies.renamed = { package = "glasscache-server", path = "x" }"#;
-        dependency_violations(
+        find_violations(
             name,
             &manifest.parse().unwrap(),
             &workspace.parse().unwrap(),
@@ -236,23 +232,23 @@ mod tests {
             "[dependencies]\nother = { package = \"glasscache-server\", path = \"../server\" }",
             "[dependencies]\nrenamed.workspace = true",
         ] {
-            assert_eq!(violations_of("sim", table).len(), 1, "{table}");
+            assert_eq!(find_violations_in("sim", table).len(), 1, "{table}");
         }
     }
 
     #[test]
     fn allows_uses_below_and_those_of_tests() {
         let below = "[dependencies]\nglasscache-protocol.workspace = true\nthiserror = \"2\"";
-        assert_eq!(violations_of("client", below), Vec::<String>::new());
+        assert_eq!(find_violations_in("client", below), Vec::<String>::new());
         let itself = "[dev-dependencies]\nglasscache-store = { path = \".\" }";
-        assert_eq!(violations_of("store", itself), Vec::<String>::new());
-        assert_eq!(violations_of("unknown", "").len(), 1);
+        assert_eq!(find_violations_in("store", itself), Vec::<String>::new());
+        assert_eq!(find_violations_in("unknown", "").len(), 1);
     }
 
     #[test]
     fn reads_the_arrows_of_a_diagram() {
         let text = "Text.\n```\nlayer 2  top   a ──► b, c     d ──► c\nlayer 1  base  b, c ──► nothing of ours\n```";
-        let found = diagram_dependencies(text);
+        let found = parse_diagram(text);
         let uses = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((uses("a"), uses("d")), (vec!["b", "c"], vec!["c"]));
         assert_eq!((uses("b"), uses("c")), (Vec::new(), Vec::new()));
@@ -269,19 +265,19 @@ mod tests {
     fn finds_missing_and_different_rules() {
         let same = || Some("rules".to_owned());
         assert_eq!(
-            crates_with_wrong_rules(&[("a", same()), ("b", same())]),
+            find_crates_with_wrong_rules(&[("a", same()), ("b", same())]),
             Vec::<String>::new()
         );
         assert_eq!(
-            crates_with_wrong_rules(&[("a", same()), ("b", None)]).len(),
+            find_crates_with_wrong_rules(&[("a", same()), ("b", None)]).len(),
             1
         );
         assert_eq!(
-            crates_with_wrong_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
+            find_crates_with_wrong_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
             1
         );
         assert_eq!(
-            crates_with_wrong_rules(&[("a", None), ("b", None)]).len(),
+            find_crates_with_wrong_rules(&[("a", None), ("b", None)]).len(),
             2
         );
     }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Use, cycles, module_uses};
-use super::modules::{cycle_of, impure_names, order_violations};
+use super::graph::{Use, find_cycles, resolve_uses};
+use super::modules::{find_impure_names, find_order_violations, new_cycle};
 use super::{python_imports, rust_imports};
 
-fn uses_of_rust_files(files: &[(&str, &str)]) -> Vec<Use> {
-    let (modules, imports) = rust_imports::read_modules(&source_map(files));
-    module_uses(&modules, &imports)
+fn read_rust_uses(files: &[(&str, &str)]) -> Vec<Use> {
+    let (modules, imports) = rust_imports::read_modules(&to_source_map(files));
+    resolve_uses(&modules, &imports)
 }
 
-fn source_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn to_source_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
     files.iter().map(owned).collect()
 }
@@ -35,7 +35,7 @@ fn finds_cycles_in_every_syntax() {
         ("use crate::c::B;", "use crate::a::A;"),
         ("use crate::B;", "use crate::a::A;"),
     ] {
-        let found = cycles(&uses_of_rust_files(&[
+        let found = find_cycles(&read_rust_uses(&[
             ("lib.rs", "mod a; mod b; mod c; pub use b::B;"),
             ("a/mod.rs", a),
             ("b.rs", b),
@@ -58,7 +58,7 @@ fn ignores_names_that_are_not_uses() {
         "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\nuse crate::a::A;",
         "use other::a::A; fn f() { a::f() }",
     ] {
-        let found = cycles(&uses_of_rust_files(&[
+        let found = find_cycles(&read_rust_uses(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::B;"),
             ("b.rs", b),
@@ -70,7 +70,7 @@ fn ignores_names_that_are_not_uses() {
 #[test]
 fn ignores_test_only_files() {
     for (declaration, loops) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
-        let found = cycles(&uses_of_rust_files(&[
+        let found = find_cycles(&read_rust_uses(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::B;"),
             ("b.rs", declaration),
@@ -82,22 +82,22 @@ fn ignores_test_only_files() {
 
 #[test]
 fn finds_nested_cycles_at_their_level() {
-    let found = cycles(&uses_of_rust_files(&[
+    let found = find_cycles(&read_rust_uses(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub use b::B; use self::c::C;"),
         ("a/b.rs", "use super::C; use super::c::D;"),
         ("a/c/mod.rs", "use super::B;"),
     ]));
-    assert_eq!(found, [cycle_of("a", &["b", "c"])]);
+    assert_eq!(found, [new_cycle("a", &["b", "c"])]);
 }
 
 #[test]
 fn finds_cycles_with_the_root() {
-    let found = cycles(&uses_of_rust_files(&[
+    let found = find_cycles(&read_rust_uses(&[
         ("main.rs", "mod a; struct Own; fn main() { a::run() }"),
         ("a.rs", "use crate::Own;"),
     ]));
-    assert_eq!(found, [cycle_of("", &["(root)", "a"])]);
+    assert_eq!(found, [new_cycle("", &["(root)", "a"])]);
 }
 
 #[test]
@@ -121,31 +121,32 @@ fn finds_python_cycles_in_every_syntax() {
             ("a.py", "from glasscache.b import B"),
             ("b.py", imports),
         ];
-        let (modules, imported) = python_imports::read_modules("glasscache", &source_map(&files));
-        let found = cycles(&module_uses(&modules, &imported));
+        let (modules, imported) =
+            python_imports::read_modules("glasscache", &to_source_map(&files));
+        let found = find_cycles(&resolve_uses(&modules, &imported));
         assert_eq!(!found.is_empty(), is_loop, "{imports}: {found:?}");
     }
 }
 
 #[test]
 fn finds_sockets_in_pure_folders_but_not_in_comments() {
-    let found = impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
+    let found = find_impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
     assert_eq!(found, ["rustix::net", "OwnedFd"]);
-    let none = impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
+    let none = find_impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
     assert_eq!(none, Vec::<&str>::new());
 }
 
 #[test]
 fn finds_upward_uses_and_unlisted_modules() {
     let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
-    let module_uses = uses_of_rust_files(&[
+    let module_uses = read_rust_uses(&[
         ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
         ("upper.rs", "use crate::lower::L; use crate::new::N;"),
         ("lower.rs", "use crate::upper::U;"),
         ("beside.rs", "use crate::lower::L;"),
         ("new.rs", ""),
     ]);
-    let found = order_violations(rows, &module_uses);
+    let found = find_order_violations(rows, &module_uses);
     assert_eq!(
         found,
         [

@@ -43,7 +43,7 @@ pub(super) struct Cycle {
 }
 
 /// Resolves imports to modules. A module that only re-exports names of its submodules does not use them.
-pub(super) fn module_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
+pub(super) fn resolve_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
     let aliases: BTreeMap<(&[String], &str), &Path> = imports
         .iter()
         .filter_map(|import| {
@@ -53,7 +53,7 @@ pub(super) fn module_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<U
         .collect();
     let used = imports.iter().filter_map(|import| {
         let names = resolve_alias(&import.names, modules, &aliases);
-        let to = module_of(&names, modules).to_vec();
+        let to = find_module(&names, modules).to_vec();
         let is_reexported = import.is_public && to.starts_with(&import.from);
         (to != import.from && !is_reexported).then(|| Use {
             from: import.from.clone(),
@@ -65,7 +65,7 @@ pub(super) fn module_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<U
 }
 
 /// The longest prefix of `names` that is a module.
-fn module_of<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] {
+fn find_module<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] {
     let longest = (0..=names.len()).rev();
     let mut prefixes = longest.map(|length| &names[..length]);
     prefixes
@@ -82,7 +82,7 @@ fn resolve_alias(
     let mut names = names.to_vec();
     // Bounded, because a glob can create names that refer to themselves.
     for _ in 0..8 {
-        let length = module_of(&names, modules).len();
+        let length = find_module(&names, modules).len();
         let Some(name) = names.get(length) else {
             break;
         };
@@ -100,7 +100,7 @@ fn resolve_alias(
 }
 
 /// The two sibling modules between which a use counts, and the module that contains them.
-pub(super) fn sibling_use(used: &Use) -> Option<(&[String], &str, &str)> {
+pub(super) fn to_sibling_use(used: &Use) -> Option<(&[String], &str, &str)> {
     let pairs = used.from.iter().zip(&used.to);
     let depth = pairs.take_while(|(from, to)| from == to).count();
     let (from, to) = (used.from.get(depth), used.to.get(depth));
@@ -115,9 +115,9 @@ pub(super) fn sibling_use(used: &Use) -> Option<(&[String], &str, &str)> {
 }
 
 /// All cycles of sibling modules, at every level.
-pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
+pub(super) fn find_cycles(uses: &[Use]) -> Vec<Cycle> {
     let mut levels: BTreeMap<&[String], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for (parent, from, to) in uses.iter().filter_map(sibling_use) {
+    for (parent, from, to) in uses.iter().filter_map(to_sibling_use) {
         let level = levels.entry(parent).or_default();
         level.entry(from).or_default().insert(to);
     }
@@ -125,7 +125,7 @@ pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
     for (parent, used_by) in levels {
         let reached: BTreeMap<&str, BTreeSet<&str>> = used_by
             .keys()
-            .map(|from| (*from, reachable_from(from, &used_by)))
+            .map(|from| (*from, find_reachable(from, &used_by)))
             .collect();
         let mut seen = BTreeSet::new();
         for (module, reaches) in &reached {
@@ -145,7 +145,7 @@ pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
 }
 
 /// The modules that are reachable by one or more uses.
-fn reachable_from<'m>(
+fn find_reachable<'m>(
     from: &str,
     used_by: &BTreeMap<&'m str, BTreeSet<&'m str>>,
 ) -> BTreeSet<&'m str> {

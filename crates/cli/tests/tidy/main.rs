@@ -19,7 +19,7 @@ mod tree;
 
 use std::path::Path;
 
-use self::tree::{assert_none, files, has_ending, read};
+use self::tree::{assert_none, has_ending, list_files, read};
 
 /// The only folder with hand-written `unsafe`.
 const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
@@ -34,7 +34,7 @@ const PRIVATE: [[&str; 2]; 4] = [
 const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
 /// The text of a Rust file without comments and string literals; approximate, but enough to find a word.
-fn code_text(text: &str) -> String {
+fn strip_comments(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.split("//").next().unwrap_or_default();
         line.split('"').step_by(2).collect::<Vec<_>>().join(" ")
@@ -57,7 +57,7 @@ fn each_source_file_opens_with_a_sentence() {
             _ => true,
         }
     };
-    let sources = files()
+    let sources = list_files()
         .into_iter()
         .filter(|file| has_ending(file, &["rs", "py"]));
     let findings: Vec<String> = sources.filter(|file| !opens(file)).collect();
@@ -68,7 +68,7 @@ fn each_source_file_opens_with_a_sentence() {
 fn unsafe_stays_in_its_folder() {
     let word = ["un", "safe"].concat();
     let is_used = |text: &str| {
-        let code = code_text(text);
+        let code = strip_comments(text);
         ["{", " fn", " impl", " extern", " trait"]
             .iter()
             .any(|next| {
@@ -76,7 +76,7 @@ fn unsafe_stays_in_its_folder() {
                     || code.contains(&format!("{word} {}", next.trim()))
             })
     };
-    let sources = files()
+    let sources = list_files()
         .into_iter()
         .filter(|file| file.starts_with("crates/") && has_ending(file, &["rs"]));
     let findings: Vec<String> = sources
@@ -97,7 +97,7 @@ fn no_file_names_a_private_machine() {
         "txt",
     ];
     let mut findings = Vec::new();
-    for file in files() {
+    for file in list_files() {
         let is_text =
             has_ending(&file, &texts) || file.ends_with("Makefile") || file.starts_with("scripts/");
         if !is_text {
@@ -121,7 +121,7 @@ fn no_file_names_a_private_machine() {
 
 #[test]
 fn every_source_file_is_declared() {
-    let files = files();
+    let files = list_files();
     let mut findings = Vec::new();
     for file in files
         .iter()
@@ -153,12 +153,12 @@ fn every_source_file_is_declared() {
         let declaration = format!("mod {stem};");
         let is_named = parents.iter().any(|parent| {
             read(&parent.to_string_lossy())
-                .is_some_and(|text| code_text(&text).contains(&declaration))
+                .is_some_and(|text| strip_comments(&text).contains(&declaration))
         }) || files.iter().any(|other| {
             has_ending(other, &["rs"])
                 && Path::new(other).parent() == Some(folder)
                 && read(other).is_some_and(|text| {
-                    code_text(&text).contains(&declaration)
+                    strip_comments(&text).contains(&declaration)
                         || text.contains(&format!("\"{stem}.rs\""))
                 })
         });
@@ -172,7 +172,7 @@ fn every_source_file_is_declared() {
 #[test]
 fn no_unfinished_work() {
     let mut findings = Vec::new();
-    for file in files()
+    for file in list_files()
         .into_iter()
         .filter(|file| has_ending(file, &["rs", "py", "toml", "sh"]))
     {

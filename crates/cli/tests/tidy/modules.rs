@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Cycle, Use, cycles, module_uses, sibling_use};
-use super::tree::{assert_none, files, has_ending, read};
+use super::graph::{Cycle, Use, find_cycles, resolve_uses, to_sibling_use};
+use super::tree::{assert_none, has_ending, list_files, read};
 use super::{python_imports, rust_imports};
 
 /// Known cycles: crate or package, module, members. A cycle that was removed or reduced must be removed here.
@@ -122,9 +122,9 @@ const IMPURE: &[&str] = &[
 ];
 
 /// The uses among the modules of each crate and of the Python package.
-fn module_uses_by_crate() -> BTreeMap<String, Vec<Use>> {
+fn read_uses_by_crate() -> BTreeMap<String, Vec<Use>> {
     let mut sources: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for file in files() {
+    for file in list_files() {
         let source = file
             .strip_prefix("crates/")
             .and_then(|rest| rest.split_once("/src/"))
@@ -143,7 +143,7 @@ fn module_uses_by_crate() -> BTreeMap<String, Vec<Use>> {
             PYTHON => python_imports::read_modules("glasscache", &files),
             _ => rust_imports::read_modules(&files),
         };
-        (name, module_uses(&modules, &imports))
+        (name, resolve_uses(&modules, &imports))
     };
     sources.into_iter().map(uses_of).collect()
 }
@@ -154,13 +154,13 @@ const PYTHON: &str = "python";
 #[test]
 fn sibling_modules_have_no_cycles() {
     let mut findings = Vec::new();
-    for (name, module_uses) in module_uses_by_crate() {
+    for (name, module_uses) in read_uses_by_crate() {
         let known: Vec<_> = KNOWN.iter().filter(|known| known.0 == name).collect();
         let known: Vec<Cycle> = known
             .iter()
-            .map(|known| cycle_of(known.1, known.2))
+            .map(|known| new_cycle(known.1, known.2))
             .collect();
-        let found = cycles(&module_uses);
+        let found = find_cycles(&module_uses);
         for cycle in &found {
             if known.contains(cycle) {
                 continue;
@@ -181,7 +181,7 @@ fn sibling_modules_have_no_cycles() {
                 format!(
                     "{name}: {}{}",
                     describe_cycle(cycle),
-                    example_uses(cycle, &module_uses)
+                    list_example_uses(cycle, &module_uses)
                 )
             });
         }
@@ -202,7 +202,7 @@ fn sibling_modules_have_no_cycles() {
     assert_none(&findings, "the uses among sibling modules have no cycles");
 }
 
-pub(super) fn cycle_of(parent: &str, members: &[&str]) -> Cycle {
+pub(super) fn new_cycle(parent: &str, members: &[&str]) -> Cycle {
     Cycle {
         parent: parent.to_owned(),
         members: members.iter().map(|member| (*member).to_owned()).collect(),
@@ -214,10 +214,10 @@ fn describe_cycle(cycle: &Cycle) -> String {
 }
 
 /// One example for each pair of modules in a cycle.
-fn example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
+fn list_example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
     let mut examples = BTreeMap::new();
     for used in module_uses {
-        if let Some((parent, from, to)) = sibling_use(used)
+        if let Some((parent, from, to)) = to_sibling_use(used)
             && parent.join("::") == cycle.parent
             && [from, to]
                 .iter()
@@ -236,11 +236,11 @@ fn example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
 
 #[test]
 fn modules_use_only_modules_below_them() {
-    let all = module_uses_by_crate();
+    let all = read_uses_by_crate();
     let mut findings = Vec::new();
     for (name, rows) in ORDERS {
         findings.extend(
-            order_violations(rows, &all[*name])
+            find_order_violations(rows, &all[*name])
                 .iter()
                 .map(|found| format!("{name}: {found}")),
         );
@@ -248,14 +248,14 @@ fn modules_use_only_modules_below_them() {
     assert_none(&findings, "modules use only modules below them");
 }
 
-pub(super) fn order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<String> {
+pub(super) fn find_order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<String> {
     let row = |module: &str| rows.iter().position(|row| row.contains(&module));
     let mut violations = Vec::new();
     for used in module_uses
         .iter()
         .filter(|used| !used.from.is_empty() && !used.to.is_empty())
     {
-        let Some(([], from, to)) = sibling_use(used) else {
+        let Some(([], from, to)) = to_sibling_use(used) else {
             continue;
         };
         let finding = format!("{} uses {}", used.from.join("::"), used.names.join("::"));
@@ -272,19 +272,19 @@ pub(super) fn order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<Str
 #[test]
 fn pure_folders_do_no_io() {
     let mut findings = Vec::new();
-    for file in files() {
+    for file in list_files() {
         let is_pure = PURE_FOLDERS.iter().any(|folder| file.starts_with(folder));
         // Tests need a start time.
         if is_pure && !file.ends_with("/tests.rs") {
-            let names = impure_names(&read(&file).unwrap_or_default());
+            let names = find_impure_names(&read(&file).unwrap_or_default());
             findings.extend(names.iter().map(|name| format!("{file} names {name}")));
         }
     }
     assert_none(&findings, "pure folders use no sockets, clocks or threads");
 }
 
-pub(super) fn impure_names(text: &str) -> Vec<&'static str> {
-    let code = super::code_text(text);
+pub(super) fn find_impure_names(text: &str) -> Vec<&'static str> {
+    let code = super::strip_comments(text);
     let names = IMPURE.iter().copied();
     names.filter(|name| code.contains(name)).collect()
 }

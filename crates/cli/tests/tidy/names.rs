@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::python_names;
-use super::tokens::tokens;
-use super::tree::{assert_none, files, has_ending, read};
+use super::tokens::split_into_tokens;
+use super::tree::{assert_none, has_ending, list_files, read};
 
 /// Folders whose names are checked.
 const CHECKED: &[&str] = &[
@@ -69,31 +69,31 @@ const RETIRED: &[(&str, &str)] = &[
 #[test]
 fn names_contain_no_retired_words() {
     let mut findings = Vec::new();
-    for file in files() {
+    for file in list_files() {
         let is_checked = CHECKED.iter().any(|folder| file.starts_with(folder));
         if !is_checked || !has_ending(&file, &["rs", "py"]) {
             continue;
         }
         let text = read(&file).unwrap_or_default();
         let declared = if has_ending(&file, &["py"]) {
-            python_names::declared_names(&text)
+            python_names::list_declared_names(&text)
         } else {
-            declared_names(&text)
+            list_declared_names(&text)
         };
         let path = file
             .rsplit_once('.')
             .map_or(file.as_str(), |(path, _)| path);
         let names = path.split('/').chain(declared);
         let retired =
-            names.filter_map(|name| Some(format!("{file}: {name} ({})", replacement_of(name)?)));
+            names.filter_map(|name| Some(format!("{file}: {name} ({})", find_replacement(name)?)));
         findings.extend(retired.collect::<BTreeSet<_>>());
     }
     assert_none(&findings, "names use standard terms, not retired words");
 }
 
 /// The terms to use instead of a retired word in a name.
-fn replacement_of(name: &str) -> Option<&'static str> {
-    let parts = name_parts(name);
+fn find_replacement(name: &str) -> Option<&'static str> {
+    let parts = split_name(name);
     let is_retired = |words: &str| {
         words
             .split(' ')
@@ -104,7 +104,7 @@ fn replacement_of(name: &str) -> Option<&'static str> {
 }
 
 /// The parts of a name in snake case or camel case, in lower case.
-fn name_parts(name: &str) -> Vec<String> {
+fn split_name(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut was_lower = false;
     for c in name.chars() {
@@ -120,23 +120,23 @@ fn name_parts(name: &str) -> Vec<String> {
 }
 
 /// The names that a Rust source declares.
-fn declared_names(text: &str) -> Vec<&str> {
-    let tokens = tokens(text);
+fn list_declared_names(text: &str) -> Vec<&str> {
+    let tokens = split_into_tokens(text);
     let mut names = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         let rest = &tokens[at + 1..];
         match *token {
             "fn" => {
                 names.extend(rest.first());
-                names.extend(names_before_colons(bracketed_tokens(rest, "(")));
+                names.extend(list_names_before_colons(find_bracketed_tokens(rest, "(")));
             }
             "struct" | "union" => {
                 names.extend(rest.first());
-                names.extend(names_before_colons(bracketed_tokens(rest, "{")));
+                names.extend(list_names_before_colons(find_bracketed_tokens(rest, "{")));
             }
             "enum" => {
                 names.extend(rest.first());
-                names.extend(variant_names(bracketed_tokens(rest, "{")));
+                names.extend(list_variant_names(find_bracketed_tokens(rest, "{")));
             }
             "trait" | "type" | "const" | "static" | "mod" => names.extend(rest.first()),
             "let" => {
@@ -152,7 +152,7 @@ fn declared_names(text: &str) -> Vec<&str> {
 }
 
 /// The tokens of an item within its first bracket of this kind, if it comes before the end of the item.
-fn bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
+fn find_bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
     let mut angles = 0_i32;
     for (at, token) in rest.iter().enumerate() {
         let is_arrow = at > 0 && rest[at - 1] == "-";
@@ -160,7 +160,7 @@ fn bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
             "<" => angles += 1,
             ">" if !is_arrow => angles -= 1,
             token if token == open && angles == 0 => {
-                let length = group_length(&rest[at..]);
+                let length = measure_group(&rest[at..]);
                 return &rest[at + 1..at + length - 1];
             }
             ";" | "{" if angles == 0 => break,
@@ -171,7 +171,7 @@ fn bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
 }
 
 /// The number of tokens of a bracketed group, brackets included.
-fn group_length(tokens: &[&str]) -> usize {
+fn measure_group(tokens: &[&str]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
         depth += match *token {
@@ -187,8 +187,8 @@ fn group_length(tokens: &[&str]) -> usize {
 }
 
 /// Fields and parameters: the names before a colon, outside inner brackets.
-fn names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = top_level_tokens(body);
+fn list_names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = list_top_level_tokens(body);
     let is_named = |pair: &&[&str]| pair[1] == ":";
     top.windows(2)
         .filter(is_named)
@@ -197,20 +197,20 @@ fn names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
 }
 
 /// The variants of an enum: the first name after each comma, outside inner brackets.
-fn variant_names<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = top_level_tokens(body);
+fn list_variant_names<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = list_top_level_tokens(body);
     let variants = top.split(|token| *token == ",");
     let first = |variant: &[&'t str]| variant.iter().copied().find(|token| *token != "#");
     variants.filter_map(first).collect()
 }
 
 /// The tokens outside inner brackets.
-fn top_level_tokens<'t>(body: &[&'t str]) -> Vec<&'t str> {
+fn list_top_level_tokens<'t>(body: &[&'t str]) -> Vec<&'t str> {
     let mut top = Vec::new();
     let mut at = 0;
     while let Some(token) = body.get(at) {
         if ["(", "[", "{"].contains(token) {
-            at += group_length(&body[at..]);
+            at += measure_group(&body[at..]);
         } else {
             top.push(*token);
             at += 1;
@@ -222,10 +222,10 @@ fn top_level_tokens<'t>(body: &[&'t str]) -> Vec<&'t str> {
 mod tests {
     use super::*;
 
-    fn retired_names_in(source: &str) -> Vec<&str> {
-        let names = declared_names(source).into_iter();
+    fn find_retired_names(source: &str) -> Vec<&str> {
+        let names = list_declared_names(source).into_iter();
         names
-            .filter(|name| replacement_of(name).is_some())
+            .filter(|name| find_replacement(name).is_some())
             .collect()
     }
 
@@ -245,7 +245,7 @@ mod tests {
             ("mod beside;", "beside"),
             ("fn f() { let mut luck = 1; }", "luck"),
         ] {
-            assert_eq!(retired_names_in(source), [name], "{source}");
+            assert_eq!(find_retired_names(source), [name], "{source}");
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
             "fn f() { let Verdict::Found(a) = b else { return }; }",
             "fn replace(placed: u8, returns: u8, partition: u8) {}",
         ] {
-            assert_eq!(retired_names_in(source), Vec::<&str>::new(), "{source}");
+            assert_eq!(find_retired_names(source), Vec::<&str>::new(), "{source}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 use toml::Table;
 
-use super::tokens::tokens;
-use super::tree::{assert_none, files, has_ending, read};
+use super::tokens::split_into_tokens;
+use super::tree::{assert_none, has_ending, list_files, read};
 
 /// Licences that may be combined with ours.
 const LICENCES: &[&str] = &[
@@ -74,11 +74,14 @@ fn is_allowed(expression: &str) -> bool {
 #[test]
 fn packages_occur_in_one_version() {
     let lock = read("Cargo.lock").unwrap();
-    assert_none(&duplicate_packages(&lock), "packages occur in one version");
+    assert_none(
+        &find_duplicate_packages(&lock),
+        "packages occur in one version",
+    );
 }
 
 /// Packages with several versions, without those for Windows only and the known ones.
-fn duplicate_packages(lock: &str) -> Vec<String> {
+fn find_duplicate_packages(lock: &str) -> Vec<String> {
     let lock: Table = lock.parse().unwrap();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in lock["package"].as_array().unwrap() {
@@ -96,7 +99,7 @@ fn duplicate_packages(lock: &str) -> Vec<String> {
 
 #[test]
 fn every_dependency_is_used() {
-    let files = files();
+    let files = list_files();
     let mut findings = Vec::new();
     for file in &files {
         let Some(folder) = file
@@ -109,16 +112,16 @@ fn every_dependency_is_used() {
             .iter()
             .filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
         let sources: String = sources.filter_map(|file| read(file)).collect();
-        let unused = unused_dependencies(&read(file).unwrap(), &sources);
+        let unused = find_unused_dependencies(&read(file).unwrap(), &sources);
         findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
     }
     assert_none(&findings, "every dependency is used");
 }
 
 /// Dependencies of a manifest that the sources of the crate do not name.
-fn unused_dependencies(manifest: &str, sources: &str) -> Vec<String> {
+fn find_unused_dependencies(manifest: &str, sources: &str) -> Vec<String> {
     let manifest: Table = manifest.parse().unwrap();
-    let names: BTreeSet<&str> = tokens(sources).into_iter().collect();
+    let names: BTreeSet<&str> = split_into_tokens(sources).into_iter().collect();
     let kinds = ["dependencies", "build-dependencies", "dev-dependencies"];
     let tables = kinds
         .iter()
@@ -140,7 +143,7 @@ fn unused_dependencies(manifest: &str, sources: &str) -> Vec<String> {
 
 #[test]
 fn every_crate_has_the_minimum_version_of_the_workspace() {
-    let manifests = files()
+    let manifests = list_files()
         .into_iter()
         .filter(|file| file.starts_with("crates/") && file.ends_with("/Cargo.toml"));
     let lacking = manifests.filter(|file| !inherits_rust_version(&read(file).unwrap()));
@@ -182,9 +185,9 @@ mod tests {
             format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n")
         };
         let once = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
-        assert_eq!(duplicate_packages(&once), Vec::<String>::new());
+        assert_eq!(find_duplicate_packages(&once), Vec::<String>::new());
         assert_eq!(
-            duplicate_packages(&(once + &package("a", "2.0.0"))).len(),
+            find_duplicate_packages(&(once + &package("a", "2.0.0"))).len(),
             1
         );
     }
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn finds_unused_dependencies() {
         let manifest = "[dependencies]\na-b = \"1\"\n[dev-dependencies]\nc = \"1\"";
-        let found = unused_dependencies(manifest, "use a_b::X; // c\n");
+        let found = find_unused_dependencies(manifest, "use a_b::X; // c\n");
         assert_eq!(found, ["c"]);
     }
 

@@ -11,14 +11,14 @@ pub(super) fn read_modules(
     package: &str,
     files: &BTreeMap<String, String>,
 ) -> (BTreeSet<Path>, Vec<Import>) {
-    let modules = files.keys().map(|file| module_path(file)).collect();
+    let modules = files.keys().map(|file| to_module_path(file)).collect();
     let mut imports = Vec::new();
     for (file, text) in files {
         let is_package = file.ends_with("__init__.py");
-        let from = module_path(file);
+        let from = to_module_path(file);
         let folder = &from[..from.len() - usize::from(!is_package)];
-        for statement in import_statements(text) {
-            for (names, alias) in imported_names(&statement, package, folder) {
+        for statement in list_import_statements(text) {
+            for (names, alias) in parse_imported_names(&statement, package, folder) {
                 imports.push(Import {
                     from: from.clone(),
                     scope: from.clone(),
@@ -32,7 +32,7 @@ pub(super) fn read_modules(
     (modules, imports)
 }
 
-fn module_path(file: &str) -> Path {
+fn to_module_path(file: &str) -> Path {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("__init__").unwrap_or(path);
     let names = path.split('/').filter(|name| !name.is_empty());
@@ -40,7 +40,7 @@ fn module_path(file: &str) -> Path {
 }
 
 /// The import statements of a source, each on one line.
-fn import_statements(text: &str) -> Vec<String> {
+fn list_import_statements(text: &str) -> Vec<String> {
     let mut statements = Vec::new();
     let mut is_text = false;
     let mut lines = text.lines();
@@ -51,23 +51,23 @@ fn import_statements(text: &str) -> Vec<String> {
         if was_text || !(line.starts_with("from ") || line.starts_with("import ")) {
             continue;
         }
-        let mut statement = without_comment(line).to_owned();
+        let mut statement = strip_comment(line).to_owned();
         while statement.contains('(') && !statement.contains(')') {
             let Some(next) = lines.next() else { break };
             statement.push(' ');
-            statement.push_str(without_comment(next).trim());
+            statement.push_str(strip_comment(next).trim());
         }
         statements.push(statement);
     }
     statements
 }
 
-fn without_comment(line: &str) -> &str {
+fn strip_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default()
 }
 
 /// What a statement imports, as paths below the package, with the names that it has from there on.
-fn imported_names(
+fn parse_imported_names(
     statement: &str,
     package: &str,
     folder: &[String],

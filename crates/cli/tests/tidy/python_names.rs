@@ -4,8 +4,8 @@
 const END: &str = "\n";
 
 /// The declared names, in their order.
-pub(super) fn declared_names(text: &str) -> Vec<&str> {
-    let tokens = tokens(text);
+pub(super) fn list_declared_names(text: &str) -> Vec<&str> {
+    let tokens = split_into_tokens(text);
     let mut names = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         let rest = &tokens[at + 1..];
@@ -13,13 +13,13 @@ pub(super) fn declared_names(text: &str) -> Vec<&str> {
         match *token {
             "def" => {
                 names.extend(rest.first());
-                names.extend(parameters(rest));
+                names.extend(list_parameters(rest));
             }
             "class" | "for" | "as" => names.extend(rest.first()),
             "self" if is_first && rest.first() == Some(&".") => {
-                names.extend(assigned_name(&rest[1..]));
+                names.extend(find_assigned_name(&rest[1..]));
             }
-            _ if is_first => names.extend(assigned_name(&tokens[at..])),
+            _ if is_first => names.extend(find_assigned_name(&tokens[at..])),
             _ => {}
         }
     }
@@ -28,7 +28,7 @@ pub(super) fn declared_names(text: &str) -> Vec<&str> {
 }
 
 /// The name that a statement annotates or assigns.
-fn assigned_name<'t>(statement: &[&'t str]) -> Option<&'t str> {
+fn find_assigned_name<'t>(statement: &[&'t str]) -> Option<&'t str> {
     match statement {
         [name, ":", next, ..] if *next != END => Some(name),
         [name, "=", next, ..] if *next != "=" => Some(name),
@@ -37,7 +37,7 @@ fn assigned_name<'t>(statement: &[&'t str]) -> Option<&'t str> {
 }
 
 /// The parameters of a function: the names after its bracket and after the commas in it.
-fn parameters<'t>(rest: &[&'t str]) -> Vec<&'t str> {
+fn list_parameters<'t>(rest: &[&'t str]) -> Vec<&'t str> {
     let mut depth = 0;
     let mut names = Vec::new();
     for (at, token) in rest.iter().enumerate() {
@@ -55,7 +55,7 @@ fn parameters<'t>(rest: &[&'t str]) -> Vec<&'t str> {
 }
 
 /// Identifiers, punctuation and ends of statements, without comments and strings.
-fn tokens(text: &str) -> Vec<&str> {
+fn split_into_tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut depth = 0_i32;
@@ -63,7 +63,7 @@ fn tokens(text: &str) -> Vec<&str> {
     while at < bytes.len() {
         let rest = &bytes[at..];
         let length = match rest[0] {
-            b'#' => length_until(rest, |rest| rest[0] == b'\n'),
+            b'#' => measure_until(rest, |rest| rest[0] == b'\n'),
             b'"' | b'\'' => string_length(rest),
             b'\n' if depth <= 0 => {
                 tokens.push(END);
@@ -71,7 +71,7 @@ fn tokens(text: &str) -> Vec<&str> {
             }
             c if c.is_ascii_alphanumeric() || c == b'_' => {
                 let is_end = |rest: &[u8]| !rest[0].is_ascii_alphanumeric() && rest[0] != b'_';
-                let length = length_until(rest, is_end);
+                let length = measure_until(rest, is_end);
                 tokens.push(&text[at..at + length]);
                 length
             }
@@ -91,7 +91,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-fn length_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
+fn measure_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
     let end = (0..bytes.len()).find(|at| is_end(&bytes[*at..]));
     end.unwrap_or(bytes.len())
 }
@@ -129,5 +129,5 @@ class Part(Base):
         "Part", "width", "read", "self", "key", "keys", "limit", "options", "state", "file",
         "line", "count",
     ];
-    assert_eq!(declared_names(text), expected);
+    assert_eq!(list_declared_names(text), expected);
 }

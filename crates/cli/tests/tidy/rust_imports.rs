@@ -6,18 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::graph::{Import, Path};
-use super::tokens::tokens;
+use super::tokens::split_into_tokens;
 
 /// The modules of a crate and their imports, from its files by their path below `src`.
 pub(super) fn read_modules(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Import>) {
-    let all: BTreeSet<Path> = files.keys().map(|file| module_path(file)).collect();
+    let all: BTreeSet<Path> = files.keys().map(|file| to_module_path(file)).collect();
     let mut imports = Vec::new();
     let mut tests = Vec::new();
     for (file, text) in files {
         let mut reader = Reader {
-            tokens: tokens(text),
+            tokens: split_into_tokens(text),
             at: 0,
-            file: module_path(file),
+            file: to_module_path(file),
             inner: Vec::new(),
             depth: 0,
             modules: &all,
@@ -36,7 +36,7 @@ pub(super) fn read_modules(files: &BTreeMap<String, String>) -> (BTreeSet<Path>,
     (modules, imports)
 }
 
-fn module_path(file: &str) -> Path {
+fn to_module_path(file: &str) -> Path {
     let path = file.strip_suffix(".rs").unwrap_or(file);
     let path = path.strip_suffix("/mod").unwrap_or(path);
     match path {

@@ -1,14 +1,14 @@
 //! A tokenizer for Rust sources that skips comments, strings and characters.
 
 /// The identifiers and punctuation of a source, without comments and literals.
-pub(super) fn tokens(text: &str) -> Vec<&str> {
+pub(super) fn split_into_tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
         let length = match rest {
-            [b'/', b'/', ..] => length_until(rest, |rest| rest.starts_with(b"\n")),
+            [b'/', b'/', ..] => measure_until(rest, |rest| rest.starts_with(b"\n")),
             [b'/', b'*', ..] => comment_length(rest),
             [b'"', ..] => string_length(rest),
             [b'\'', ..] => quote_length(rest),
@@ -20,7 +20,7 @@ pub(super) fn tokens(text: &str) -> Vec<&str> {
             }
             [first, ..] if first.is_ascii_alphanumeric() || *first == b'_' => {
                 let is_end = |rest: &[u8]| !rest[0].is_ascii_alphanumeric() && rest[0] != b'_';
-                let length = length_until(rest, is_end);
+                let length = measure_until(rest, is_end);
                 tokens.push(&text[at..at + length]);
                 length
             }
@@ -35,7 +35,7 @@ pub(super) fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-fn length_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
+fn measure_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
     let end = (0..bytes.len()).find(|at| is_end(&bytes[*at..]));
     end.unwrap_or(bytes.len())
 }
@@ -73,13 +73,13 @@ fn string_length(bytes: &[u8]) -> usize {
 
 /// A string without escapes; 0 where none begins.
 fn raw_string_length(bytes: &[u8]) -> usize {
-    let signs = length_until(&bytes[1..], |rest| rest[0] != b'#');
+    let signs = measure_until(&bytes[1..], |rest| rest[0] != b'#');
     if bytes.get(1 + signs) != Some(&b'"') {
         return 0;
     }
     let ending = [b"\"".as_slice(), &b"#".repeat(signs)].concat();
     let text = &bytes[2 + signs..];
-    2 + signs + length_until(text, |rest| rest.starts_with(&ending)) + ending.len()
+    2 + signs + measure_until(text, |rest| rest.starts_with(&ending)) + ending.len()
 }
 
 /// The length of a character literal, or of the quote before a lifetime.
@@ -87,7 +87,7 @@ fn quote_length(bytes: &[u8]) -> usize {
     let text = String::from_utf8_lossy(&bytes[1..bytes.len().min(16)]).into_owned();
     let mut characters = text.chars();
     match (characters.next(), characters.next()) {
-        (Some('\\'), _) => 4 + length_until(&bytes[3..], |rest| rest[0] == b'\''),
+        (Some('\\'), _) => 4 + measure_until(&bytes[3..], |rest| rest[0] == b'\''),
         (Some(one), Some('\'')) => 2 + one.len_utf8(),
         _ => 1,
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn root() -> PathBuf {
+fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
         .canonicalize()
@@ -11,19 +11,19 @@ fn root() -> PathBuf {
 }
 
 /// Every file that git tracks or would add, as a path from the root.
-pub(super) fn files() -> Vec<String> {
+pub(super) fn list_files() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root())
+        .current_dir(workspace_root())
         .output();
     let text = match listed {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
         // Outside a repository (for example in a source archive) the folders are listed directly.
-        _ => walk(),
+        _ => list_files_by_walking(),
     };
     let mut files: Vec<String> = text
         .lines()
-        .filter(|file| root().join(file).is_file())
+        .filter(|file| workspace_root().join(file).is_file())
         .map(str::to_owned)
         .collect();
     files.sort();
@@ -32,7 +32,7 @@ pub(super) fn files() -> Vec<String> {
     files
 }
 
-fn walk() -> String {
+fn list_files_by_walking() -> String {
     let mut found = String::new();
     let mut folders: Vec<PathBuf> = [
         "crates",
@@ -42,13 +42,13 @@ fn walk() -> String {
         "conformance",
         "scripts",
     ]
-    .map(|name| root().join(name))
+    .map(|name| workspace_root().join(name))
     .into();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.path().is_dir() {
                 folders.push(entry.path());
-            } else if let Ok(path) = entry.path().strip_prefix(root()) {
+            } else if let Ok(path) = entry.path().strip_prefix(workspace_root()) {
                 found.push_str(&path.to_string_lossy());
                 found.push('\n');
             }
@@ -58,7 +58,7 @@ fn walk() -> String {
 }
 
 pub(super) fn read(file: &str) -> Option<String> {
-    std::fs::read_to_string(root().join(file)).ok()
+    std::fs::read_to_string(workspace_root().join(file)).ok()
 }
 
 pub(super) fn has_ending(file: &str, endings: &[&str]) -> bool {

@@ -46,12 +46,12 @@ impl Endpoint {
             return Ok(Self::Unix(text.into()));
         }
         let addresses: Vec<SocketAddr> = text.to_socket_addrs()?.collect();
-        let address = first_reachable(&addresses, timeout).ok_or(io::ErrorKind::NotFound)?;
+        let address = find_reachable(&addresses, timeout).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self::Tcp(address))
     }
 }
 
-fn first_reachable(addresses: &[SocketAddr], timeout: Duration) -> Option<SocketAddr> {
+fn find_reachable(addresses: &[SocketAddr], timeout: Duration) -> Option<SocketAddr> {
     if let [only] = addresses {
         return Some(*only);
     }
@@ -78,11 +78,11 @@ mod tests {
         let closed_address = SocketAddr::try_from(getsockname(&closed).unwrap()).unwrap();
         let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [second, third] = listeners.each_ref().map(|l| l.local_addr().unwrap());
-        let reachable = first_reachable(&[closed_address, second, third], TIMEOUT);
+        let reachable = find_reachable(&[closed_address, second, third], TIMEOUT);
         assert_eq!(reachable, Some(second));
         let unreachable = [closed_address, closed_address];
-        assert_eq!(first_reachable(&unreachable, TIMEOUT), Some(closed_address));
-        assert_eq!(first_reachable(&[], TIMEOUT), None);
+        assert_eq!(find_reachable(&unreachable, TIMEOUT), Some(closed_address));
+        assert_eq!(find_reachable(&[], TIMEOUT), None);
     }
 
     #[test]

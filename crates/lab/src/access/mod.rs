@@ -14,8 +14,8 @@ use rustls::ClientConnection;
 use serde::{Deserialize, Serialize};
 
 pub use endpoint::Endpoint;
-pub(crate) use probe::text_statistics;
-pub use probe::{ProbeError, StatisticsRows, general_statistics, version};
+pub(crate) use probe::request_text_statistics;
+pub use probe::{ProbeError, StatisticsRows, request_general_statistics, request_version};
 pub(crate) use stream::SocketIo;
 pub use stream::Stream;
 

@@ -36,7 +36,7 @@ pub enum ProbeError {
 ///
 /// # Errors
 /// It cannot be reached, does not speak the protocol, or wants a login.
-pub fn version(access: &Access) -> Result<String, ProbeError> {
+pub fn request_version(access: &Access) -> Result<String, ProbeError> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT).map_err(|error| {
         if is_tls_alert(&error) {
             ProbeError::TlsAlert
@@ -45,7 +45,7 @@ pub fn version(access: &Access) -> Result<String, ProbeError> {
         }
     })?;
     if access.protocol == Protocol::Binary {
-        return binary_version(&mut stream);
+        return request_binary_version(&mut stream);
     }
     stream.write_all(b"version\r\n")?;
     let mut line = Vec::new();
@@ -62,7 +62,7 @@ pub fn version(access: &Access) -> Result<String, ProbeError> {
 }
 
 /// A version is told before a login, too, so a noop finds out whether one is needed.
-fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
+fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut requests = Vec::new();
     for opcode in [opcode::VERSION, opcode::NOOP] {
         binary::header_only(&mut requests, RequestId { opcode, opaque: 0 });
@@ -91,7 +91,7 @@ pub type StatisticsRows = Vec<(String, String)>;
 ///
 /// # Errors
 /// The server cannot be reached or its reply does not end.
-pub fn general_statistics(access: &Access) -> io::Result<StatisticsRows> {
+pub fn request_general_statistics(access: &Access) -> io::Result<StatisticsRows> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
     if access.protocol == Protocol::Binary {
         let mut request = Vec::new();
@@ -104,26 +104,28 @@ pub fn general_statistics(access: &Access) -> io::Result<StatisticsRows> {
                 return Ok(rows);
             }
             left_bytes = left_bytes.saturating_sub(row.key.len() + row.value.len());
-            rows.push(row_text(&row.key, &row.value));
+            rows.push(to_text_row(&row.key, &row.value));
         }
     }
-    text_statistics(stream)
+    request_text_statistics(stream)
 }
 
 /// The rows of `stats` on a connection in text: those in the first [`REPLY_BYTES_MAX`] bytes of the reply.
-pub(crate) fn text_statistics(mut connection: impl Read + Write) -> io::Result<StatisticsRows> {
+pub(crate) fn request_text_statistics(
+    mut connection: impl Read + Write,
+) -> io::Result<StatisticsRows> {
     let mut rows = Vec::new();
     connection.write_all(b"stats\r\n")?;
     for line in BufReader::new(connection.take(REPLY_BYTES_MAX)).split(b'\n') {
         match text::parse(line?.trim_ascii_end()) {
-            Ok(Line::Stat(name, value)) => rows.push(row_text(name, value)),
+            Ok(Line::Stat(name, value)) => rows.push(to_text_row(name, value)),
             _ => break,
         }
     }
     Ok(rows)
 }
 
-fn row_text(name: &[u8], value: &[u8]) -> (String, String) {
+fn to_text_row(name: &[u8], value: &[u8]) -> (String, String) {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     (text(name), text(value))
 }

@@ -31,7 +31,7 @@ pub(super) const TLS_ALERT: u8 = 0x15;
 #[error("its reply was a TLS alert")]
 struct TlsAlert;
 
-fn tls_alert() -> io::Error {
+fn new_tls_alert_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, TlsAlert)
 }
 
@@ -123,7 +123,7 @@ impl Stream {
             let mut byte = [0];
             self.read_exact(&mut byte)?;
             if line.is_empty() && byte == [TLS_ALERT] {
-                return Err(tls_alert());
+                return Err(new_tls_alert_error());
             }
             line.extend(byte);
         }
@@ -141,7 +141,7 @@ impl Stream {
         // A peer that sends another protocol may not send as much as a header.
         self.read_exact(magic)?;
         if magic == [TLS_ALERT] {
-            return Err(tls_alert());
+            return Err(new_tls_alert_error());
         }
         if magic != [MAGIC_RESPONSE] {
             return Err(invalid("its reply is not binary".to_owned()));

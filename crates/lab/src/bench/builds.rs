@@ -34,9 +34,9 @@ pub struct ComparedScenario {
     /// The new build and the old one, pair by pair.
     pub pairs: Vec<(SideMeasurement, SideMeasurement)>,
     /// CPU per request, new over old.
-    pub cpu: Interval,
+    pub cpu_ratio: Interval,
     /// Pairs during which other processes used more than 0.2 core.
-    pub disturbed: usize,
+    pub disturbed_pairs: usize,
 }
 
 /// The results of all scenarios.
@@ -45,9 +45,9 @@ pub struct Comparison {
     /// Scenario by scenario.
     pub scenarios: Vec<ComparedScenario>,
     /// The geometric mean of the scenarios' median ratios.
-    pub mean: f64,
+    pub mean_cpu_ratio: f64,
     /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
-    pub mean_of_pairs: Interval,
+    pub mean_cpu_ratio_of_pairs: Interval,
 }
 
 impl Comparison {
@@ -63,14 +63,14 @@ impl Comparison {
                 .iter()
                 .filter_map(move |(_, pairs)| pairs.get(index).map(cpu_ratio))
         };
-        let mean_of_pairs =
+        let mean_cpu_ratio_of_pairs =
             Interval::of((0..pair_count).map(|index| geometric_mean(ratios_of_pair(index))));
         let scenarios: Vec<ComparedScenario> = scenarios
             .into_iter()
             .map(|(scenario, pairs)| ComparedScenario {
                 scenario,
-                cpu: Interval::of(pairs.iter().map(cpu_ratio)),
-                disturbed: pairs
+                cpu_ratio: Interval::of(pairs.iter().map(cpu_ratio)),
+                disturbed_pairs: pairs
                     .iter()
                     .filter(|(new, old)| new.is_disturbed() || old.is_disturbed())
                     .count(),
@@ -78,8 +78,10 @@ impl Comparison {
             })
             .collect();
         Self {
-            mean: geometric_mean(scenarios.iter().map(|compared| compared.cpu.median)),
-            mean_of_pairs,
+            mean_cpu_ratio: geometric_mean(
+                scenarios.iter().map(|compared| compared.cpu_ratio.median),
+            ),
+            mean_cpu_ratio_of_pairs,
             scenarios,
         }
     }
@@ -88,7 +90,7 @@ impl Comparison {
     pub fn worst(&self) -> Option<&ComparedScenario> {
         self.scenarios
             .iter()
-            .max_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median))
+            .max_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median))
     }
 }
 
@@ -114,12 +116,7 @@ pub fn compare(
     let mut measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)> =
         scenarios
             .iter()
-            .map(|scenario| {
-                (
-                    scenario_for_both_builds(scenario, pair_plan.seconds),
-                    Vec::new(),
-                )
-            })
+            .map(|scenario| (to_paired_scenario(scenario, pair_plan.seconds), Vec::new()))
             .collect();
     let mut first_pair = 0;
     while first_pair < pair_plan.pairs {
@@ -141,7 +138,7 @@ pub fn compare(
 }
 
 /// The scenario as both builds run it.
-fn scenario_for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
+fn to_paired_scenario(scenario: &Scenario, seconds: f64) -> Scenario {
     let factor = if scenario.interference.is_some() {
         INTERFERENCE_FACTOR
     } else {
@@ -225,17 +222,20 @@ mod tests {
             (measured_with_cpu(5.0), measured_with_cpu(10.0)),
         ];
         let measured = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
-        assert!((measured.mean - 1.0).abs() < 1e-9);
-        assert!((measured.mean_of_pairs.median - 1.0).abs() < 1e-9);
-        assert!((measured.worst().unwrap().cpu.median - 2.0).abs() < 1e-9);
+        assert!((measured.mean_cpu_ratio - 1.0).abs() < 1e-9);
+        assert!((measured.mean_cpu_ratio_of_pairs.median - 1.0).abs() < 1e-9);
+        assert!((measured.worst().unwrap().cpu_ratio.median - 2.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_protocol_scenario_uses_its_protocol_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
-        let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
-        let run = scenario_for_both_builds(meta, 0.5);
-        assert_eq!(run.versus, Versus::Memcached);
-        assert_eq!(run.protocol, meta.protocol);
+        let meta = scenarios
+            .iter()
+            .find(|scenario| scenario.name == "meta-get")
+            .unwrap();
+        let paired_scenario = to_paired_scenario(meta, 0.5);
+        assert_eq!(paired_scenario.versus, Versus::Memcached);
+        assert_eq!(paired_scenario.protocol, meta.protocol);
     }
 }

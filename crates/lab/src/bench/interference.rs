@@ -16,7 +16,7 @@ use super::speed::{Progress, ScenarioResult, SideMeasurement, fill, measure_load
 use super::{Error, ServerPair};
 use crate::load::{
     self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
-    Window, Workload, key_text,
+    Window, Workload, format_key,
 };
 use crate::proc::Meter;
 use crate::server_process::{ServerCommand, ServerProcess};
@@ -319,7 +319,7 @@ impl Workload for NewKeys {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {

@@ -36,7 +36,7 @@ pub struct FillSize {
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
     /// The required ratio to memcached `-f 1.25`.
-    pub demand: Option<f64>,
+    pub required_ratio: Option<f64>,
 }
 
 impl FillSize {
@@ -44,7 +44,7 @@ impl FillSize {
         name: &'static str,
         bytes: u32,
         best_factor: &'static str,
-        demand: Option<f64>,
+        required_ratio: Option<f64>,
     ) -> Self {
         // At 10 bytes one and a half times the limit in user bytes is five times what memcached can hold.
         let limit_multiple = if bytes == 10 { 1.5 } else { 2.0 };
@@ -53,7 +53,7 @@ impl FillSize {
             size: Size::Fixed(bytes),
             limit_multiple,
             best_factor,
-            demand,
+            required_ratio,
         }
     }
 
@@ -73,7 +73,7 @@ impl FillSize {
                 size: Size::MIX,
                 limit_multiple: 3.0,
                 best_factor: "1.25",
-                demand: Some(1.13),
+                required_ratio: Some(1.13),
             },
         ]
     }
@@ -132,9 +132,9 @@ pub fn measure_fill(
     let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.limit_multiple) as u64);
     let values = Values::new(fill_size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
-    let resident_after_fill = server.resident_bytes();
+    let resident_after_fill = server.read_resident_bytes();
     let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
-    let resident_bytes = resident_after_fill.max(server.resident_bytes());
+    let resident_bytes = resident_after_fill.max(server.read_resident_bytes());
     Ok(FillResult {
         sent: keys,
         refused,
@@ -188,7 +188,7 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
             size: Size::MIX,
             limit_multiple: 1.0,
             best_factor: "",
-            demand: None,
+            required_ratio: None,
         },
     ];
     let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
@@ -205,7 +205,7 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
     for (fill_size, (range, values)) in fill_sizes.iter().zip(&ranges) {
         let refused = fill(servers, &server, range, values)?;
         let (_, user_bytes_after_fill) = read_back(servers, &server, range, values)?;
-        let resident_bytes = server.resident_bytes();
+        let resident_bytes = server.read_resident_bytes();
         chain_fills.push(ChainFill {
             name: fill_size.name,
             refused,
@@ -232,7 +232,7 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
             .sum(),
         items,
         user_bytes,
-        resident_bytes: server.resident_bytes(),
+        resident_bytes: server.read_resident_bytes(),
         limit_bytes,
     };
     Ok(Chain {
@@ -248,7 +248,7 @@ pub(super) fn fill(
     range: &Range<u64>,
     values: &Values,
 ) -> Result<u64, Error> {
-    let plan = load_plan(servers, server, FILL_DEPTH);
+    let plan = new_load_plan(servers, server, FILL_DEPTH);
     let workloads = Fill::over(range, values, servers.layout.generator.len());
     let (_, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
@@ -264,7 +264,7 @@ pub(super) fn read_back(
 ) -> Result<(u64, u64), Error> {
     let plan = Plan {
         check: ValueCheck::Full,
-        ..load_plan(servers, server, 1)
+        ..new_load_plan(servers, server, 1)
     };
     let typical_bytes = values
         .size
@@ -291,7 +291,7 @@ pub(super) fn read_back(
     ))
 }
 
-fn load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> Plan {
+fn new_load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> Plan {
     let threads = servers.layout.generator.len();
     Plan {
         connections: 4 * threads,

@@ -71,7 +71,7 @@ impl Interval {
         sorted.sort_by(f64::total_cmp);
         let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
         let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
-        let excluded = excluded_at_each_end(count);
+        let excluded = count_excluded_at_each_end(count);
         Self {
             median: f64::midpoint(value_at(last_index / 2), value_at(count / 2)),
             low: value_at(excluded),
@@ -82,7 +82,7 @@ impl Interval {
 
 /// How many of `count` sorted values are outside the interval at each end: the largest k for which at most k of
 /// `count` tosses of a fair coin are heads with a probability of at most 2.5 %.
-fn excluded_at_each_end(count: usize) -> usize {
+fn count_excluded_at_each_end(count: usize) -> usize {
     let (mut tail_probability, mut binomial_term) =
         (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
     for heads in 0..count / 2 {
@@ -104,8 +104,8 @@ mod tests {
         // The tables of the sign test: of 20 values the 6th and 15th, of 30 the 10th and 21st.
         for (count, low, high) in [(6, 1, 6), (9, 2, 8), (20, 6, 15), (30, 10, 21)] {
             let interval = Interval::of((1..=count).map(f64::from));
-            let found = (interval.low, interval.high);
-            assert_eq!(found, (f64::from(low), f64::from(high)), "{count} values");
+            let bounds = (interval.low, interval.high);
+            assert_eq!(bounds, (f64::from(low), f64::from(high)), "{count} values");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         let rounds = [(1.0, 2.0), (30.0, 60.0), (5.0, 10.0)];
         assert_eq!(
-            Spread::of_ratios(&rounds, |x: &f64| *x),
+            Spread::of_ratios(&rounds, |figure: &f64| *figure),
             Spread {
                 median: 0.5,
                 min: 0.5,

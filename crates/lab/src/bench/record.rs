@@ -35,11 +35,11 @@ impl Record {
         for (server, version) in versions {
             versions_map.insert((*server).to_owned(), json!(version));
         }
-        versions_map.insert("commit".to_owned(), json!(source_commit()));
+        versions_map.insert("commit".to_owned(), json!(find_source_commit()));
         Self {
             name: name.to_owned(),
-            date: now(),
-            machine: machine(),
+            date: format_now(),
+            machine: describe_machine(),
             versions: Value::Object(versions_map),
             settings,
             figures,
@@ -60,26 +60,26 @@ impl Record {
 }
 
 /// The commit of the tree in the working directory, with `+` when it has changes; empty outside of one.
-fn source_commit() -> String {
-    let git = |arguments: &[&str]| -> Option<String> {
+fn find_source_commit() -> String {
+    let run_git = |arguments: &[&str]| -> Option<String> {
         let output = Command::new("git").args(arguments).output().ok()?;
         output
             .status
             .success()
             .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let Some(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+    let Some(hash) = run_git(&["rev-parse", "--short=12", "HEAD"]) else {
         return String::new();
     };
-    let is_clean = git(&["status", "--porcelain", "--untracked-files=no"])
+    let is_clean = run_git(&["status", "--porcelain", "--untracked-files=no"])
         .is_some_and(|status| status.is_empty());
     if is_clean { hash } else { format!("{hash}+") }
 }
 
 /// This machine: CPU, cores, memory, kernel.
-pub fn machine() -> Value {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let field = |text: &str, name: &str| {
+pub fn describe_machine() -> Value {
+    let read_text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let find_field = |text: &str, name: &str| {
         let line = text
             .lines()
             .find(|line| line.starts_with(name))
@@ -89,16 +89,16 @@ pub fn machine() -> Value {
             .unwrap_or_default()
     };
     json!({
-        "cpu": field(&read("/proc/cpuinfo"), "model name"),
+        "cpu": find_field(&read_text("/proc/cpuinfo"), "model name"),
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
-        "memory": field(&read("/proc/meminfo"), "MemTotal"),
-        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "memory": find_field(&read_text("/proc/meminfo"), "MemTotal"),
+        "kernel": read_text("/proc/sys/kernel/osrelease").trim(),
     })
 }
 
 /// The date in UTC, as `2026-01-31T23:59:59Z`.
-pub fn now() -> String {
-    date_of(now_s())
+pub fn format_now() -> String {
+    format_date(now_s())
 }
 
 fn now_s() -> u64 {
@@ -109,7 +109,7 @@ fn now_s() -> u64 {
 
 /// UTC of a Unix time, by the days of the proleptic Gregorian calendar (Hinnant, "chrono-compatible
 /// low-level date algorithms").
-fn date_of(unix_s: u64) -> String {
+fn format_date(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn formats_dates_at_calendar_edges() {
-        assert_eq!(date_of(0), "1970-01-01T00:00:00Z");
-        assert_eq!(date_of(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(date_of(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(date_of(1_798_761_599), "2026-12-31T23:59:59Z");
+        assert_eq!(format_date(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format_date(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(format_date(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(format_date(1_798_761_599), "2026-12-31T23:59:59Z");
     }
 
     #[test]

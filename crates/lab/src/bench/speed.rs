@@ -19,7 +19,7 @@ use crate::server_process::ServerProcess;
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
 const MEMORY_MIB: u64 = 1024;
 
-/// Maximum of [`fill_passes`]: small values take longer for the same bytes.
+/// Maximum of [`count_fill_passes`]: small values take longer for the same bytes.
 const FILL_PASSES_MAX: u64 = 12;
 
 /// Pipeline of the fill.
@@ -225,7 +225,7 @@ impl SpeedBenchmark {
                 scenario.keys,
                 scenario.write_share > 0.0,
             )) {
-                for _ in 0..fill_passes(scenario) {
+                for _ in 0..count_fill_passes(scenario) {
                     fill(&self.servers, server, scenario, values)?;
                 }
             }
@@ -270,7 +270,7 @@ impl SpeedBenchmark {
 ///
 /// The first use of a page costs the kernel more than a set does, most of all on a virtual machine. A store that appends
 /// uses new pages until its memory is full, and only then is in its steady state.
-fn fill_passes(scenario: &Scenario) -> u64 {
+fn count_fill_passes(scenario: &Scenario) -> u64 {
     if scenario.write_share == 0.0 {
         return 1;
     }

@@ -99,7 +99,7 @@ fn interpolate_times(times: &[CallTime], bytes: usize) -> (f64, f64) {
 }
 
 /// Send, server and receive of a call whose value goes one way; half of an empty call's time is spent on each way.
-pub(super) fn network_and_server_parts(
+pub(super) fn split_network_and_server(
     times: &[CallTime],
     bytes: usize,
     is_set: bool,
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(interpolate_times(&times, 500), (35.0, 10.0));
         assert_eq!(interpolate_times(&times, 0), (30.0, 10.0));
         assert_eq!(interpolate_times(&times, 5000), (40.0, 10.0));
-        let parts = network_and_server_parts(
+        let parts = split_network_and_server(
             &times,
             1000,
             false,

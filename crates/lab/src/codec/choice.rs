@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::call::{CallParts, CallTime, CallTimes, CodecObjective, network_and_server_parts};
+use super::call::{CallParts, CallTime, CallTimes, CodecObjective, split_network_and_server};
 use super::measure::{CompressorCosts, SerialiserCosts};
 
 /// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
@@ -70,7 +70,7 @@ pub struct Choice {
 }
 
 /// The form of one value: its stored bytes and the time its compressor takes each way.
-fn stored_form_cost(
+fn compute_stored_form(
     plain_bytes: usize,
     compressor: &CompressorCosts,
     index: usize,
@@ -94,7 +94,7 @@ fn stored_form_cost(
     }
 }
 
-fn mean_us(ns: &[u64]) -> f64 {
+fn compute_mean_us(ns: &[u64]) -> f64 {
     ns.iter().sum::<u64>() as f64 / 1e3 / ns.len().max(1) as f64
 }
 
@@ -104,7 +104,7 @@ fn median(mut times_us: Vec<f64>) -> f64 {
 }
 
 /// The costs of a form of values that had `input_bytes` bytes.
-pub fn candidate_costs(
+pub fn evaluate_candidate(
     serialiser: &SerialiserCosts,
     compressor: &CompressorCosts,
     input_bytes: usize,
@@ -120,12 +120,12 @@ pub fn candidate_costs(
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
-        mean_us(&serialiser.write_ns) + mean_us(&compressor.compress_ns),
-        mean_us(&serialiser.read_ns) + mean_us(&compressor.decompress_ns),
+        compute_mean_us(&serialiser.write_ns) + compute_mean_us(&compressor.compress_ns),
+        compute_mean_us(&serialiser.read_ns) + compute_mean_us(&compressor.decompress_ns),
     );
     let mean_network_and_server_us = |times: &[CallTime], is_set: bool| {
         let call_us =
-            |bytes: &usize| network_and_server_parts(times, *bytes, is_set, objective).total_us();
+            |bytes: &usize| split_network_and_server(times, *bytes, is_set, objective).total_us();
         compressor.bytes.iter().map(call_us).sum::<f64>() / count.max(1) as f64
     };
     let set_us = write_us + mean_network_and_server_us(&call_times.set, true);
@@ -149,11 +149,11 @@ pub fn candidate_costs(
         read_us,
         write_break_even_mbit: break_even_mbit(&compressor.compress_ns),
         read_break_even_mbit: break_even_mbit(&compressor.decompress_ns),
-        call_us: mean_call_us(set_us, get_us, objective),
+        call_us: compute_mean_call_us(set_us, get_us, objective),
     }
 }
 
-fn mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
+fn compute_mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
     (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
 }
 
@@ -171,19 +171,19 @@ fn evaluate_setting(
     for (index, body) in serialiser.bodies.iter().enumerate() {
         let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
         let (stored_bytes, compress_us, decompress_us) =
-            stored_form_cost(body.len(), compressor, index, threshold_bytes);
+            compute_stored_form(body.len(), compressor, index, threshold_bytes);
         let (serialise_us, deserialise_us) =
             (time_us(&serialiser.write_ns), time_us(&serialiser.read_ns));
         bytes += stored_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
             compress_us,
-            ..network_and_server_parts(&call_times.set, stored_bytes, true, objective)
+            ..split_network_and_server(&call_times.set, stored_bytes, true, objective)
         };
         let get_parts = CallParts {
             decompress_us,
             deserialise_us,
-            ..network_and_server_parts(&call_times.get, stored_bytes, false, objective)
+            ..split_network_and_server(&call_times.get, stored_bytes, false, objective)
         };
         set.add(set_parts, share);
         get.add(get_parts, share);
@@ -196,7 +196,7 @@ fn evaluate_setting(
         compressor: compressor.name.clone(),
         threshold_bytes,
         bytes,
-        call_us: mean_call_us(set.total_us(), get.total_us(), objective),
+        call_us: compute_mean_call_us(set.total_us(), get.total_us(), objective),
         set,
         get,
         set_us_p50: median(set_times_us),
@@ -280,7 +280,7 @@ mod tests {
             bytes: bytes.to_vec(),
             compress_ns: vec![ns; bytes.len()],
             decompress_ns: vec![ns; bytes.len()],
-            wrong: 0,
+            wrong_values: 0,
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn compressing_breaks_even_at_the_speed_at_which_the_saved_bytes_take_its_time() {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
-        let candidate = candidate_costs(
+        let candidate = evaluate_candidate(
             &serialiser,
             &compressor("zstd 1", &[500], 4000),
             1000,
@@ -304,7 +304,7 @@ mod tests {
         // 4,000 bits in 4 us are 1,000 Mbit/s.
         assert_eq!(candidate.read_break_even_mbit, Some(1000.0));
         assert!((candidate.ratio - 0.5).abs() < 1e-9);
-        let no_compressor = candidate_costs(
+        let no_compressor = evaluate_candidate(
             &serialiser,
             &compressor("none", &[1000], 0),
             1000,

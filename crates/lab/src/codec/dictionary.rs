@@ -93,7 +93,7 @@ mod tests {
         let mut compressor = DictionaryCompressor::train(&training_values, 3).unwrap();
         let costs = measure(&mut compressor, untrained_values);
         let plain: usize = untrained_values.iter().map(Vec::len).sum();
-        assert_eq!(costs.wrong, 0);
+        assert_eq!(costs.wrong_values, 0);
         assert!(costs.bytes.iter().sum::<usize>() * 2 < plain);
     }
 

@@ -63,7 +63,7 @@ pub struct CompressorCosts {
     /// Time to decompress each value, in nanoseconds.
     pub decompress_ns: Vec<u64>,
     /// Values that were not the same after decompression.
-    pub wrong: u64,
+    pub wrong_values: u64,
 }
 
 /// Compresses and decompresses every value, in several passes over all of them: the same value again would be in the CPU's
@@ -77,13 +77,13 @@ pub fn measure(compressor: &mut dyn Compressor, values: &[Vec<u8>]) -> Compresso
     for repeat in 0..REPEATS {
         costs.bytes.clear();
         for (plain, (compress_times, decompress_times)) in values.iter().zip(&mut times) {
-            let begin = Instant::now();
+            let started = Instant::now();
             let compressed = compressor.compress(plain);
-            compress_times[repeat] = begin.elapsed().as_nanos() as u64;
-            let begin = Instant::now();
+            compress_times[repeat] = started.elapsed().as_nanos() as u64;
+            let started = Instant::now();
             let decompressed = compressor.decompress(&compressed);
-            decompress_times[repeat] = begin.elapsed().as_nanos() as u64;
-            costs.wrong += u64::from(decompressed.as_ref() != Some(plain));
+            decompress_times[repeat] = started.elapsed().as_nanos() as u64;
+            costs.wrong_values += u64::from(decompressed.as_ref() != Some(plain));
             costs.bytes.push(compressed.bytes.len());
         }
     }

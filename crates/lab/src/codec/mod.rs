@@ -12,10 +12,11 @@ mod sample;
 mod storage;
 
 pub use call::{CallParts, CallTime, CallTimes, CodecObjective};
-pub use choice::{Candidate, Choice, candidate_costs, choose};
+pub use choice::{Candidate, Choice, choose, evaluate_candidate};
 pub use dictionary::DictionaryCompressor;
 pub use measure::{Compressed, Compressor, CompressorCosts, SerialiserCosts, measure};
 pub use sample::{Sample, SampleError, Samples, ValueKind};
 pub use storage::{
-    BLOCK_BYTES, BlockStore, STORAGE_PASSES, StorageRow, StorageRun, blocks, store_and_read_blocks,
+    BLOCK_BYTES, BlockStore, STORAGE_PASSES, StorageRow, StorageRun, split_into_blocks,
+    store_and_read_blocks,
 };

@@ -85,7 +85,7 @@ pub struct Samples {
     /// The values.
     pub values: Vec<Sample>,
     /// Values that are too long, empty or cannot be read.
-    pub skipped: u64,
+    pub skipped_values: u64,
     /// Whether more values were there than are taken.
     pub is_truncated: bool,
 }
@@ -107,7 +107,7 @@ impl Samples {
         };
         if path.is_dir() {
             let folder = Folder::read(path, &[]).map_err(open_error)?;
-            self.skipped += folder.skipped as u64;
+            self.skipped_values += folder.skipped_files as u64;
             self.is_truncated |= folder.is_truncated;
             for (name, bytes) in folder.into_files() {
                 self.push(Sample::detect(Some(name), bytes));
@@ -134,7 +134,7 @@ impl Samples {
                 path: path.to_owned(),
                 line: index + 1,
                 column: error.column(),
-                reason: reason_of(&error),
+                reason: extract_reason(&error),
             })?;
             let (kind, bytes) = match value {
                 Value::String(text) => (ValueKind::Text, text.into_bytes()),
@@ -151,7 +151,7 @@ impl Samples {
         if self.bytes() + sample.bytes.len() > SAMPLES_BYTES_MAX {
             self.is_truncated = true;
         } else if sample.bytes.is_empty() || sample.bytes.len() > VALUE_BYTES_MAX {
-            self.skipped += 1;
+            self.skipped_values += 1;
         } else {
             self.values.push(sample);
         }
@@ -195,7 +195,7 @@ impl Samples {
 }
 
 /// The parser's reason without the position, which it counts within the line.
-fn reason_of(error: &serde_json::Error) -> String {
+fn extract_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ")
         .next()
@@ -250,14 +250,14 @@ mod tests {
             samples.push(Sample::detect(Some(format!("a:{index}")), vec![b'x'; 10]));
         }
         samples.push(Sample::detect(Some("b".to_owned()), Vec::new()));
-        assert_eq!((samples.skipped, samples.bytes()), (1, 1000));
+        assert_eq!((samples.skipped_values, samples.bytes()), (1, 1000));
         assert_eq!(samples.draw(7, 1000, 1).len(), 7);
         assert_eq!(samples.draw(100, 55, 1).len(), 5);
         let keys = |seed| -> Vec<_> {
             samples
                 .draw(9, 1000, seed)
                 .iter()
-                .map(|s| s.key.clone())
+                .map(|sample| sample.key.clone())
                 .collect()
         };
         assert_eq!(keys(3), keys(3));

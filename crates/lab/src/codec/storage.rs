@@ -50,7 +50,7 @@ pub struct StorageRow {
 }
 
 /// The values one after the other, cut into blocks.
-pub fn blocks(bytes: &[u8]) -> Vec<&[u8]> {
+pub fn split_into_blocks(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.chunks(BLOCK_BYTES).collect()
 }
 
@@ -115,8 +115,8 @@ fn write_and_read(
                 return Ok(None);
             }
             let started = Instant::now();
-            let read = store.get(&key(index))?;
-            let plain = read.and_then(|compressed| compressor.decompress(&compressed));
+            let found_block = store.get(&key(index))?;
+            let plain = found_block.and_then(|compressed| compressor.decompress(&compressed));
             read_time += started.elapsed();
             wrong_values += u64::from(plain.as_deref() != run.blocks.get(index).copied());
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
-use super::histogram::empty_histogram;
+use super::histogram::new_histogram;
 
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -35,7 +35,7 @@ impl Default for LatenciesBySecond {
     fn default() -> Self {
         Self {
             current_s: 0,
-            current_histogram: empty_histogram(),
+            current_histogram: new_histogram(),
             finished_seconds: Vec::new(),
         }
     }
@@ -77,13 +77,13 @@ impl LatenciesBySecond {
     /// The seconds in order, without those that had no reply.
     pub fn seconds(&self) -> Vec<SecondHistogram> {
         let mut sums: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
-        let mut all = self.clone();
-        all.finish_second();
-        for (second, bytes) in &all.finished_seconds {
+        let mut all_seconds = self.clone();
+        all_seconds.finish_second();
+        for (second, bytes) in &all_seconds.finished_seconds {
             let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
             let histogram = histogram.unwrap_or_else(|_| unreachable!("these bytes are our own"));
             sums.entry(*second)
-                .or_insert_with(empty_histogram)
+                .or_insert_with(new_histogram)
                 .add(histogram)
                 .unwrap_or_else(|_| unreachable!("all have the same bounds"));
         }

@@ -82,18 +82,18 @@ pub(super) fn run<'p, W: Workload>(
     drop(thread.connecting);
     engine.set_schedule(thread.schedule.wait());
     std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
-    let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
-    let outcome = match plan.pace {
+    let (started, cpu_time_before) = (Instant::now(), read_thread_cpu_time());
+    let run_result = match plan.pace {
         Pace::Closed => engine.run_closed_loop(),
         Pace::Open(rate) => {
             let seed = mix(plan.seed ^ (thread.index as u64 + 1));
             engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))
         }
     };
-    if outcome.is_err() {
+    if run_result.is_err() {
         thread.has_failed.store(true, Ordering::Relaxed);
     }
-    let busy_cores = thread_cpu_time()
+    let busy_cores = read_thread_cpu_time()
         .saturating_sub(cpu_time_before)
         .as_secs_f64()
         / started.elapsed().as_secs_f64().max(1e-9);
@@ -101,7 +101,7 @@ pub(super) fn run<'p, W: Workload>(
         tally: engine.tally,
         workload: engine.workload,
         busy_cores,
-        error: outcome.err(),
+        error: run_result.err(),
     })
 }
 
@@ -342,7 +342,7 @@ impl<'p, W: Workload> Engine<'p, W> {
 }
 
 /// CPU time of the calling thread.
-fn thread_cpu_time() -> Duration {
+fn read_thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
         time.tv_sec.max(0) as u64,

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::keys::key_text;
+use super::keys::format_key;
 use super::values::{Pool, Size};
 use super::workload::{Batch, KeyResult, NextStep, Workload};
 
@@ -92,7 +92,7 @@ impl Workload for Fill {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {
@@ -102,7 +102,7 @@ impl Workload for Fill {
     fn on_result(&mut self, _connection: usize, id: u64, result: KeyResult) {
         if result == KeyResult::Stored {
             self.stored += 1;
-            self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
+            self.user_bytes += (format_key(id).len() + self.values.size.of(id)) as u64;
         } else {
             self.refused += 1;
         }
@@ -164,7 +164,7 @@ impl Workload for ReadBack {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {
@@ -175,7 +175,7 @@ impl Workload for ReadBack {
         match result {
             KeyResult::Hit => {
                 self.resident += 1;
-                self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
+                self.user_bytes += (format_key(id).len() + self.values.size.of(id)) as u64;
             }
             KeyResult::Wrong => self.wrong += 1,
             _ => {}

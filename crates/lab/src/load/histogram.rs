@@ -9,7 +9,7 @@ const LATENCY_NS_MIN: u64 = 64;
 pub(super) const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// A histogram without a latency.
-pub(super) fn empty_histogram() -> Histogram<u64> {
+pub(super) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(LATENCY_NS_MIN, LATENCY_NS_MAX, 3)
         .unwrap_or_else(|_| unreachable!("these bounds are valid"))
 }

@@ -10,7 +10,7 @@ use super::random::Rng;
 pub const KEY_BYTES: usize = 20;
 
 /// The text of key `id`: `key-` and 16 hexadecimal digits.
-pub fn key_text(id: u64) -> [u8; KEY_BYTES] {
+pub fn format_key(id: u64) -> [u8; KEY_BYTES] {
     let mut text = *b"key-0000000000000000";
     for (index, digit) in text.iter_mut().skip(4).enumerate() {
         let nibble = (id >> (60 - 4 * index)) & 15;
@@ -88,11 +88,12 @@ impl Zipf {
     /// The next rank, 1 to `count`.
     pub fn rank(&self, rng: &mut Rng) -> u64 {
         loop {
-            let u = self.area_all + rng.next_fraction() * (self.area_first - self.area_all);
-            let x = self.area_inverse(u);
-            let rank = x.round().clamp(1.0, self.count as f64);
-            let is_under_curve = u >= self.area(rank + 0.5) - self.height(rank);
-            if rank - x <= self.acceptance_distance || is_under_curve {
+            let drawn_area =
+                self.area_all + rng.next_fraction() * (self.area_first - self.area_all);
+            let drawn_rank = self.area_inverse(drawn_area);
+            let rank = drawn_rank.round().clamp(1.0, self.count as f64);
+            let is_under_curve = drawn_area >= self.area(rank + 0.5) - self.height(rank);
+            if rank - drawn_rank <= self.acceptance_distance || is_under_curve {
                 return rank as u64;
             }
         }
@@ -138,15 +139,15 @@ mod tests {
 
     #[test]
     fn key_text_is_20_bytes_with_the_number() {
-        assert_eq!(&key_text(0xbeef), b"key-000000000000beef");
-        assert_ne!(key_text(1), key_text(1 << 60));
+        assert_eq!(&format_key(0xbeef), b"key-000000000000beef");
+        assert_ne!(format_key(1), format_key(1 << 60));
     }
 
     #[test]
     fn zipf_rank_frequencies_match_the_law() {
         for exponent in [0.6, 0.99, 1.0, 1.2] {
             let (zipf, mut rng) = (Zipf::new(1000, exponent), Rng::new(42));
-            let weight = |r: u64| (r as f64).powf(-exponent);
+            let weight = |rank: u64| (rank as f64).powf(-exponent);
             let total_weight: f64 = (1..=1000).map(weight).sum();
             let mut counts = vec![0_u32; 1001];
             let draws = 400_000;
@@ -155,10 +156,10 @@ mod tests {
             }
             for rank in [1_u64, 2, 3, 10, 100] {
                 let expected = f64::from(draws) * weight(rank) / total_weight;
-                let seen = f64::from(counts[rank as usize]);
+                let drawn_count = f64::from(counts[rank as usize]);
                 assert!(
-                    (seen - expected).abs() < 5.0 * expected.sqrt(),
-                    "{exponent} {rank}: {seen} {expected}"
+                    (drawn_count - expected).abs() < 5.0 * expected.sqrt(),
+                    "{exponent} {rank}: {drawn_count} {expected}"
                 );
             }
         }
@@ -167,10 +168,11 @@ mod tests {
     #[test]
     fn scattering_ranks_loses_no_key() {
         for count in [1_u64, 7, 1000, 200_000] {
-            let mut seen: Vec<u64> = (0..count).map(|rank| scatter(rank, count)).collect();
-            seen.sort_unstable();
+            let mut scattered_ids: Vec<u64> = (0..count).map(|rank| scatter(rank, count)).collect();
+            scattered_ids.sort_unstable();
             assert!(
-                seen.iter()
+                scattered_ids
+                    .iter()
                     .enumerate()
                     .all(|(index, &key)| index as u64 == key),
                 "{count}"

@@ -3,7 +3,7 @@
 //! The window of the plan ends it.
 
 use super::fill_and_read_back::Values;
-use super::keys::{Picker, key_text};
+use super::keys::{Picker, format_key};
 use super::random::Rng;
 use super::workload::{Batch, KeyResult, NextStep, Workload};
 
@@ -62,7 +62,7 @@ impl Workload for MixedWorkload {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {

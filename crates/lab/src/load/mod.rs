@@ -31,7 +31,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub use by_second::{LatenciesBySecond, SecondHistogram};
 pub use fill_and_read_back::{Fill, ReadBack, Values};
-pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
+pub use keys::{KEY_BYTES, Picker, Zipf, format_key};
 pub use mixed::MixedWorkload;
 pub use pace::Arrivals;
 pub use random::{Rng, mix};
@@ -168,7 +168,7 @@ pub struct Report {
     /// Counts and latencies of the part that counts.
     pub tally: Tally,
     /// When the run began, its warm-up included.
-    pub started: SystemTime,
+    pub started_at: SystemTime,
     /// Length of that part.
     pub seconds: f64,
     /// CPU seconds of the server in it; 0 without a meter.
@@ -311,7 +311,7 @@ pub fn run<W: Workload>(
 fn merge_results<W>(
     plan: &Plan,
     results: Vec<engine::ThreadResult<W>>,
-    (started, seconds): (SystemTime, f64),
+    (started_at, seconds): (SystemTime, f64),
     meter: &Meter,
     cpu_used: &crate::proc::CpuDelta,
 ) -> (Report, Vec<W>) {
@@ -335,7 +335,7 @@ fn merge_results<W>(
         && server_cores < 0.93 * meter.workers() as f64;
     let report = Report {
         tally,
-        started,
+        started_at,
         seconds,
         server: cpu_used.server,
         generator_cores: busy_cores,

@@ -43,15 +43,19 @@ mod tests {
     #[test]
     fn arrivals_are_a_poisson_process_with_the_given_rate() {
         let mut arrivals = Arrivals::new(10_000.0, 9);
-        let (mut last, mut gaps) = (0, Vec::new());
+        let (mut previous_due_ns, mut gaps_ns) = (0, Vec::new());
         for _ in 0..50_000 {
-            gaps.push((arrivals.due_ns() - last) as f64);
-            last = arrivals.due_ns();
+            gaps_ns.push((arrivals.due_ns() - previous_due_ns) as f64);
+            previous_due_ns = arrivals.due_ns();
             arrivals.advance();
         }
-        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        let deviation =
-            (gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
+        let mean = gaps_ns.iter().sum::<f64>() / gaps_ns.len() as f64;
+        let deviation = (gaps_ns
+            .iter()
+            .map(|gap_ns| (gap_ns - mean).powi(2))
+            .sum::<f64>()
+            / gaps_ns.len() as f64)
+            .sqrt();
         assert!((mean - 100_000.0).abs() < 2_000.0, "{mean}");
         assert!((deviation / mean - 1.0).abs() < 0.03, "{deviation} {mean}");
     }

@@ -36,11 +36,11 @@ impl Rng {
     }
 }
 
-/// Spreads the bits of `x` over all of `u64`, one to one: the finaliser of `SplitMix64`.
-pub const fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// Spreads the bits of `word` over all of `u64`, one to one: the finaliser of `SplitMix64`.
+pub const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_stream_again() {
-        let (mut a, mut b) = (Rng::new(7), Rng::new(7));
-        assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
+        let (mut first, mut second) = (Rng::new(7), Rng::new(7));
+        assert!((0..100).all(|_| first.next_u64() == second.next_u64()));
     }
 
     #[test]
@@ -71,7 +71,8 @@ mod tests {
         let mut rng = Rng::new(3);
         let draws: Vec<f64> = (0..100_000).map(|_| rng.normal()).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
-        let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / draws.len() as f64;
+        let variance =
+            draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / draws.len() as f64;
         assert!(
             mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03,
             "{mean} {variance}"

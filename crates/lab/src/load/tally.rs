@@ -6,7 +6,7 @@
 use hdrhistogram::Histogram;
 
 use super::by_second::LatenciesBySecond;
-use super::histogram::{LATENCY_NS_MAX, empty_histogram};
+use super::histogram::{LATENCY_NS_MAX, new_histogram};
 use super::thinned::ThinnedSamples;
 use super::workload::KeyResult;
 
@@ -72,8 +72,8 @@ impl Tally {
             first_difference: None,
             received_bytes: 0,
             sent_bytes: 0,
-            from_intended: is_open_loop.then(empty_histogram),
-            from_send: empty_histogram(),
+            from_intended: is_open_loop.then(new_histogram),
+            from_send: new_histogram(),
             by_second: None,
             samples: ThinnedSamples::new(SAMPLES_MAX),
             delays: ThinnedSamples::new(SAMPLES_MAX),
@@ -201,26 +201,30 @@ mod tests {
 
     #[test]
     fn tallies_of_threads_add_up() {
-        let (mut a, mut b) = (Tally::new(false), Tally::new(false));
-        for n in 1..=100 {
-            a.record_reply((0, 0, n * 1_000), None);
-            b.record_reply((0, 0, n * 1_000_000), None);
-            b.count(KeyResult::Hit);
+        let (mut first_tally, mut second_tally) = (Tally::new(false), Tally::new(false));
+        for number in 1..=100 {
+            first_tally.record_reply((0, 0, number * 1_000), None);
+            second_tally.record_reply((0, 0, number * 1_000_000), None);
+            second_tally.count(KeyResult::Hit);
         }
-        a.add(&b);
-        assert_eq!((a.requests, a.hits), (200, 100));
-        assert!((a.latency_us(50.0) - 100.0).abs() < 1.0);
-        assert!((a.latency_us(100.0) - 100_000.0).abs() < 100.0);
+        first_tally.add(&second_tally);
+        assert_eq!((first_tally.requests, first_tally.hits), (200, 100));
+        assert!((first_tally.latency_us(50.0) - 100.0).abs() < 1.0);
+        assert!((first_tally.latency_us(100.0) - 100_000.0).abs() < 100.0);
     }
 
     #[test]
     fn the_share_of_the_generator_is_known_by_percentile() {
         let mut tally = Tally::new(false);
         assert_eq!(tally.generator_share(50.0), None);
-        for n in 1..=10_000_u64 {
+        for number in 1..=10_000_u64 {
             // Half of the fast latencies, a tenth of the slow ones.
-            let delay_ns = if n <= 8_000 { n * 500 } else { n * 100 };
-            tally.record_reply((0, 0, n * 1_000), Some(delay_ns));
+            let delay_ns = if number <= 8_000 {
+                number * 500
+            } else {
+                number * 100
+            };
+            tally.record_reply((0, 0, number * 1_000), Some(delay_ns));
         }
         let share = |percentile| tally.generator_share(percentile).unwrap();
         assert!((share(50.0) - 0.5).abs() < 0.01, "{}", share(50.0));

@@ -99,13 +99,15 @@ mod tests {
 
     #[test]
     fn merged_records_have_one_density_and_order() {
-        let (mut a, mut b) = (ThinnedSamples::new(64), ThinnedSamples::new(64));
-        (0..1_000_u64).for_each(|number| a.push(2 * number));
-        (0..50_u64).for_each(|number| b.push(2 * number + 1));
-        a.merge(&b, |&number| number);
-        assert!(a.elements().is_sorted());
+        let (mut first_record, mut second_record) =
+            (ThinnedSamples::new(64), ThinnedSamples::new(64));
+        (0..1_000_u64).for_each(|number| first_record.push(2 * number));
+        (0..50_u64).for_each(|number| second_record.push(2 * number + 1));
+        first_record.merge(&second_record, |&number| number);
+        assert!(first_record.elements().is_sorted());
         assert_eq!(
-            a.elements()
+            first_record
+                .elements()
                 .iter()
                 .filter(|&number| number % 2 == 1)
                 .count(),

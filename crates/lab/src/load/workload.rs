@@ -89,10 +89,10 @@ const LARGE_VALUE_BYTES: usize = 32 * 1024;
 
 /// The requests that are sent in one write; see [`Workload::next`].
 pub struct Batch<'a> {
-    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) output: &'a mut Vec<u8>,
     pub(crate) requests: &'a mut VecDeque<Request>,
     pub(crate) keys: &'a mut VecDeque<u64>,
-    /// A set whose value follows `out` by reference; it closes the batch.
+    /// A set whose value follows `output` by reference; it closes the batch.
     pub(crate) large_value_id: &'a mut Option<u64>,
     pub(crate) protocol: Protocol,
     /// Opaque of the next request in binary; the connection's requests are numbered in their order.
@@ -145,25 +145,25 @@ impl Batch<'_> {
         self.key_texts.fill(workload, ids);
         let kind = match self.protocol {
             Protocol::Text => {
-                text::get(self.out, self.key_texts.iter(), false);
+                text::get(self.output, self.key_texts.iter(), false);
                 RequestKind::Gets
             }
             Protocol::Meta => {
-                meta::get_value_only(self.out, &self.key_texts.bytes);
+                meta::get_value_only(self.output, &self.key_texts.bytes);
                 RequestKind::Get
             }
             Protocol::Binary if ids.len() == 1 => {
-                binary::get(self.out, self.id(opcode::GET), &self.key_texts.bytes);
+                binary::get(self.output, self.id(opcode::GET), &self.key_texts.bytes);
                 RequestKind::Get
             }
             Protocol::Binary => {
                 let mut id = self.id(opcode::GETQ);
                 for key in self.key_texts.iter() {
-                    binary::get(self.out, id, key);
+                    binary::get(self.output, id, key);
                     id.opaque = id.opaque.wrapping_add(1);
                 }
                 id.opcode = opcode::NOOP;
-                binary::header_only(self.out, id);
+                binary::header_only(self.output, id);
                 RequestKind::Gets
             }
         };
@@ -183,10 +183,15 @@ impl Batch<'_> {
         };
         match self.protocol {
             Protocol::Text => {
-                text::store(self.out, StoreMode::Set, &self.key_texts.bytes, &store_line);
+                text::store(
+                    self.output,
+                    StoreMode::Set,
+                    &self.key_texts.bytes,
+                    &store_line,
+                );
             }
             Protocol::Meta => {
-                meta::set_without_opaque(self.out, &self.key_texts.bytes, &store_line);
+                meta::set_without_opaque(self.output, &self.key_texts.bytes, &store_line);
             }
             Protocol::Binary => {
                 let parameters = BinaryStoreParameters {
@@ -196,12 +201,12 @@ impl Batch<'_> {
                     required_cas: 0,
                 };
                 let id = self.id(opcode::SET);
-                binary::store(self.out, id, &self.key_texts.bytes, &parameters);
+                binary::store(self.output, id, &self.key_texts.bytes, &parameters);
             }
         }
         if value.len() < LARGE_VALUE_BYTES {
-            self.out.extend_from_slice(value);
-            self.out.extend_from_slice(value_end(self.protocol));
+            self.output.extend_from_slice(value);
+            self.output.extend_from_slice(value_end(self.protocol));
         } else {
             *self.large_value_id = Some(id);
         }
@@ -213,10 +218,15 @@ impl Batch<'_> {
     pub fn delete(&mut self, workload: &impl Workload, id: u64) {
         self.key_texts.fill(workload, &[id]);
         match self.protocol {
-            Protocol::Text => text::delete(self.out, &self.key_texts.bytes, false),
-            Protocol::Meta => meta::delete_without_opaque(self.out, &self.key_texts.bytes),
+            Protocol::Text => text::delete(self.output, &self.key_texts.bytes, false),
+            Protocol::Meta => meta::delete_without_opaque(self.output, &self.key_texts.bytes),
             Protocol::Binary => {
-                binary::delete(self.out, self.id(opcode::DELETE), &self.key_texts.bytes, 0);
+                binary::delete(
+                    self.output,
+                    self.id(opcode::DELETE),
+                    &self.key_texts.bytes,
+                    0,
+                );
             }
         }
         self.keys.push_back(id);
@@ -225,7 +235,7 @@ impl Batch<'_> {
 
     /// Sends a whole `request` in text or meta about key `id`, to which one line is the reply.
     pub fn write_request(&mut self, id: u64, request: &[u8]) {
-        self.out.extend_from_slice(request);
+        self.output.extend_from_slice(request);
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);
     }

@@ -8,7 +8,7 @@ use super::measured::{CellPercentiles, ProfileMeasurement};
 ///
 /// Microseconds are rounded to three decimals. All percentiles are those of the samples, even where there are too few
 /// for an interval: a model must have them.
-pub fn latency_file(measured: &ProfileMeasurement) -> Option<Value> {
+pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
     // The table begins at one byte: an empty value counts as one.
     let has_bytes = |cell: &&CellPercentiles| cell.bytes > Some(0);
     let mut sizes: Vec<&CellPercentiles> = measured.by_size.iter().filter(has_bytes).collect();
@@ -79,7 +79,7 @@ mod tests {
                 cell,
                 &CallBlock {
                     latencies_ns,
-                    wrong: 0,
+                    wrong_values: 0,
                 },
                 Duration::ZERO,
             );
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn simulate_reads_the_table_of_a_profile() {
-        let table = latency_file(&measured()).unwrap();
+        let table = build_latency_file(&measured()).unwrap();
         assert_eq!(table["single_us"][0][0], 1, "an empty value has no row");
         assert_eq!(table["batch_us"][1][0], 100);
         assert!(table["single_pct"]["1000"]["50"].as_f64().unwrap() > 30.0);

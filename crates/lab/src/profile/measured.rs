@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{CallBlock, CallTimes, Cell, Settings, steadiness};
+use super::{CallBlock, Cell, GetTimes, Settings, find_steadiness};
 use crate::load::ThinnedSamples;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
@@ -30,7 +30,7 @@ pub struct CellPercentiles {
     /// Calls measured.
     pub samples: u64,
     /// By percentile.
-    #[serde(serialize_with = "by_percent")]
+    #[serde(serialize_with = "serialize_by_percent")]
     pub percentiles: Vec<Percentile>,
 }
 
@@ -46,7 +46,10 @@ pub struct Percentile {
 }
 
 /// `{"50": {"us", "low", "high"}}`, or `{"us": null, "at_least"}` with too few samples.
-fn by_percent<S: Serializer>(percentiles: &[Percentile], serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_by_percent<S: Serializer>(
+    percentiles: &[Percentile],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(percentiles.len()))?;
     for Percentile { percent, us, .. } in percentiles {
         let value = match (us.value, us.high) {
@@ -93,7 +96,7 @@ pub struct ProfileMeasurement {
     pub by_width: Vec<CellPercentiles>,
     /// Where the time of a get of a typical size goes.
     #[serde(rename = "split")]
-    pub get_times: Option<CallTimes>,
+    pub get_times: Option<GetTimes>,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
@@ -128,7 +131,7 @@ impl ProfileMeasurement {
             by_size: Vec::new(),
             by_width: Vec::new(),
             get_times: None,
-            steadiness: steadiness(&[]),
+            steadiness: find_steadiness(&[]),
             shorter_runs: Vec::new(),
             series: Vec::new(),
             wrong_values: 0,
@@ -138,7 +141,7 @@ impl ProfileMeasurement {
     }
 
     pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
-        self.wrong_values += block.wrong;
+        self.wrong_values += block.wrong_values;
         let first_position: u64 = self
             .cells
             .iter()
@@ -197,15 +200,15 @@ impl ProfileMeasurement {
         }
         relative_calls.sort_by_key(|call| call.position);
         let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.us).collect();
-        self.steadiness = steadiness(&relative_latencies);
-        self.shorter_runs = shorter_runs(&relative_latencies);
-        self.series = calls_by_second(&relative_calls);
+        self.steadiness = find_steadiness(&relative_latencies);
+        self.shorter_runs = compute_shorter_runs(&relative_latencies);
+        self.series = group_calls_by_second(&relative_calls);
         self.cells = Vec::new();
         self
     }
 }
 
-fn shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
+fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
     let shorter_counts = FIRST_OPERATIONS
         .into_iter()
         .filter(|&count| count < relative_latencies.len());
@@ -223,7 +226,7 @@ fn shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
         .collect()
 }
 
-fn calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
+fn group_calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
     calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|second| {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
-pub use latency_file::latency_file;
+pub use latency_file::build_latency_file;
 pub use measured::{CellPercentiles, PERCENTS, Percentile, ProfileMeasurement, Second, ShorterRun};
 
 /// Rounds of a profile: enough for the interval of a median ratio.
@@ -41,7 +41,7 @@ pub struct CallBlock {
     /// Time of each call, in nanoseconds, in order.
     pub latencies_ns: Vec<u64>,
     /// Values that were absent or differed from those stored.
-    pub wrong: u64,
+    pub wrong_values: u64,
 }
 
 /// A client of one server, which does what is measured.
@@ -59,7 +59,7 @@ pub trait Caller {
     fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
 
     /// Splits the time of a get of `bytes` bytes into parts, over this many calls.
-    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError>;
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<GetTimes, CallError>;
 }
 
 /// Why a call failed.
@@ -75,7 +75,7 @@ pub enum CallError {
 
 /// The mean time of a get by part, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct CallTimes {
+pub struct GetTimes {
     /// Size of the value.
     pub bytes: usize,
     /// The whole call.
@@ -301,6 +301,6 @@ fn measure_round(
 }
 
 /// The development of calls in the order in which they were made.
-fn steadiness(relative_latencies: &[f64]) -> Steadiness {
+fn find_steadiness(relative_latencies: &[f64]) -> Steadiness {
     Steadiness::of(relative_latencies, 1)
 }

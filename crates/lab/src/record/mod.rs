@@ -12,7 +12,7 @@ use glasscache_sim::trace::{BATCH_ROWS, Batch, Op, key_number};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::access::text_statistics;
+use crate::access::request_text_statistics;
 
 /// Maximum length of a line of watch: a key of 250 bytes, percent-encoded, and the other fields.
 const LINE_BYTES_MAX: usize = 4096;
@@ -201,8 +201,8 @@ pub fn record<W: Write + Send>(
 /// line of a watch says so, only `stats`.
 ///
 /// `None` if the server does not count them, or does not answer.
-pub fn dropped_by_threads(connection: impl io::Read + io::Write) -> Option<u64> {
-    let rows = text_statistics(connection).ok()?;
+pub fn read_dropped_lines(connection: impl io::Read + io::Write) -> Option<u64> {
+    let rows = request_text_statistics(connection).ok()?;
     let (_, count) = rows.iter().find(|(name, _)| name == "log_worker_dropped")?;
     count.parse().ok()
 }
@@ -283,7 +283,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 
     #[test]
     fn the_counters_of_a_server_are_read_up_to_a_bound() {
-        assert_eq!(dropped_by_threads(EndlessRows(0)), None);
+        assert_eq!(read_dropped_lines(EndlessRows(0)), None);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Percentiles {
             let lower = ((share - half_width) * count).floor().max(0.0) as usize;
             (lower, ((share + half_width) * count).ceil() as usize + 1)
         } else {
-            binomial_ranks(count, share)
+            find_binomial_ranks(count, share)
         };
         let high = self.value_at_rank(upper);
         Estimate {
@@ -105,7 +105,8 @@ impl Percentiles {
                     block.iter().filter(|&&sample| sample <= value).count() as f64
                         / block_length as f64
                 });
-            let inflation = variance(shares) * block_length as f64 / (share * (1.0 - share));
+            let inflation =
+                compute_variance(shares) * block_length as f64 / (share * (1.0 - share));
             if inflation > threshold {
                 inflation * VARIANCE_MARGIN
             } else {
@@ -119,7 +120,7 @@ impl Percentiles {
     }
 }
 
-fn variance(values: impl Iterator<Item = f64>) -> f64 {
+fn compute_variance(values: impl Iterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.collect();
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values
@@ -131,9 +132,9 @@ fn variance(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Ranks, counted from 1, of the two samples that bound the percentile `share` of `count` independent samples with a
 /// probability of at least [`CONFIDENCE`]; rank 0 and rank `count` + 1 stand for no bound.
-fn binomial_ranks(count: usize, share: f64) -> (usize, usize) {
+fn find_binomial_ranks(count: usize, share: f64) -> (usize, usize) {
     let tail_probability = (1.0 - CONFIDENCE) / 2.0;
-    let (first_index, weights) = binomial_weights(count, share);
+    let (first_index, weights) = compute_binomial_weights(count, share);
     let total: f64 = weights.iter().sum();
     let (mut probability_below, mut lower, mut upper) = (0.0, None, count + 1);
     for (successes, weight) in (first_index..).zip(&weights) {
@@ -151,7 +152,7 @@ fn binomial_ranks(count: usize, share: f64) -> (usize, usize) {
 }
 
 /// Weights of the binomial distribution around its mode, up to 9 standard deviations from it, and their first index.
-fn binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
+fn compute_binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
     let mean = count as f64 * share;
     let reach = 9.0 * (mean * (1.0 - share)).sqrt() + 10.0;
     let first_index = (mean - reach).max(0.0) as usize;
@@ -172,7 +173,9 @@ fn binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::{correlated_samples, independent_samples, normal_quantile};
+    use super::super::synthetic::{
+        draw_correlated_samples, draw_independent_samples, find_normal_quantile,
+    };
     use super::*;
 
     /// In how many of `runs` the interval contains `truth`.
@@ -198,9 +201,9 @@ mod tests {
             (99.0, 5000),
             (99.9, 10_000),
         ] {
-            let truth = normal_quantile(percent / 100.0).exp();
+            let truth = find_normal_quantile(percent / 100.0).exp();
             let covered_runs = count_covered(1000, percent, truth, |seed| {
-                independent_samples(count, seed)
+                draw_independent_samples(count, seed)
             });
             assert!(
                 (930..=985).contains(&covered_runs),
@@ -213,9 +216,9 @@ mod tests {
     fn intervals_of_samples_correlated_over_a_second_cover_the_truth_in_90_percent() {
         // 60 seconds of 200 samples each; the correlation falls to 1/e within a second.
         for percent in [50.0, 95.0, 99.0] {
-            let truth = normal_quantile(percent / 100.0).exp();
+            let truth = find_normal_quantile(percent / 100.0).exp();
             let covered_runs = count_covered(1000, percent, truth, |seed| {
-                correlated_samples(12_000, 200.0, seed)
+                draw_correlated_samples(12_000, 200.0, seed)
             });
             assert!(covered_runs >= 900, "p{percent}: {covered_runs}");
         }
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn too_few_samples_give_no_upper_bound() {
-        let estimate = |count| Percentiles::new(independent_samples(count, 1)).estimate(99.9);
+        let estimate = |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
         assert_eq!((estimate(3687).value, estimate(3687).high), (None, None));
         assert!(estimate(3688).high.is_some());
         let none = Percentiles::new(Vec::new()).estimate(50.0);
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn ranks_of_the_median_are_those_of_the_sign_test() {
         for (count, ranks) in [(6, (1, 6)), (9, (2, 8)), (20, (6, 15)), (30, (10, 21))] {
-            assert_eq!(binomial_ranks(count, 0.5), ranks);
+            assert_eq!(find_binomial_ranks(count, 0.5), ranks);
         }
     }
 

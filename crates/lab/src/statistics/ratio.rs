@@ -27,12 +27,14 @@ impl RatioInterval {
     /// request, or used no CPU time that could be seen, has no ratio; the rounds that it is joined with keep theirs.
     pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
         let rounds: Vec<f64> = ratios.into_iter().collect();
-        let joined = match rounds.len() / RATIOS_MIN {
+        let rounds_per_ratio = match rounds.len() / RATIOS_MIN {
             0 | 1 => 1,
             2 | 3 => 2,
             _ => 4,
         };
-        let means = rounds.chunks_exact(joined).filter_map(joined_ratio);
+        let means = rounds
+            .chunks_exact(rounds_per_ratio)
+            .filter_map(compute_mean_ratio);
         let ratios = Percentiles::new(means.collect());
         let median = ratios.estimate(50.0);
         Self {
@@ -44,7 +46,7 @@ impl RatioInterval {
 }
 
 /// The geometric mean of rounds in succession: of each two, in both orders, or of neither.
-fn joined_ratio(rounds: &[f64]) -> Option<f64> {
+fn compute_mean_ratio(rounds: &[f64]) -> Option<f64> {
     let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
     let pairs = rounds.chunks(2).filter(|pair| pair.iter().all(is_ratio));
     let ratios: Vec<f64> = pairs.flatten().copied().collect();
@@ -54,13 +56,13 @@ fn joined_ratio(rounds: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::independent_samples;
+    use super::super::synthetic::draw_independent_samples;
     use super::*;
 
     #[test]
     fn the_interval_of_equal_targets_contains_one_in_90_of_100_runs() {
         let contains_one = |seed: &u64| {
-            let rounds = independent_samples(40, *seed)
+            let rounds = draw_independent_samples(40, *seed)
                 .into_iter()
                 .map(|sample| sample.powf(0.1));
             let interval = RatioInterval::of(rounds);

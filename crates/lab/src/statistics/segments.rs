@@ -11,17 +11,17 @@ const PENALTY: f64 = 8.0;
 const LENGTH_MIN: usize = 2;
 
 /// Where the segments of `series` end; the last is its length.
-pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
+pub(super) fn find_segment_ends(series: &[f64]) -> Vec<usize> {
     let count = series.len();
     let (sums, square_sums) = (
-        running_sums(series, |value| value),
-        running_sums(series, |value| value * value),
+        compute_running_sums(series, |value| value),
+        compute_running_sums(series, |value| value * value),
     );
     let cost = |from: usize, until: usize| {
         let sum = sums[until] - sums[from];
         square_sums[until] - square_sums[from] - sum * sum / (until - from) as f64
     };
-    let penalty = PENALTY * (count.max(2) as f64).ln() * noise_variance(series);
+    let penalty = PENALTY * (count.max(2) as f64).ln() * estimate_noise_variance(series);
     let mut least_costs = vec![0.0; count + 1];
     least_costs[0] = -penalty;
     let mut previous_ends = vec![0; count + 1];
@@ -52,7 +52,7 @@ pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
     ends
 }
 
-fn running_sums(series: &[f64], transform: impl Fn(f64) -> f64) -> Vec<f64> {
+fn compute_running_sums(series: &[f64], transform: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut sum = 0.0;
     let following_sums = series.iter().map(|&value| {
         sum += transform(value);
@@ -62,7 +62,7 @@ fn running_sums(series: &[f64], transform: impl Fn(f64) -> f64) -> Vec<f64> {
 }
 
 /// Variance of the noise: from the median of the differences of neighbours, as if they were normal.
-fn noise_variance(series: &[f64]) -> f64 {
+fn estimate_noise_variance(series: &[f64]) -> f64 {
     let mut steps: Vec<f64> = series
         .windows(2)
         .map(|pair| (pair[1] - pair[0]).abs())
@@ -75,28 +75,28 @@ fn noise_variance(series: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::independent_samples;
+    use super::super::synthetic::draw_independent_samples;
     use super::*;
 
     #[test]
     fn a_level_that_changes_is_cut_where_it_changes() {
-        let noise: Vec<f64> = independent_samples(200, 3)
+        let noise: Vec<f64> = draw_independent_samples(200, 3)
             .iter()
             .map(|sample| sample.ln() * 0.1)
             .collect();
-        assert_eq!(segment_ends(&noise), [200]);
+        assert_eq!(find_segment_ends(&noise), [200]);
         let with_steps: Vec<f64> = noise
             .iter()
             .enumerate()
             .map(|(index, noise)| noise + if (50..120).contains(&index) { 1.0 } else { 0.0 })
             .collect();
-        assert_eq!(segment_ends(&with_steps), [50, 120, 200]);
+        assert_eq!(find_segment_ends(&with_steps), [50, 120, 200]);
     }
 
     #[test]
     fn short_and_constant_series_are_one_segment() {
-        assert_eq!(segment_ends(&[1.0; 50]), [50]);
-        assert_eq!(segment_ends(&[1.0]), [1]);
-        assert_eq!(segment_ends(&[]), [0]);
+        assert_eq!(find_segment_ends(&[1.0; 50]), [50]);
+        assert_eq!(find_segment_ends(&[1.0]), [1]);
+        assert_eq!(find_segment_ends(&[]), [0]);
     }
 }

@@ -57,8 +57,8 @@ struct Segment {
 impl Steadiness {
     /// Interprets latencies in the order of a run, of which each stands for `stride` operations.
     pub fn of(latencies: &[f64], stride: u64) -> Self {
-        let medians = medians_of_parts(latencies);
-        let segments = segments_by_level(&medians);
+        let medians = compute_medians_of_parts(latencies);
+        let segments = find_segments(&medians);
         let operation = |part: usize| {
             (part as f64 / medians.len().max(1) as f64 * latencies.len() as f64) as u64 * stride
         };
@@ -97,13 +97,13 @@ fn classify(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<us
     if last.until - last.from < half {
         return (SteadinessKind::None, None);
     }
-    let warm_up_end = mser_warm_up_end(medians);
+    let warm_up_end = find_warm_up_end(medians);
     let warm_up_end = if warm_up_end <= half { warm_up_end } else { 0 };
     (SteadinessKind::WarmUp, Some(last.from.max(warm_up_end)))
 }
 
 /// Logarithms of the medians of equal parts of the run: a change counts by its ratio.
-fn medians_of_parts(latencies: &[f64]) -> Vec<f64> {
+fn compute_medians_of_parts(latencies: &[f64]) -> Vec<f64> {
     let parts = (latencies.len() / PART_SAMPLES_MIN).clamp(1, PARTS);
     let part_start = |part: usize| part * latencies.len() / parts;
     (0..parts)
@@ -123,7 +123,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// The segments of different level, without one short disturbance.
-fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
+fn find_segments(medians: &[f64]) -> Vec<Segment> {
     let segment = |from: usize, until: usize| Segment {
         from,
         until,
@@ -131,7 +131,7 @@ fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
     };
     let mut from = 0;
     let mut segments = Vec::new();
-    for until in segments::segment_ends(medians) {
+    for until in segments::find_segment_ends(medians) {
         segments.push(segment(from, until));
         from = until;
     }
@@ -162,7 +162,7 @@ fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
 }
 
 /// MSER-5: the cut after which the mean of the rest has the smallest standard error.
-fn mser_warm_up_end(medians: &[f64]) -> usize {
+fn find_warm_up_end(medians: &[f64]) -> usize {
     let error_after = |warm_up_end: usize| {
         let steady_medians = medians.get(warm_up_end..).unwrap_or_default();
         let mean = steady_medians.iter().sum::<f64>() / steady_medians.len() as f64;
@@ -179,7 +179,7 @@ fn mser_warm_up_end(medians: &[f64]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::{Development, independent_samples, run_latencies};
+    use super::super::synthetic::{Development, draw_independent_samples, draw_run_latencies};
     use super::*;
 
     #[test]
@@ -190,25 +190,28 @@ mod tests {
             (Development::SlowDown, SteadinessKind::SlowDown),
             (Development::Unsteady, SteadinessKind::None),
         ] {
-            let is_correct =
-                |seed: &u64| Steadiness::of(&run_latencies(development, *seed), 1).kind == expected;
-            let correct = (0..1000).filter(is_correct).count();
-            assert!(correct >= 950, "{expected:?}: {correct} of 1000");
+            let is_correct = |seed: &u64| {
+                Steadiness::of(&draw_run_latencies(development, *seed), 1).kind == expected
+            };
+            let correct_runs = (0..1000).filter(is_correct).count();
+            assert!(correct_runs >= 950, "{expected:?}: {correct_runs} of 1000");
         }
     }
 
     #[test]
     fn the_end_of_a_sudden_warm_up_is_found_within_a_twentieth_of_the_run() {
         let is_near = |seed: &u64| {
-            let noise = independent_samples(10_000, *seed).into_iter().enumerate();
+            let noise = draw_independent_samples(10_000, *seed)
+                .into_iter()
+                .enumerate();
             let series: Vec<f64> = noise
                 .map(|(index, noise)| if index < 2_000 { 2.0 * noise } else { noise })
                 .collect();
-            let found = Steadiness::of(&series, 1).after_operations.unwrap_or(0);
-            found.abs_diff(2_000) <= 500
+            let found_end = Steadiness::of(&series, 1).after_operations.unwrap_or(0);
+            found_end.abs_diff(2_000) <= 500
         };
-        let near = (0..200).filter(is_near).count();
-        assert!(near >= 190, "{near} of 200");
+        let near_count = (0..200).filter(is_near).count();
+        assert!(near_count >= 190, "{near_count} of 200");
     }
 
     #[test]

@@ -16,32 +16,33 @@ pub(super) enum Development {
 }
 
 /// Independent log-normal samples; percentile p is the exponential of the normal quantile.
-pub(super) fn independent_samples(count: usize, seed: u64) -> Vec<f64> {
+pub(super) fn draw_independent_samples(count: usize, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     (0..count).map(|_| rng.normal().exp()).collect()
 }
 
 /// The same distribution, but neighbours are correlated: 1/e at a distance of `reach` samples.
-pub(super) fn correlated_samples(count: usize, reach: f64, seed: u64) -> Vec<f64> {
+pub(super) fn draw_correlated_samples(count: usize, reach: f64, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     let correlation = (-1.0 / reach).exp();
-    let mut state = rng.normal();
-    let mut next = || {
-        state = correlation * state + (1.0 - correlation * correlation).sqrt() * rng.normal();
-        state.exp()
+    let mut correlated_draw = rng.normal();
+    let mut draw_next = || {
+        correlated_draw =
+            correlation * correlated_draw + (1.0 - correlation * correlation).sqrt() * rng.normal();
+        correlated_draw.exp()
     };
-    (0..count).map(|_| next()).collect()
+    (0..count).map(|_| draw_next()).collect()
 }
 
 /// The quantile of the standard normal distribution, by bisection of its distribution function.
-pub(super) fn normal_quantile(share: f64) -> f64 {
+pub(super) fn find_normal_quantile(share: f64) -> f64 {
     // Simpson's rule over the density from 0.
     let distribution = |x: f64| {
         let density = |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt();
         let step = x / 200.0;
         let sum: f64 = (0..100)
-            .map(|i| {
-                let t = f64::from(i) * 2.0 * step;
+            .map(|index| {
+                let t = f64::from(index) * 2.0 * step;
                 density(t) + 4.0 * density(t + step) + density(t + 2.0 * step)
             })
             .sum();
@@ -60,7 +61,7 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
 }
 
 /// Latencies of a run with noise and 1 % of slow requests.
-pub(super) fn run_latencies(development: Development, seed: u64) -> Vec<f64> {
+pub(super) fn draw_run_latencies(development: Development, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed ^ 0x5e71);
     let count = [2_000, 10_000, 50_000][rng.below(3) as usize];
     let mut uniform = |low: f64, high: f64| low + (high - low) * rng.next_fraction();

@@ -18,7 +18,7 @@ pub struct Folder {
     pub path: PathBuf,
     pub(super) files: Vec<(String, Vec<u8>)>,
     /// Files left out because of their size or name.
-    pub skipped: usize,
+    pub skipped_files: usize,
     /// Whether files were left out because of the limits.
     pub is_truncated: bool,
 }
@@ -30,7 +30,7 @@ impl Folder {
         let mut folder = Self {
             path: path.to_owned(),
             files: Vec::new(),
-            skipped: 0,
+            skipped_files: 0,
             is_truncated: false,
         };
         let (mut unvisited_folders, mut bytes) = (vec![path.to_owned()], 0_u64);
@@ -77,7 +77,7 @@ impl Folder {
             .filter(|_| bytes <= FILE_BYTES_MAX)
             .and_then(|_| std::fs::read(path).ok());
         let (Some(name), Some(content)) = (name, content) else {
-            self.skipped += 1;
+            self.skipped_files += 1;
             return 0;
         };
         let bytes = content.len() as u64;
@@ -106,7 +106,7 @@ impl Folder {
 
 /// Whether a path can be a memcached key as it is.
 fn is_key(name: &str) -> bool {
-    (1..=250).contains(&name.len()) && name.bytes().all(|b| b > 32 && b != 127)
+    (1..=250).contains(&name.len()) && name.bytes().all(|byte| byte > 32 && byte != 127)
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
         let folder = Folder::read(&path, &["not"]).unwrap();
         std::fs::remove_dir_all(&path).unwrap();
         assert_eq!(
-            (folder.items(), folder.user_bytes(), folder.skipped),
+            (folder.items(), folder.user_bytes(), folder.skipped_files),
             (2, 3 + 5, 1)
         );
     }

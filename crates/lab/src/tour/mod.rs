@@ -145,11 +145,11 @@ pub fn run_stage(
     let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
     let expected_keys = workload.keys_left as u64;
     let (report, _) = load::run(&plan, vec![workload], meter)?;
-    Ok(stage_figures(stage, &report, expected_keys))
+    Ok(compute_stage_figures(stage, &report, expected_keys))
 }
 
 /// How many keys a stage requests.
-pub fn requested_keys(folder: &Folder, stage: Stage) -> usize {
+pub fn count_requested_keys(folder: &Folder, stage: Stage) -> usize {
     let items = folder.items();
     if stage == Stage::Store {
         items
@@ -158,7 +158,7 @@ pub fn requested_keys(folder: &Folder, stage: Stage) -> usize {
     }
 }
 
-fn stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
+fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
     let tally = &report.tally;
     let succeeded = tally.hits + tally.stored;
     let server_us = report.server.cpu_s() * 1e6;
@@ -199,7 +199,7 @@ struct StageWorkload {
 
 impl StageWorkload {
     fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
-        let keys_left = requested_keys(&folder, stage);
+        let keys_left = count_requested_keys(&folder, stage);
         Self {
             folder,
             stage,

@@ -101,12 +101,12 @@ impl<'a> Copier<'a> {
             source.read_value(&reply, &mut self.values)?;
             if reply.is_stale {
                 report.stale += 1;
-                won_leases.extend(reply.won.then_some((reply.position, reply.unique)));
+                won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
             } else if ttl_s == 0 {
                 // Ends within this second; as an exptime, 0 would mean never.
                 report.gone += 1;
             } else {
-                read_items.push(read_item(&reply, ttl_s, value_start..self.values.len()));
+                read_items.push(new_read_item(&reply, ttl_s, value_start..self.values.len()));
             }
         }
         report.gone += (items.len() - reply_count) as u64;
@@ -130,7 +130,7 @@ impl<'a> Copier<'a> {
                 continue;
             };
             let key = self.plan.key(item);
-            request::invalidate(&mut self.requests, key, unique, quiet_fields(position));
+            request::invalidate(&mut self.requests, key, unique, new_quiet_fields(position));
         }
         self.send_and_drain(source, "md")
     }
@@ -152,7 +152,7 @@ impl<'a> Copier<'a> {
             };
             let line = TextStoreParameters {
                 flags: read_item.client_flags,
-                exptime: exptime(read_item.ttl_s, target_time_s),
+                exptime: compute_exptime(read_item.ttl_s, target_time_s),
                 value_bytes: value.len(),
                 noreply: false,
             };
@@ -220,7 +220,7 @@ impl<'a> Copier<'a> {
                 BatchReply::End => break,
                 BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
                 BatchReply::Reply(reply) => {
-                    won_leases.extend(reply.won.then_some((reply.position, reply.unique)));
+                    won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
                     if !reply.is_stale {
                         unchanged.insert((reply.position, reply.unique));
                     }
@@ -237,7 +237,7 @@ impl<'a> Copier<'a> {
         for item in &changed {
             if let Some(listed_item) = items.get(item.position) {
                 let key = self.plan.key(listed_item);
-                request::delete(&mut self.requests, key, quiet_fields(item.position));
+                request::delete(&mut self.requests, key, new_quiet_fields(item.position));
             }
             report.copied_bytes -= item.value.len() as u64;
         }
@@ -257,7 +257,7 @@ impl<'a> Copier<'a> {
         self.requests.clear();
         for (position, item) in items {
             let key = self.plan.key(item);
-            request::get(&mut self.requests, key, fields, quiet_fields(position));
+            request::get(&mut self.requests, key, fields, new_quiet_fields(position));
         }
         self.send_with_noop(server)
     }
@@ -281,14 +281,14 @@ impl<'a> Copier<'a> {
     }
 }
 
-fn quiet_fields(position: usize) -> CommonFields {
+fn new_quiet_fields(position: usize) -> CommonFields {
     CommonFields {
         opaque: position as u32,
         quiet: true,
     }
 }
 
-fn read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
+fn new_read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
     ReadItem {
         position: reply.position,
         client_flags: reply.client_flags,
@@ -300,7 +300,7 @@ fn read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
 }
 
 /// The exptime of an item that lives for this many more seconds, -1 for ever.
-fn exptime(ttl_s: i64, target_time_s: i64) -> i64 {
+fn compute_exptime(ttl_s: i64, target_time_s: i64) -> i64 {
     match ttl_s {
         ..0 => 0,
         0..=RELATIVE_TTL_S_MAX => ttl_s,
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_ttl_above_thirty_days_is_sent_as_a_time() {
-        assert_eq!(exptime(-1, 1_800_000_000), 0);
-        assert_eq!(exptime(2_592_000, 1_800_000_000), 2_592_000);
-        assert_eq!(exptime(2_592_001, 1_800_000_000), 1_802_592_001);
+        assert_eq!(compute_exptime(-1, 1_800_000_000), 0);
+        assert_eq!(compute_exptime(2_592_000, 1_800_000_000), 2_592_000);
+        assert_eq!(compute_exptime(2_592_001, 1_800_000_000), 1_802_592_001);
     }
 }

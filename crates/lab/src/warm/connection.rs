@@ -76,8 +76,8 @@ impl Connection {
     ) -> io::Result<()> {
         let end = values.len() + value_bytes;
         let framed_bytes = value_bytes as u64 + 2;
-        let read = (&mut self.reader).take(framed_bytes).read_to_end(values);
-        if read.map_err(with_reason)? as u64 != framed_bytes {
+        let read_result = (&mut self.reader).take(framed_bytes).read_to_end(values);
+        if read_result.map_err(with_reason)? as u64 != framed_bytes {
             return Err(with_reason(io::ErrorKind::UnexpectedEof.into()));
         }
         if values.get(end..) != Some(b"\r\n") {

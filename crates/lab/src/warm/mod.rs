@@ -57,7 +57,7 @@ pub fn warm(
     let mut target = WarmServer::open(&options.to)?;
     let mut source = WarmServer::open(&options.from)?;
     let stats = target.stats()?;
-    let evictions_before = eviction_count(&stats);
+    let evictions_before = parse_eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
     let time_read_at = Instant::now();
     let Some(plan) = list_items(&options.from, report, &mut observe)? else {
@@ -99,12 +99,12 @@ pub fn warm(
         }
         if stats_read_at.elapsed() >= STATS_INTERVAL {
             stats_read_at = Instant::now();
-            if eviction_count(&target.stats()?) > evictions_before {
+            if parse_eviction_count(&target.stats()?) > evictions_before {
                 break End::TargetFull;
             }
         }
-        let due = options.rate.due(report.examined_items, listed_bytes);
-        if !wait_until(started, due, || observe(report)) {
+        let due_after = options.rate.due_after(report.examined_items, listed_bytes);
+        if !wait_until(started, due_after, || observe(report)) {
             break End::Stopped;
         }
     };
@@ -148,13 +148,17 @@ fn list_items(
     Ok(Some(plan))
 }
 
-fn eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {
+fn parse_eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {
     stats.get("evictions").copied().unwrap_or(0)
 }
 
-/// Waits until `due` has passed since `started`; false as soon as `should_continue` is.
-fn wait_until(started: Instant, due: Duration, mut should_continue: impl FnMut() -> bool) -> bool {
-    while let Some(pause) = due.checked_sub(started.elapsed()) {
+/// Waits until `due_after` has passed since `started`; false as soon as `should_continue` is.
+fn wait_until(
+    started: Instant,
+    due_after: Duration,
+    mut should_continue: impl FnMut() -> bool,
+) -> bool {
+    while let Some(pause) = due_after.checked_sub(started.elapsed()) {
         if pause.is_zero() {
             break;
         }

@@ -17,7 +17,7 @@ pub struct Rate {
 
 impl Rate {
     /// When this many items and bytes may have been copied, from the start.
-    pub(super) fn due(self, items: u64, bytes: u64) -> Duration {
+    pub(super) fn due_after(self, items: u64, bytes: u64) -> Duration {
         let seconds = |count: u64, rate: u64| count as f64 / rate.max(1) as f64;
         let due_s = seconds(items, self.items_per_s).max(seconds(bytes, self.bytes_per_s));
         Duration::try_from_secs_f64(due_s).unwrap_or(Duration::MAX)
@@ -39,8 +39,8 @@ mod tests {
             items_per_s: 1000,
             bytes_per_s: 1 << 20,
         };
-        assert_eq!(rate.due(500, 0), Duration::from_millis(500));
-        assert_eq!(rate.due(500, 2 << 20), Duration::from_secs(2));
+        assert_eq!(rate.due_after(500, 0), Duration::from_millis(500));
+        assert_eq!(rate.due_after(500, 2 << 20), Duration::from_secs(2));
         assert_eq!(rate.batch_items(), 20);
     }
 
@@ -51,6 +51,6 @@ mod tests {
             bytes_per_s: 1,
         };
         assert_eq!(rate.batch_items(), 1);
-        assert_eq!(rate.due(3, 0), Duration::from_secs(3));
+        assert_eq!(rate.due_after(3, 0), Duration::from_secs(3));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct ListedItem {
 
 /// A line of a dump that cannot be understood.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadLine;
+pub(super) struct InvalidLine;
 
 /// The listed items.
 #[derive(Debug, Default)]
@@ -50,10 +50,10 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Adds the item of one line of `lru_crawler metadump`.
-    pub(super) fn push(&mut self, line: &[u8]) -> Result<(), BadLine> {
+    pub(super) fn push(&mut self, line: &[u8]) -> Result<(), InvalidLine> {
         let mut fields = line.split(|byte| *byte == b' ');
         let key = fields.next().and_then(|field| field.strip_prefix(b"key="));
-        let key = unescape_key(key.ok_or(BadLine)?);
+        let key = unescape_key(key.ok_or(InvalidLine)?);
         let (mut last_access_s, mut bytes, mut was_fetched) = (None, None, false);
         for field in fields {
             if let Some(digits) = field.strip_prefix(b"la=") {
@@ -65,7 +65,7 @@ impl Plan {
             }
         }
         let (Some(last_access_s), Some(bytes)) = (last_access_s, bytes) else {
-            return Err(BadLine);
+            return Err(InvalidLine);
         };
         let key_start = self.keys.len();
         let is_base64 = !key
@@ -181,7 +181,7 @@ mod tests {
         for line in ["ERROR", "key=a size=1", "key=a la=1", "key=a la=x size=1"] {
             assert_eq!(
                 Plan::default().push(line.as_bytes()),
-                Err(BadLine),
+                Err(InvalidLine),
                 "{line}"
             );
         }
@@ -189,7 +189,9 @@ mod tests {
 
     #[test]
     fn a_batch_ends_at_its_items_its_bytes_or_its_keys() {
-        let small: Vec<String> = (0..600).map(|n| format!("key=k{n} la=1 size=70")).collect();
+        let small: Vec<String> = (0..600)
+            .map(|number| format!("key=k{number} la=1 size=70"))
+            .collect();
         let small = plan(&small.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(small.batch(0, 10_000), 0..256);
         assert_eq!(small.batch(256, 100), 256..356);
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(large.batch(0, 100), 0..1);
         assert_eq!(large.batch(1, 100), 1..2);
         let long: Vec<String> = (0..100)
-            .map(|n| format!("key={n:0>250} la=1 size=300"))
+            .map(|number| format!("key={number:0>250} la=1 size=300"))
             .collect();
         let long = plan(&long.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(long.batch(0, 100), 0..65);

@@ -31,7 +31,7 @@ pub(super) struct Reply {
     pub(super) unique: u64,
     pub(super) ttl_s: Option<i64>,
     /// Whether reading has given this connection the right to refresh the item.
-    pub(super) won: bool,
+    pub(super) has_won: bool,
     /// Whether the item is stale, or a client is about to refresh it.
     pub(super) is_stale: bool,
 }
@@ -51,8 +51,8 @@ impl WarmServer {
     /// Connects, and verifies that the server takes meta commands.
     pub(super) fn open(access: &Access) -> Result<Self, WarmError> {
         let name = access.endpoint.to_string();
-        let opened = Connection::open(access);
-        let connection = opened.map_err(|reason| WarmError::Connection {
+        let open_result = Connection::open(access);
+        let connection = open_result.map_err(|reason| WarmError::Connection {
             server: name.clone(),
             reason,
         })?;
@@ -69,14 +69,14 @@ impl WarmServer {
 
     /// Writes bytes of requests.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), WarmError> {
-        let written = self.connection.write(bytes);
-        written.map_err(|reason| self.connection_error(reason))
+        let write_result = self.connection.write(bytes);
+        write_result.map_err(|reason| self.connection_error(reason))
     }
 
     /// Sends what was written.
     pub(super) fn flush(&mut self) -> Result<(), WarmError> {
-        let flushed = self.connection.flush();
-        flushed.map_err(|reason| self.connection_error(reason))
+        let flush_result = self.connection.flush();
+        flush_result.map_err(|reason| self.connection_error(reason))
     }
 
     /// Reads the next reply to meta commands `command`, which an `mn` ends.
@@ -114,8 +114,8 @@ impl WarmServer {
         reply: &Reply,
         values: &mut Vec<u8>,
     ) -> Result<(), WarmError> {
-        let read = self.connection.read_value(reply.value_bytes, values);
-        read.map_err(|reason| self.connection_error(reason))
+        let read_result = self.connection.read_value(reply.value_bytes, values);
+        read_result.map_err(|reason| self.connection_error(reason))
     }
 
     /// Sends a command and returns the line that is its reply.
@@ -200,7 +200,7 @@ fn to_reply(code: MetaCode, value_bytes: u64, flags: &MetaReplyFlags<'_>) -> Opt
         client_flags: flags.client_flags,
         unique: flags.cas.unwrap_or(0),
         ttl_s: flags.ttl_s,
-        won: flags.won,
+        has_won: flags.won,
         is_stale: flags.won || flags.stale || flags.already_won,
     })
 }
@@ -241,7 +241,7 @@ mod tests {
         ] {
             let reply = reply_to(line.as_bytes()).unwrap();
             assert!(reply.is_stale, "{line}");
-            assert_eq!(reply.won, won, "{line}");
+            assert_eq!(reply.has_won, won, "{line}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The form is that of memcached's `doc/protocol.txt`, section "Watchers". Unknown fields and types are ignored. The
 //! fields themselves are read by the simulator's crate, which also reads recorded lines.
 
-use glasscache_sim::trace::watch::{Line, unescape_key};
+use glasscache_sim::trace::watch::{WatchLine, unescape_key};
 
 /// An event that a line reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub enum FetchStatus {
 impl Event {
     /// Reads a line without its end, and its time in seconds; `None` for lines that report nothing of interest.
     pub fn parse(line: &str) -> Option<(f64, Event)> {
-        let line = Line::parse(line.as_bytes());
+        let line = WatchLine::parse(line.as_bytes());
         if line.skipped > 0 {
             return Some((0.0, Event::Skipped(line.skipped)));
         }
@@ -68,7 +68,7 @@ impl Event {
             return None;
         }
         let (key, connection) = (unescape_key(line.key), line.connection);
-        let event = match line.kind {
+        let event = match line.event_type {
             b"item_get" => Event::Fetch {
                 key,
                 status: match line.status {

@@ -27,9 +27,9 @@ pub struct Findings {
     /// How long was watched, in seconds.
     pub seconds: f64,
     /// What the server counted in the interval.
-    pub counted: Counters,
+    pub interval_counters: Counters,
     /// What the server counted since it started.
-    pub since_start: Counters,
+    pub counters_since_start: Counters,
     /// Every get of the interval, split by cause.
     pub causes: Causes,
     /// The gets that the watch saw, by key prefix, most misses first.
@@ -50,13 +50,13 @@ pub struct Prefix {
 
 /// Combines the counters and the watch of an interval of `seconds`.
 pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: f64) -> Findings {
-    let counted = after.since(before);
+    let interval_counters = after.since(before);
     let (watched_causes, prefixes, skipped_lines) = tally.finish();
     Findings {
         seconds,
-        causes: split_misses(&counted, &watched_causes),
-        counted,
-        since_start: after.clone(),
+        causes: split_misses(&interval_counters, &watched_causes),
+        interval_counters,
+        counters_since_start: after.clone(),
         prefixes: prefixes
             .into_iter()
             .map(|(prefix, causes)| Prefix { prefix, causes })
@@ -67,21 +67,23 @@ pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: 
 
 /// The counted misses by cause. Expired and flushed are at least the server's counts; the proportions of the watch
 /// split the rest, and what remains is unseen.
-fn split_misses(counted: &Counters, watched_causes: &Causes) -> Causes {
-    let misses = counted.misses();
-    let share = |watched_misses: u64| {
+fn split_misses(interval_counters: &Counters, watched_causes: &Causes) -> Causes {
+    let misses = interval_counters.misses();
+    let scale_to_total = |watched_misses: u64| {
         watched_misses as f64 / watched_causes.misses.max(1) as f64 * misses as f64
     };
-    let expired = (share(watched_causes.expired).round() as u64)
-        .max(counted.expired)
+    let expired = (scale_to_total(watched_causes.expired).round() as u64)
+        .max(interval_counters.expired)
         .min(misses);
-    let removed = (share(watched_causes.removed).round() as u64)
-        .max(counted.flushed)
+    let removed = (scale_to_total(watched_causes.removed).round() as u64)
+        .max(interval_counters.flushed)
         .min(misses - expired);
-    let evicted = (share(watched_causes.evicted).round() as u64).min(misses - expired - removed);
-    let evicted_unread = (share(watched_causes.evicted_unread).round() as u64).min(evicted);
+    let evicted =
+        (scale_to_total(watched_causes.evicted).round() as u64).min(misses - expired - removed);
+    let evicted_unread =
+        (scale_to_total(watched_causes.evicted_unread).round() as u64).min(evicted);
     Causes {
-        gets: counted.gets,
+        gets: interval_counters.gets,
         misses,
         expired,
         evicted,

@@ -2,7 +2,7 @@
 
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
-use glasscache_sim::slabs::optimum::optimal_sizes;
+use glasscache_sim::slabs::optimum::find_optimal_sizes;
 use glasscache_sim::slabs::plan::Plan;
 use pyo3::prelude::*;
 
@@ -35,7 +35,7 @@ pub(crate) fn slab_optimum(
 ) -> PyResult<Vec<u32>> {
     let config = slab_config(py, settings)?;
     let demand = read_demand(sizes, counts, &config, key_bytes)?;
-    Ok(py.detach(|| optimal_sizes(&config, &demand, classes)))
+    Ok(py.detach(|| find_optimal_sizes(&config, &demand, classes)))
 }
 
 /// Return what the classes of the settings cost for values of these sizes.

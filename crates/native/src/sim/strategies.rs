@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use glasscache_record::{FolderLog, ReadError, read_folder};
 use glasscache_sim::packed::{pack_log, unpack_log};
 use glasscache_sim::search::{
-    BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
+    BestSoFar, Candidate, Evaluation, LearnedByShare, evaluate, find_pareto_front, list_candidates,
 };
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::cost::CostModel;
@@ -123,7 +123,7 @@ impl SimulatedLog {
         run_in_parallel(py, strategies.len(), threads, |index, _| {
             Some(
                 report(&prepared, &self.cost, &strategies[index], options)
-                    .document(&[])
+                    .to_document(&[])
                     .to_string(),
             )
         })
@@ -167,7 +167,7 @@ impl SimulatedLog {
         run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
             let candidate = &tried_candidates[index];
             let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-            let ns = added_ns(
+            let ns = evaluate(
                 &prepared,
                 &self.cost,
                 candidate,
@@ -203,7 +203,7 @@ impl SimulatedLog {
             let notation = candidate.strategy.to_string();
             (index, candidate.memory_bytes, notation)
         };
-        Ok(pareto_front(&tried_candidates)
+        Ok(find_pareto_front(&tried_candidates)
             .into_iter()
             .map(point)
             .collect())
@@ -272,7 +272,7 @@ impl SimulatedLog {
 
     /// The combinations of a search, in an order that depends on nothing but the log and the memory.
     fn candidates(&self, prepared: &PreparedLog<'_>, memory_bytes: u64) -> Vec<Candidate> {
-        candidates(
+        list_candidates(
             prepared,
             memory_bytes,
             self.learned_rules(prepared, Evaluation::OutOfSample),

@@ -90,16 +90,20 @@ impl AvoidableMisses {
 }
 
 fn mix(number: u64) -> u64 {
-    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 fn random_value_bytes(number: u64) -> u32 {
-    let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (a, b) = (unit(mix(number)), unit(mix(number ^ 0x5555_5555)));
-    let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+    let to_unit_interval = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+    let (first_uniform, second_uniform) = (
+        to_unit_interval(mix(number)),
+        to_unit_interval(mix(number ^ 0x5555_5555)),
+    );
+    let normal =
+        (-2.0 * first_uniform.ln()).sqrt() * (std::f64::consts::TAU * second_uniform).cos();
     ((230f64.ln() + 1.5 * normal).exp() as u32).clamp(1, VALUE_BYTES_MAX)
 }
 
@@ -107,7 +111,7 @@ fn random_value_bytes(number: u64) -> u32 {
     clippy::disallowed_types,
     reason = "the example opens what the pure crate is handed"
 )]
-fn load(path: &str, footprint_bytes: u64) -> Trace {
+fn load_trace(path: &str, footprint_bytes: u64) -> Trace {
     let file = std::fs::File::open(path).expect("a trace");
     let columns = Columns {
         size: true,
@@ -219,7 +223,7 @@ fn main() {
     let mut sums = vec![(0.0, 0.0f64); policies.len()];
     let mut points = 0;
     for path in arguments {
-        let trace = load(&path, footprint_mib.unwrap_or(64) << 20);
+        let trace = load_trace(&path, footprint_mib.unwrap_or(64) << 20);
         for fraction in FRACTIONS {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;

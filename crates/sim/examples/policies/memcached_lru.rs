@@ -29,7 +29,7 @@ pub(crate) struct SegmentedLru {
     queues: [VecDeque<(u32, u32)>; 3],
     bytes: [u64; 3],
     memory_bytes: u64,
-    entries: u32,
+    entry_count: u32,
 }
 
 impl SegmentedLru {
@@ -39,16 +39,16 @@ impl SegmentedLru {
             queues: Default::default(),
             bytes: [0; 3],
             memory_bytes,
-            entries: 0,
+            entry_count: 0,
         }
     }
 
     /// Returns whether the item was in the cache; stores it if not.
-    pub(crate) fn get_or_set(&mut self, slot: usize, user_bytes: u32) -> bool {
+    pub(crate) fn get_or_set(&mut self, slot: usize, key_and_value_bytes: u32) -> bool {
         let mut item = self.items[slot];
         if item.entry == 0 {
             item = Item {
-                chunk_bytes: chunk_bytes(user_bytes),
+                chunk_bytes: chunk_bytes(key_and_value_bytes),
                 ..Item::default()
             };
             self.insert(slot, item, HOT);
@@ -74,13 +74,13 @@ impl SegmentedLru {
     }
 
     fn insert(&mut self, slot: usize, item: Item, queue: usize) {
-        self.entries += 1;
+        self.entry_count += 1;
         self.items[slot] = Item {
             queue,
-            entry: self.entries,
+            entry: self.entry_count,
             ..item
         };
-        self.queues[queue].push_back((slot as u32, self.entries));
+        self.queues[queue].push_back((slot as u32, self.entry_count));
         self.bytes[queue] += u64::from(item.chunk_bytes);
     }
 
@@ -107,14 +107,14 @@ impl SegmentedLru {
                 let Some((slot, item)) = self.pop_oldest(queue) else {
                     break;
                 };
-                let next = if item.is_active { WARM } else { COLD };
+                let next_queue = if item.is_active { WARM } else { COLD };
                 self.insert(
                     slot,
                     Item {
                         is_active: false,
                         ..item
                     },
-                    next,
+                    next_queue,
                 );
             }
         }
@@ -137,8 +137,8 @@ impl SegmentedLru {
 }
 
 /// Bytes that memcached needs at `-f 1.25` for a key and value of this size: a chunk and a hash table entry.
-fn chunk_bytes(user_bytes: u32) -> u32 {
-    let item_bytes = f64::from(user_bytes) + 59.0;
+fn chunk_bytes(key_and_value_bytes: u32) -> u32 {
+    let item_bytes = f64::from(key_and_value_bytes) + 59.0;
     let mut size = 96f64;
     while size < item_bytes && size < 524_288.0 {
         size = (size * 1.25 / 8.0).ceil() * 8.0;

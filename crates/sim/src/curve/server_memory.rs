@@ -7,7 +7,7 @@ use crate::policy::PolicyKind;
 use crate::replay::{PreparedTrace, Task};
 use crate::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
 use crate::slabs::demand::Demand;
-use crate::slabs::plan::{Plan, items_in_segments};
+use crate::slabs::plan::{Plan, count_items_in_segments};
 
 /// Pages for each class in use from which the mix of sizes decides how many items a memcached holds: each class gets
 /// its first page beyond -m.
@@ -39,9 +39,9 @@ impl<'t> ServerMemory<'t> {
         let plan = Plan::new(&SlabClasses::new(&SlabConfig::default()), &demand);
         // The replay has keys of its own length: the same share of the memory is left for values.
         let replayed_items =
-            items_in_segments(&count_demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
+            count_items_in_segments(&count_demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
         let memory_scale =
-            items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed_items.max(1) as f64;
+            count_items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed_items.max(1) as f64;
         Self {
             trace,
             demand,
@@ -72,7 +72,7 @@ impl<'t> ServerMemory<'t> {
 
     /// Items of our server.
     pub fn glasscache_items(&self, memory_bytes: u64) -> u64 {
-        items_in_segments(&self.demand, memory_bytes)
+        count_items_in_segments(&self.demand, memory_bytes)
     }
 
     /// The miss ratio of our server, by a replay in its store.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::scale::{Scale, short_number};
+use super::scale::{Scale, format_short_number};
 use super::{escape, write_data};
 
 /// Sizes in SVG units.
@@ -98,7 +98,7 @@ impl Bars {
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 8.0,
                 tick_px + 4.0,
-                short_number(tick)
+                format_short_number(tick)
             );
         }
         for bar in &panel.bars {
@@ -139,12 +139,12 @@ impl Bars {
         let _ = write!(
             html,
             "<title>{} to {}: {} {}, {} {}</title></g>",
-            short_number(bar.range.0),
-            short_number(bar.range.1),
+            format_short_number(bar.range.0),
+            format_short_number(bar.range.1),
             escape(bottom_label),
-            short_number(bottom_value),
+            format_short_number(bottom_value),
             escape(top_label),
-            short_number(top_value)
+            format_short_number(top_value)
         );
     }
 
@@ -167,7 +167,7 @@ impl Bars {
                 html,
                 "<text x=\"{tick_px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 bottom + 19.0,
-                short_number(tick)
+                format_short_number(tick)
             );
         }
         let middle = f64::midpoint(LEFT, right);

@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::end_labels::{self, EndLabel};
-use super::scale::{Scale, short_number};
-use super::series::{HIGHLIGHTED_MAX, Series, colour, downsample, round_significant, stroke_style};
+use super::scale::{Scale, format_short_number};
+use super::series::{
+    HIGHLIGHTED_MAX, Series, choose_colour, downsample, format_stroke_style, round_significant,
+};
 use super::{escape, write_data};
 
 /// Size of the chart in SVG units; the page scales it to its width.
@@ -32,9 +34,9 @@ pub struct Chart {
     /// Name and unit of the vertical axis.
     pub y_label: String,
     /// Whether the horizontal axis is logarithmic; values of 0 and below are then left out.
-    pub x_log: bool,
+    pub is_x_log: bool,
     /// Whether the vertical axis is logarithmic; values of 0 and below are then left out.
-    pub y_log: bool,
+    pub is_y_log: bool,
     /// The curves, in the order of the legend.
     pub series: Vec<Series>,
     /// Vertical lines.
@@ -53,16 +55,16 @@ pub struct Mark {
 impl Chart {
     pub(super) fn write(&self, html: &mut String) {
         let labels = self.end_labels();
-        let right = WIDTH - end_labels::labels_width(&labels).max(RIGHT);
+        let right = WIDTH - end_labels::measure_labels(&labels).max(RIGHT);
         let xs = self
             .series
             .iter()
             .flat_map(Series::xs)
-            .chain(self.marks.iter().map(|m| m.x));
-        let x_scale = Scale::new(xs, self.x_log, LEFT, right);
+            .chain(self.marks.iter().map(|mark| mark.x));
+        let x_scale = Scale::new(xs, self.is_x_log, LEFT, right);
         let y_scale = Scale::new(
             self.series.iter().flat_map(Series::ys),
-            self.y_log,
+            self.is_y_log,
             HEIGHT - BOTTOM,
             TOP,
         );
@@ -90,7 +92,7 @@ impl Chart {
             let _ = write!(html, "<g data-series=\"{index}\"{class_attribute}>");
             self.series[index].write(html, index, &x_scale, &y_scale);
             if let Some(label) = placed_labels.iter().find(|label| label.series == index) {
-                label.write(html, right + 8.0, &colour(index));
+                label.write(html, right + 8.0, &choose_colour(index));
             }
             html.push_str("</g>");
         }
@@ -187,7 +189,7 @@ impl Chart {
                 LEFT - 8.0,
                 y_px + 4.0
             );
-            let _ = write!(html, "{}</text>", short_number(tick));
+            let _ = write!(html, "{}</text>", format_short_number(tick));
         }
         for (x_px, tick) in x_scale
             .ticks
@@ -200,7 +202,7 @@ impl Chart {
                 "<text x=\"{x_px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">",
                 bottom + 19.0
             );
-            let _ = write!(html, "{}</text>", short_number(tick));
+            let _ = write!(html, "{}</text>", format_short_number(tick));
         }
         let _ = write!(
             html,
@@ -232,13 +234,13 @@ impl Chart {
                 let _ = write!(
                     html,
                     "<circle cx=\"13\" cy=\"5\" r=\"4\" fill=\"{}\"/>",
-                    colour(index)
+                    choose_colour(index)
                 );
             } else {
                 let _ = write!(
                     html,
                     "<path class=\"curve\" d=\"M0 5H26\" {}/>",
-                    stroke_style(index)
+                    format_stroke_style(index)
                 );
             }
             let _ = write!(html, "</svg>{}</button></li>", escape(&series.label));

@@ -57,7 +57,7 @@ impl EndLabel {
 }
 
 /// The width that labels need beside the chart.
-pub(super) fn labels_width(labels: &[EndLabel]) -> f64 {
+pub(super) fn measure_labels(labels: &[EndLabel]) -> f64 {
     let lines = labels.iter().flat_map(|label| &label.lines);
     let longest = lines.map(|line| line.chars().count()).max();
     longest.map_or(0.0, |chars| (chars as f64 * CHAR_WIDTH + 16.0).min(260.0))

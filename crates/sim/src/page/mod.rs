@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 pub use bars::{Bar, Bars, Panel};
 pub use chart::{Chart, Mark};
-pub use scale::{short_bytes, short_number};
+pub use scale::{format_short_bytes, format_short_number};
 pub use series::Series;
 
 /// Styles of the page, light and dark.
@@ -76,7 +76,7 @@ impl Page {
             html,
             "<h1>{}</h1><p class=\"answer\">{}</p>",
             escape(&self.title),
-            inline_code(&self.sentence)
+            format_inline_code(&self.sentence)
         );
         for command in &self.commands {
             let command = escape(command);
@@ -92,7 +92,7 @@ impl Page {
             table.write(&mut html);
         }
         for note in &self.notes {
-            let _ = write!(html, "<p class=\"note\">{}</p>", inline_code(note));
+            let _ = write!(html, "<p class=\"note\">{}</p>", format_inline_code(note));
         }
         self.write_origin(&mut html);
         let _ = write!(html, "</main><script>{SCRIPT}</script></body></html>");
@@ -178,7 +178,7 @@ impl Table {
 }
 
 /// Converts text between backticks to HTML `<code>` elements.
-fn inline_code(text: &str) -> String {
+fn format_inline_code(text: &str) -> String {
     let mut html = String::new();
     for (index, segment) in text.split('`').enumerate() {
         if index > 0 {
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn formats_backticks_as_code() {
         assert_eq!(
-            inline_code("use `lru:<n>`."),
+            format_inline_code("use `lru:<n>`."),
             "use <code>lru:&lt;n&gt;</code>."
         );
-        assert_eq!(inline_code("half `open"), "half <code>open</code>");
+        assert_eq!(format_inline_code("half `open"), "half <code>open</code>");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         let charts = vec![
             Chart {
                 series: vec![series; 12],
-                x_log: true,
+                is_x_log: true,
                 ..Chart::default()
             };
             3

@@ -20,15 +20,16 @@ impl Scale {
         start_px: f64,
         end_px: f64,
     ) -> Self {
-        let drawable = values.filter(|v| v.is_finite() && (!is_log || *v > 0.0));
-        let (low, high) = drawable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
-            (l.min(v), h.max(v))
-        });
+        let drawable = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
+        let (low, high) = drawable.fold(
+            (f64::INFINITY, f64::NEG_INFINITY),
+            |(lowest, highest), value| (lowest.min(value), highest.max(value)),
+        );
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
         let (low, high, ticks) = if is_log {
-            log_ticks(low, high)
+            choose_log_ticks(low, high)
         } else {
-            linear_ticks(low, high)
+            choose_linear_ticks(low, high)
         };
         Self {
             low,
@@ -60,7 +61,7 @@ impl Scale {
 }
 
 /// Steps of 1, 2 or 5 times a power of ten, about six of them; 0 belongs to the axis when it is near.
-fn linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let low = if low > 0.0 && low < 0.6 * high {
         0.0
     } else {
@@ -75,18 +76,20 @@ fn linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let power = 10f64.powf(rough_step.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
-        .map(|m| m * power)
-        .find(|s| *s >= rough_step)
+        .map(|multiplier| multiplier * power)
+        .find(|candidate| *candidate >= rough_step)
         .unwrap_or(span);
     let first = (low / step).floor();
     let last = (high / step).ceil().max(first + 1.0);
     let count = (last - first).round() as usize;
-    let ticks: Vec<f64> = (0..=count).map(|i| (first + i as f64) * step).collect();
+    let ticks: Vec<f64> = (0..=count)
+        .map(|index| (first + index as f64) * step)
+        .collect();
     (first * step, last * step, ticks)
 }
 
 /// Powers of ten; where they are few, also 2 and 5 times them, where they are many, every second or third.
-fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let high = if high > low { high } else { low * 10.0 };
     let decades = (high / low).log10();
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
@@ -100,14 +103,17 @@ fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     } else {
         &[1.0]
     };
-    let powers = (first..=last).step_by(decade_stride).map(|p| 10f64.powi(p));
-    let ticks = powers.flat_map(|p| multipliers.iter().map(move |m| m * p));
-    let is_visible = |t: &f64| *t >= low * 0.999 && *t <= high * 1.001;
+    let powers = (first..=last)
+        .step_by(decade_stride)
+        .map(|power| 10f64.powi(power));
+    let ticks =
+        powers.flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
+    let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }
 
 /// A number in short form: `1.5k`, `20M`, `0.03`.
-pub fn short_number(value: f64) -> String {
+pub fn format_short_number(value: f64) -> String {
     let size = value.abs();
     let (scaled, unit) = match size {
         s if s >= 1e12 => (value / 1e12, "T"),
@@ -130,7 +136,7 @@ pub fn short_number(value: f64) -> String {
 }
 
 /// A number of bytes in short form, in powers of 1024: `64 MiB`.
-pub fn short_bytes(bytes: u64) -> String {
+pub fn format_short_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = if bytes == 0 {
         0
@@ -161,7 +167,7 @@ mod tests {
             (1e9, "1G"),
         ];
         for (value, text) in cases {
-            assert_eq!(short_number(value), text);
+            assert_eq!(format_short_number(value), text);
         }
     }
 
@@ -175,7 +181,7 @@ mod tests {
             (700 << 10, "700 KiB"),
         ];
         for (bytes, text) in cases {
-            assert_eq!(short_bytes(bytes), text);
+            assert_eq!(format_short_bytes(bytes), text);
         }
     }
 
@@ -195,7 +201,7 @@ mod tests {
         for values in [vec![], vec![5.0], vec![0.0], vec![-2.0, -2.0]] {
             for is_log in [false, true] {
                 let scale = Scale::new(values.iter().copied(), is_log, 0.0, 1.0);
-                assert!(!scale.ticks.is_empty() && scale.ticks.iter().all(|t| t.is_finite()));
+                assert!(!scale.ticks.is_empty() && scale.ticks.iter().all(|tick| tick.is_finite()));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::escape;
-use super::scale::{Scale, short_number};
+use super::scale::{Scale, format_short_number};
 
 /// Points closer than this, in SVG units, would overlap.
 const DOT_WIDTH: f64 = 1.5;
@@ -33,29 +33,38 @@ impl Series {
     pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
         self.points
             .iter()
-            .map(|p| p.0)
-            .chain(self.band.iter().map(|b| b.0))
+            .map(|point| point.0)
+            .chain(self.band.iter().map(|bounds| bounds.0))
     }
 
     pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
         self.points
             .iter()
-            .map(|p| p.1)
-            .chain(self.band.iter().flat_map(|b| [b.1, b.2]))
+            .map(|point| point.1)
+            .chain(self.band.iter().flat_map(|bounds| [bounds.1, bounds.2]))
     }
 
-    pub(super) fn write(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
-        self.write_band(html, index, x_scale, y_scale);
+    pub(super) fn write(
+        &self,
+        html: &mut String,
+        series_index: usize,
+        x_scale: &Scale,
+        y_scale: &Scale,
+    ) {
+        self.write_band(html, series_index, x_scale, y_scale);
         let pixels: Vec<(f64, f64)> = self
             .points
             .iter()
-            .filter_map(|p| Some((x_scale.to_px(p.0)?, y_scale.to_px(p.1)?)))
+            .filter_map(|point| Some((x_scale.to_px(point.0)?, y_scale.to_px(point.1)?)))
             .collect();
         if !self.is_scatter {
-            let _ = write!(html, "<path class=\"curve\" {} d=\"", stroke_style(index));
-            for (point_index, (px, py)) in downsample(&without_overlaps(&pixels))
-                .into_iter()
-                .enumerate()
+            let _ = write!(
+                html,
+                "<path class=\"curve\" {} d=\"",
+                format_stroke_style(series_index)
+            );
+            for (point_index, (px, py)) in
+                downsample(&drop_overlaps(&pixels)).into_iter().enumerate()
             {
                 let _ = match (point_index, self.is_step) {
                     (0, _) => write!(html, "M{px:.1} {py:.1}"),
@@ -66,19 +75,19 @@ impl Series {
             html.push_str("\"/>");
         }
         if self.points.len() <= DOTS_MAX || self.is_scatter {
-            self.write_dots(html, index, x_scale, y_scale);
+            self.write_dots(html, series_index, x_scale, y_scale);
         }
     }
 
-    fn write_band(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
+    fn write_band(&self, html: &mut String, series_index: usize, x_scale: &Scale, y_scale: &Scale) {
         let pixels: Vec<(f64, f64, f64)> = self
             .band
             .iter()
-            .filter_map(|b| {
+            .filter_map(|bounds| {
                 Some((
-                    x_scale.to_px(b.0)?,
-                    y_scale.to_px(b.1)?,
-                    y_scale.to_px(b.2)?,
+                    x_scale.to_px(bounds.0)?,
+                    y_scale.to_px(bounds.1)?,
+                    y_scale.to_px(bounds.2)?,
                 ))
             })
             .collect();
@@ -89,41 +98,41 @@ impl Series {
         let _ = write!(
             html,
             "<polygon fill=\"{}\" opacity=\".18\" points=\"",
-            colour(index)
+            choose_colour(series_index)
         );
         let edge = pixels
             .iter()
-            .map(|p| (p.0, p.2))
-            .chain(pixels.iter().rev().map(|p| (p.0, p.1)));
+            .map(|point| (point.0, point.2))
+            .chain(pixels.iter().rev().map(|point| (point.0, point.1)));
         for (px, py) in edge {
             let _ = write!(html, "{px:.1},{py:.1} ");
         }
         html.push_str("\"/>");
     }
 
-    fn write_dots(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
-        for &(vx, vy) in &downsample(&self.points) {
-            let (Some(px), Some(py)) = (x_scale.to_px(vx), y_scale.to_px(vy)) else {
+    fn write_dots(&self, html: &mut String, series_index: usize, x_scale: &Scale, y_scale: &Scale) {
+        for &(x_value, y_value) in &downsample(&self.points) {
+            let (Some(px), Some(py)) = (x_scale.to_px(x_value), y_scale.to_px(y_value)) else {
                 continue;
             };
             let _ = write!(
                 html,
                 "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3.2\" fill=\"{}\">",
-                colour(index)
+                choose_colour(series_index)
             );
             let label = escape(&self.label);
             let _ = write!(
                 html,
                 "<title>{label}: {} at {}</title></circle>",
-                short_number(vy),
-                short_number(vx)
+                format_short_number(y_value),
+                format_short_number(x_value)
             );
         }
     }
 }
 
 /// The colour of curve `index`.
-pub(super) fn colour(index: usize) -> String {
+pub(super) fn choose_colour(index: usize) -> String {
     if index < HIGHLIGHTED_MAX {
         format!("var(--s{index})")
     } else {
@@ -132,11 +141,14 @@ pub(super) fn colour(index: usize) -> String {
 }
 
 /// The stroke attributes of curve `index`: a colour and, for readers who see no colours, dashes of its own.
-pub(super) fn stroke_style(index: usize) -> String {
+pub(super) fn format_stroke_style(index: usize) -> String {
     let dashes = ["", "9 4", "2 3", "12 3 2 3", "5 2"];
     match dashes.get(index) {
-        Some(&"") | None => format!("stroke=\"{}\"", colour(index)),
-        Some(dashes) => format!("stroke=\"{}\" stroke-dasharray=\"{dashes}\"", colour(index)),
+        Some(&"") | None => format!("stroke=\"{}\"", choose_colour(index)),
+        Some(dashes) => format!(
+            "stroke=\"{}\" stroke-dasharray=\"{dashes}\"",
+            choose_colour(index)
+        ),
     }
 }
 
@@ -146,7 +158,7 @@ pub(super) fn round_significant(value: f64) -> f64 {
 }
 
 /// The points that are more than a dot's width away from the previous one, and the last point.
-fn without_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn drop_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut selected: Vec<(f64, f64)> = Vec::new();
     for &(px, py) in pixels {
         let is_far_enough =

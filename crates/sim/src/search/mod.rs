@@ -128,7 +128,7 @@ impl Evaluation {
 
 /// All combinations of a search: an empty cache and six ways to divide each budget, each with seven prefetch rules and
 /// with those that were learned.
-pub fn candidates(
+pub fn list_candidates(
     prepared: &PreparedLog<'_>,
     memory_bytes: u64,
     learned_by_share: &LearnedByShare,
@@ -175,7 +175,7 @@ pub fn candidates(
 }
 
 /// Added nanoseconds of a candidate; the replay stops when the sum exceeds `limit_ns`.
-pub fn added_ns(
+pub fn evaluate(
     prepared: &PreparedLog<'_>,
     cost: &CostModel,
     candidate: &Candidate,
@@ -222,7 +222,7 @@ pub fn added_ns(
 /// memory.
 ///
 /// Each candidate comes with the nanoseconds that it added on the past.
-pub fn pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
+pub fn find_pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tried_candidates.len()).collect();
     order.sort_by_key(|&index| {
         (
@@ -268,7 +268,7 @@ mod tests {
             let limit_ns = best_so_far
                 .least_added_ns_within(memory_bytes)
                 .filter(|_| is_limited);
-            let ns = added_ns(
+            let ns = evaluate(
                 &prepared,
                 &cost,
                 &candidate,
@@ -279,7 +279,7 @@ mod tests {
             best_so_far.record(memory_bytes, ns);
             (candidate, ns)
         };
-        let tried_candidates = candidates(&prepared, 500_000, &learned_by_share)
+        let tried_candidates = list_candidates(&prepared, 500_000, &learned_by_share)
             .into_iter()
             .map(&mut evaluate_candidate)
             .collect();
@@ -290,17 +290,24 @@ mod tests {
     fn the_front_falls_with_memory_and_is_never_beaten() {
         let (tried_candidates, _) =
             evaluate_candidates(&small_log(), Evaluation::OutOfSample, false);
-        let points: Vec<_> = pareto_front(&tried_candidates)
+        let points: Vec<_> = find_pareto_front(&tried_candidates)
             .into_iter()
-            .map(|i| (tried_candidates[i].0.memory_bytes, tried_candidates[i].1))
+            .map(|index| {
+                (
+                    tried_candidates[index].0.memory_bytes,
+                    tried_candidates[index].1,
+                )
+            })
             .collect();
         assert!(
             points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1),
             "{points:?}"
         );
         for (candidate, ns) in &tried_candidates {
-            let affordable = points.iter().filter(|p| p.0 <= candidate.memory_bytes);
-            assert!(affordable.map(|p| p.1).min().unwrap() <= *ns);
+            let affordable = points
+                .iter()
+                .filter(|point| point.0 <= candidate.memory_bytes);
+            assert!(affordable.map(|point| point.1).min().unwrap() <= *ns);
         }
     }
 
@@ -316,7 +323,7 @@ mod tests {
                     .zip(&limited)
                     .any(|(whole, limited)| whole.1 > limited.1)
             );
-            assert_eq!(pareto_front(&whole), pareto_front(&limited));
+            assert_eq!(find_pareto_front(&whole), find_pareto_front(&limited));
             for (candidate, _) in &whole {
                 let memory_bytes = candidate.memory_bytes;
                 assert_eq!(
@@ -342,7 +349,7 @@ mod tests {
             items: 600,
             ..TopicTreeConfig::default()
         });
-        let combinations = candidates(
+        let combinations = list_candidates(
             &PreparedLog::new(&log, |_| true),
             300_000,
             &LearnedByShare::default(),

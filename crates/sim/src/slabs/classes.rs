@@ -144,7 +144,7 @@ impl SlabClasses {
     pub fn new(config: &SlabConfig) -> Self {
         let mut chunks = match &config.slab_sizes {
             Some(sizes) => sizes.iter().map(|&size| align_chunk(size)).collect(),
-            None => chunks_by_factor(config),
+            None => list_chunks_by_factor(config),
         };
         chunks.truncate(CLASSES_MAX - 1);
         chunks.push(config.slab_chunk_bytes_max);
@@ -228,10 +228,10 @@ impl fmt::Display for SlabClasses {
     /// Writes the lines of `memcached -vv`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, &chunk) in self.chunks.iter().enumerate() {
-            let per_page = PAGE_BYTES / chunk;
+            let chunks_per_page = PAGE_BYTES / chunk;
             writeln!(
                 f,
-                "slab class {:3}: chunk size {chunk:9} perslab {per_page:7}",
+                "slab class {:3}: chunk size {chunk:9} perslab {chunks_per_page:7}",
                 index + 1
             )?;
         }
@@ -253,7 +253,7 @@ pub fn head_bytes(key_bytes: u32, has_flags: bool) -> u32 {
 }
 
 /// Classes by factor: the size before is multiplied as a double, cut to an integer, then rounded up to 8.
-fn chunks_by_factor(config: &SlabConfig) -> Vec<u32> {
+fn list_chunks_by_factor(config: &SlabConfig) -> Vec<u32> {
     let growth_end = f64::from(config.slab_chunk_bytes_max) / config.factor;
     let mut chunks = Vec::new();
     let mut size = ITEM_HEADER_BYTES.saturating_add(config.chunk_bytes_min);

@@ -66,14 +66,14 @@ impl CandidateSizes {
             sum
         });
         let chunks_held = chunks_held.collect();
-        let cost = sizes.iter().map(|&size| cost_of(size)).collect();
+        let cost = sizes.iter().map(|&size| compute_cost(size)).collect();
         let total = demand.chunks().map(|(_, count)| count as i64).sum();
         Self {
             sizes,
             chunk_costs: cost,
             chunks_held,
             total_chunks: total,
-            cost_of_largest: cost_of(chunk_max),
+            cost_of_largest: compute_cost(chunk_max),
         }
     }
 }
@@ -83,10 +83,10 @@ impl CandidateSizes {
 ///
 /// This leaves about 1,100 of 65,536 sizes, for a page holds few large chunks.
 fn drop_dominated_sizes(sizes: &[u32]) -> Vec<u32> {
-    let per_page = |size: u32| PAGE_BYTES / size;
+    let chunks_per_page = |size: u32| PAGE_BYTES / size;
     let is_worthwhile = |index: &usize| {
         let second_next = sizes.get(index + 2);
-        second_next.is_none_or(|&larger| per_page(larger) != per_page(sizes[*index]))
+        second_next.is_none_or(|&larger| chunks_per_page(larger) != chunks_per_page(sizes[*index]))
     };
     (0..sizes.len())
         .filter(is_worthwhile)
@@ -95,14 +95,14 @@ fn drop_dominated_sizes(sizes: &[u32]) -> Vec<u32> {
 }
 
 /// Memory of one chunk including its share of the page's tail, in cost units.
-fn cost_of(size: u32) -> i64 {
+fn compute_cost(size: u32) -> i64 {
     (u64::from(PAGE_BYTES) * COST_UNITS_PER_BYTE / u64::from(PAGE_BYTES / size)) as i64
 }
 
 /// The best explicit sizes, at most `k`, ascending: the list for `-o slab_sizes`.
 ///
 /// Empty if no chunk below the largest is needed.
-pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
+pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
     let candidates = CandidateSizes::new(config, demand);
     let k = k.min(SIZES_MAX);
     let count = candidates.sizes.len();
@@ -113,9 +113,9 @@ pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32>
     for layer in 0..k {
         let layer_choices = &mut chosen_below[layer * count..(layer + 1) * count];
         let current_layer = if layer == 0 {
-            first_layer(&candidates)
+            compute_first_layer(&candidates)
         } else {
-            next_layer(&candidates, &previous_layer, layer_choices)
+            compute_next_layer(&candidates, &previous_layer, layer_choices)
         };
         for (index, &cost) in current_layer.iter().enumerate() {
             let total_cost = cost
@@ -130,7 +130,7 @@ pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32>
     trace_back(&candidates, &chosen_below, best_choice)
 }
 
-fn first_layer(candidates: &CandidateSizes) -> Vec<i64> {
+fn compute_first_layer(candidates: &CandidateSizes) -> Vec<i64> {
     candidates
         .chunk_costs
         .iter()
@@ -140,7 +140,7 @@ fn first_layer(candidates: &CandidateSizes) -> Vec<i64> {
 }
 
 /// The layer above `previous_layer`; stores for each candidate the class below it.
-fn next_layer(
+fn compute_next_layer(
     candidates: &CandidateSizes,
     previous_layer: &[i64],
     chosen_below: &mut [u32],
@@ -206,7 +206,7 @@ mod tests {
         };
         demand
             .chunks()
-            .map(|(bytes, count)| count as i64 * cost_of(class(bytes)))
+            .map(|(bytes, count)| count as i64 * compute_cost(class(bytes)))
             .sum()
     }
 
@@ -225,18 +225,21 @@ mod tests {
         let chunks_held = |size: u32| {
             demand
                 .chunks()
-                .filter(|c| c.0 <= size)
-                .map(|c| c.1 as i64)
+                .filter(|needed_chunks| needed_chunks.0 <= size)
+                .map(|needed_chunks| needed_chunks.1 as i64)
                 .sum::<i64>()
         };
         let chunks_held: Vec<i64> = sizes.iter().map(|&size| chunks_held(size)).collect();
-        let total: i64 = demand.chunks().map(|c| c.1 as i64).sum();
-        let largest = cost_of(config.slab_chunk_bytes_max);
+        let total: i64 = demand
+            .chunks()
+            .map(|needed_chunks| needed_chunks.1 as i64)
+            .sum();
+        let largest = compute_cost(config.slab_chunk_bytes_max);
         let mut best_cost = total * largest;
         let mut layer: Vec<i64> = sizes
             .iter()
             .zip(&chunks_held)
-            .map(|(&s, h)| cost_of(s) * h)
+            .map(|(&s, h)| compute_cost(s) * h)
             .collect();
         for _ in 0..k {
             for (b, cost) in layer
@@ -249,7 +252,7 @@ mod tests {
             let next = |b: usize| {
                 let below = (0..b).filter(|&a| sizes[a] + 16 <= sizes[b] && layer[a] < UNREACHABLE);
                 below
-                    .map(|a| layer[a] + cost_of(sizes[b]) * (chunks_held[b] - chunks_held[a]))
+                    .map(|a| layer[a] + compute_cost(sizes[b]) * (chunks_held[b] - chunks_held[a]))
                     .min()
                     .unwrap_or(UNREACHABLE)
             };
@@ -270,7 +273,7 @@ mod tests {
             for (value, count) in values {
                 demand.add(&config, head_bytes(4, false), value * scale, count);
             }
-            let sizes = optimal_sizes(&config, &demand, k);
+            let sizes = find_optimal_sizes(&config, &demand, k);
             prop_assert!(sizes.len() <= k);
             prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), naive_optimum_cost(&config, &demand, k));
             let explicit = SlabConfig { slab_sizes: Some(sizes), ..config };
@@ -296,7 +299,7 @@ mod tests {
                 ..config.clone()
             });
             let by_factor = Plan::new(&classes, &demand);
-            let sizes = optimal_sizes(&config, &demand, by_factor.used_classes());
+            let sizes = find_optimal_sizes(&config, &demand, by_factor.used_classes());
             let explicit = SlabConfig {
                 slab_sizes: Some(sizes),
                 ..config.clone()
@@ -331,12 +334,12 @@ mod tests {
             );
         }
         // The kernel counts in ticks of a few milliseconds, so many plans are measured together.
-        let (begin, plans) = (thread_cpu_ns(), 50);
+        let (started_ns, plans) = (thread_cpu_ns(), 50);
         let mut sizes = 0;
         for _ in 0..plans {
-            sizes += optimal_sizes(&config, &demand, 62).len();
+            sizes += find_optimal_sizes(&config, &demand, 62).len();
         }
-        let ms = (thread_cpu_ns() - begin) / 1e6 / f64::from(plans);
+        let ms = (thread_cpu_ns() - started_ns) / 1e6 / f64::from(plans);
         eprintln!(
             "{} plans of {} sizes, {ms:.2} ms each",
             sizes / 62,

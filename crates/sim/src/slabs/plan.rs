@@ -16,13 +16,13 @@ pub struct ClassUse {
 
 impl ClassUse {
     /// Chunks that a page holds.
-    pub fn per_page(&self) -> u32 {
+    pub fn chunks_per_page(&self) -> u32 {
         PAGE_BYTES / self.chunk_bytes
     }
 
     /// Bytes that its chunks take, the unusable tail of each page shared among them.
     pub fn taken_bytes(&self) -> f64 {
-        self.chunks as f64 * f64::from(PAGE_BYTES) / f64::from(self.per_page())
+        self.chunks as f64 * f64::from(PAGE_BYTES) / f64::from(self.chunks_per_page())
     }
 
     /// Bytes taken but not needed.
@@ -110,9 +110,10 @@ impl Plan {
         // No item takes less than the smallest chunk, which bounds the result.
         let bytes_max = memory_bytes + self.classes.len() as u64 * u64::from(PAGE_BYTES);
         let items_max = bytes_max / u64::from(self.classes[0].chunk_bytes);
-        let items_within_limit = most_items(items_max, |items| self.pages_taken(items) <= pages);
+        let items_within_limit =
+            find_most_items(items_max, |items| self.pages_taken(items) <= pages);
         let further_pages = self.further_pages(items_within_limit);
-        most_items(items_max, |items| {
+        find_most_items(items_max, |items| {
             self.further_pages(items) <= further_pages
         })
     }
@@ -136,14 +137,14 @@ impl Plan {
             if chunks < 0.5 {
                 0
             } else {
-                (chunks / f64::from(class.per_page())).ceil() as u64
+                (chunks / f64::from(class.chunks_per_page())).ceil() as u64
             }
         })
     }
 }
 
 /// The largest number up to `items_max` that fits, if all below it fit.
-fn most_items(items_max: u64, fits: impl Fn(u64) -> bool) -> u64 {
+fn find_most_items(items_max: u64, fits: impl Fn(u64) -> bool) -> u64 {
     let (mut fitting_items, mut excess_items) = (0, items_max + 1);
     while fitting_items + 1 < excess_items {
         let middle = u64::midpoint(fitting_items, excess_items);
@@ -161,7 +162,7 @@ const RESERVE_SHARE: f64 = 0.02;
 
 /// How many items of this mix glasscache's segments hold: their records and the mean index space of each item, part
 /// of which is outside the memory limit; for the default of four workers.
-pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
+pub fn count_items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
     let record_bytes = demand.segment_bytes() as f64 / demand.items().max(1) as f64;
     let index_bytes = glasscache_store::INDEX_BYTES_MEAN;
     let outside_limit_bytes = glasscache_store::index_outside_bytes(memory_bytes, 4) as f64;
@@ -215,7 +216,9 @@ mod tests {
 
     #[test]
     fn more_memory_never_holds_fewer_items() {
-        let sizes: Vec<(u32, u64)> = (1..200).map(|i| (i * 137, u64::from(20_000 / i))).collect();
+        let sizes: Vec<(u32, u64)> = (1..200)
+            .map(|step| (step * 137, u64::from(20_000 / step)))
+            .collect();
         for factor in [1.08, 1.25, 2.0] {
             let config = SlabConfig {
                 factor,

@@ -48,7 +48,7 @@ pub fn strategy_file(
         ),
         fixed_keys: fixed.items.iter().map(key).collect(),
         children: if needs_children {
-            children(prepared.items)
+            list_children(prepared.items)
         } else {
             Vec::new()
         },
@@ -68,7 +68,7 @@ pub fn drawn_cost_mode(cost: &CostModel) -> CostMode {
 }
 
 /// Each child after its parent, in ascending order of the children. Keys with spaces cannot be written into a file.
-fn children(items: &Items) -> Vec<(String, String)> {
+fn list_children(items: &Items) -> Vec<(String, String)> {
     let pairs = items.parents.iter().zip(&items.keys);
     pairs
         .filter(|&(&parent, _)| parent != NONE)

@@ -42,18 +42,18 @@ impl Comparison {
     pub fn added_error(&self, percentile_index: usize) -> Option<f64> {
         let forecast = self.forecast.added_ns_pct.get(percentile_index)?;
         let measured = self.measured.added_ns_pct.get(percentile_index)?;
-        relative_error(*forecast as f64, *measured as f64)
+        compute_relative_error(*forecast as f64, *measured as f64)
     }
 
     /// The error of every figure, under the names of the figures: measured / forecast - 1, and for shares the
     /// difference. What was measured where 0 was forecast has no error and is null.
     pub fn error_document(&self) -> Value {
-        let (forecast, measured) = (self.forecast.document(), self.measured.document());
-        errors_by_name(&forecast, &measured, relative_error)
+        let (forecast, measured) = (self.forecast.to_document(), self.measured.to_document());
+        compute_errors(&forecast, &measured, compute_relative_error)
     }
 }
 
-fn relative_error(forecast: f64, measured: f64) -> Option<f64> {
+fn compute_relative_error(forecast: f64, measured: f64) -> Option<f64> {
     if forecast.total_cmp(&measured).is_eq() {
         return Some(0.0);
     }
@@ -61,16 +61,16 @@ fn relative_error(forecast: f64, measured: f64) -> Option<f64> {
 }
 
 /// The errors of two documents of figures.
-fn errors_by_name(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
+fn compute_errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
             let error = if name == "share_slower" {
-                relative_difference
+                compute_relative_difference
             } else {
                 error
             };
             let measured = measured.get(name).unwrap_or(&Value::Null);
-            (name.clone(), errors_by_name(forecast, measured, error))
+            (name.clone(), compute_errors(forecast, measured, error))
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
@@ -79,7 +79,7 @@ fn errors_by_name(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Opt
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of `relative`")]
-fn relative_difference(forecast: f64, measured: f64) -> Option<f64> {
+fn compute_relative_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }
 

@@ -39,7 +39,7 @@ impl CostModel {
     /// Reads the text of a latency table.
     pub fn parse(text: &str) -> Result<Self, LatencyError> {
         let file: LatencyFile =
-            serde_json::from_str(text).map_err(|e| LatencyError::Shape(e.to_string()))?;
+            serde_json::from_str(text).map_err(|error| LatencyError::Shape(error.to_string()))?;
         if file.unit != "us" {
             return Err(LatencyError::Unit(file.unit));
         }
@@ -52,7 +52,7 @@ impl CostModel {
     pub fn new(single_us: &[(f64, f64)], batch_us: &[(f64, f64)]) -> Result<Self, LatencyError> {
         let single = parse_knots("single_us", single_us)?;
         let batch = parse_knots("batch_us", batch_us)?;
-        let batch_of_one_ns = batch_ns(&batch, 1);
+        let batch_of_one_ns = compute_batch_ns(&batch, 1);
         Ok(Self {
             single,
             batch,
@@ -76,7 +76,7 @@ impl CostModel {
         if keys == 1 {
             0.0
         } else {
-            batch_ns(&self.batch, keys) - self.batch_of_one_ns
+            compute_batch_ns(&self.batch, keys) - self.batch_of_one_ns
         }
     }
 
@@ -102,7 +102,7 @@ pub fn round_half_up(ns: f64) -> u64 {
     (ns + 0.5).floor().max(0.0) as u64
 }
 
-fn batch_ns(batch: &[Knot], keys: u64) -> f64 {
+fn compute_batch_ns(batch: &[Knot], keys: u64) -> f64 {
     let count = keys as f64;
     let first = batch[0];
     if count <= first.size_or_count || batch.len() == 1 {

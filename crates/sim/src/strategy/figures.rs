@@ -62,7 +62,7 @@ impl Figures {
 }
 
 /// The figures over the requests (kept ones, in file order) that `select` names.
-pub fn figures(
+pub fn compute_figures(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
     select: impl Iterator<Item = usize>,
@@ -90,18 +90,18 @@ pub fn figures(
             );
         }
     }
-    figures.added_ns_pct = percentiles(&mut added_times_ns);
-    figures.slowdown_pct = percentiles(&mut slowdowns)
+    figures.added_ns_pct = compute_percentiles(&mut added_times_ns);
+    figures.slowdown_pct = compute_percentiles(&mut slowdowns)
         .into_iter()
         .map(f64::from_bits)
         .collect();
-    figures.latency_ns_pct = percentiles(&mut latencies);
+    figures.latency_ns_pct = compute_percentiles(&mut latencies);
     figures.share_slower = slower_counts.map(|count| count as f64 / figures.requests.max(1) as f64);
     figures
 }
 
 /// The values of rank ceil(p n / 100), at least 1, for each of [`PERCENTILES`]; reorders `values`.
-pub(super) fn percentiles(values: &mut [u64]) -> Vec<u64> {
+pub(super) fn compute_percentiles(values: &mut [u64]) -> Vec<u64> {
     if values.is_empty() {
         return Vec::new();
     }
@@ -125,8 +125,11 @@ mod tests {
     #[test]
     fn percentiles_are_nearest_ranks() {
         let mut values: Vec<u64> = (1..=20).rev().collect();
-        assert_eq!(percentiles(&mut values), [1, 5, 10, 15, 18, 19, 20, 20]);
-        assert_eq!(percentiles(&mut [7]), [7; 8]);
-        assert!(percentiles(&mut []).is_empty());
+        assert_eq!(
+            compute_percentiles(&mut values),
+            [1, 5, 10, 15, 18, 19, 20, 20]
+        );
+        assert_eq!(compute_percentiles(&mut [7]), [7; 8]);
+        assert!(compute_percentiles(&mut []).is_empty());
     }
 }

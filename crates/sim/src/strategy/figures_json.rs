@@ -7,10 +7,10 @@ use super::report::Report;
 
 impl Report {
     /// What a strategy did, `routes` naming its figures by route in their order.
-    pub fn document(&self, routes: &[String]) -> Value {
+    pub fn to_document(&self, routes: &[String]) -> Value {
         let mut value = json!({
-            "all": self.all.document(),
-            "second_half": self.second_half.document(),
+            "all": self.all.to_document(),
+            "second_half": self.second_half.to_document(),
             "kept": {
                 "fixed_items": self.kept.fixed_items,
                 "fixed_bytes": self.kept.fixed_bytes,
@@ -18,13 +18,13 @@ impl Report {
             },
         });
         if let (Some(drawn), Some(comonotone)) = (&self.drawn, &self.comonotone) {
-            value["drawn"] = json!({ "second_half": drawn.document() });
-            value["drawn_comonotone"] = json!({ "second_half": comonotone.document() });
+            value["drawn"] = json!({ "second_half": drawn.to_document() });
+            value["drawn_comonotone"] = json!({ "second_half": comonotone.to_document() });
         }
         if !routes.is_empty() {
             let route = |(name, (all, second_half)): (&String, &(Figures, Figures))| {
                 let halves =
-                    json!({ "all": all.document(), "second_half": second_half.document() });
+                    json!({ "all": all.to_document(), "second_half": second_half.to_document() });
                 (name.clone(), halves)
             };
             value["routes"] = Value::Object(routes.iter().zip(&self.routes).map(route).collect());
@@ -35,7 +35,7 @@ impl Report {
 
 impl Figures {
     /// The figures of some requests.
-    pub fn document(&self) -> Value {
+    pub fn to_document(&self) -> Value {
         let by_percentile = |values: Vec<Value>| -> Map<String, Value> {
             let names = PERCENTILES.iter().map(|(name, _)| (*name).to_owned());
             names.zip(values).collect()
@@ -53,9 +53,9 @@ impl Figures {
             "bytes": self.bytes,
             "used_keys": self.used_keys,
             "added_ns": self.added_ns,
-            "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|v| json!(v)).collect()),
-            "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|v| json!(v)).collect()),
-            "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|v| json!(v)).collect()),
+            "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|value| json!(value)).collect()),
+            "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|value| json!(value)).collect()),
+            "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|value| json!(value)).collect()),
             "share_slower": slower,
         })
     }

@@ -70,8 +70,10 @@ pub fn choose_fixed_on(
         u64::from(uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
     };
     let items = match rule {
-        FixedRule::Requests(count) | FixedRule::Hindsight(count) => highest_scoring(count, &uses),
-        FixedRule::Time(count) => highest_scoring(
+        FixedRule::Requests(count) | FixedRule::Hindsight(count) => {
+            select_highest_scoring(count, &uses)
+        }
+        FixedRule::Time(count) => select_highest_scoring(
             count,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
         ),
@@ -85,7 +87,7 @@ pub fn choose_fixed_on(
 }
 
 /// The `count` items of the highest score; ties go to the lower number.
-fn highest_scoring<S: Ord + Copy>(count: usize, scores: &[S]) -> Vec<u32> {
+fn select_highest_scoring<S: Ord + Copy>(count: usize, scores: &[S]) -> Vec<u32> {
     let mut items: Vec<u32> = (0..scores.len() as u32).collect();
     items.sort_unstable_by_key(|&item| (Reverse(scores[item as usize]), item));
     items.truncate(count);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use glasscache_strategy::file::Forecast;
 use glasscache_strategy::rollout::decision::REQUESTS_COMPARED;
 
-use super::figures::{P50, P95, percentiles};
+use super::figures::{P50, P95, compute_percentiles};
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
 
@@ -35,10 +35,10 @@ pub fn forecast(
     if all_requests.len() < BLOCKS * BLOCK_REQUESTS_MIN {
         return Vec::new();
     }
-    let expected = figure_values(&all_requests, request_stats);
-    let variance_of = |blocks: Vec<&[u32]>| figure_variances(&blocks, expected, request_stats);
+    let expected = compute_figure_values(&all_requests, request_stats);
+    let variance_of = |blocks: Vec<&[u32]>| compute_variances(&blocks, expected, request_stats);
     let variances_by_time =
-        variance_of(request_blocks(&all_requests, all_requests.len()).collect());
+        variance_of(split_into_blocks(&all_requests, all_requests.len()).collect());
     let requests_by_process = prepared
         .requests_by_instance
         .iter()
@@ -49,7 +49,7 @@ pub fn forecast(
         });
     let variances_by_process = variance_of(
         requests_by_process
-            .flat_map(|entry| request_blocks(entry, all_requests.len()))
+            .flat_map(|entry| split_into_blocks(entry, all_requests.len()))
             .collect(),
     );
     let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all_requests.len() as f64;
@@ -68,13 +68,13 @@ pub fn forecast(
 }
 
 /// Requests that follow one another, in as many blocks as their share of `all_requests` has of [`BLOCKS`], at least one.
-fn request_blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
+fn split_into_blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
     let count = (requests.len() * BLOCKS / all_requests).max(1);
     requests.chunks_exact((requests.len() / count).max(BLOCK_REQUESTS_MIN))
 }
 
 /// The variance of each figure over the compared number of requests, from its deviations in blocks.
-fn figure_variances(
+fn compute_variances(
     blocks: &[&[u32]],
     expected: FigureValues,
     request_stats: &[RequestStats],
@@ -83,7 +83,7 @@ fn figure_variances(
     for block in blocks {
         let scale =
             block.len() as f64 / REQUESTS_COMPARED as f64 / (blocks.len().max(2) - 1) as f64;
-        let block_values = figure_values(block, request_stats);
+        let block_values = compute_figure_values(block, request_stats);
         for (index, variance) in variances.iter_mut().enumerate() {
             *variance += (block_values[index].1 - expected[index].1).powi(2) * scale;
         }
@@ -91,14 +91,14 @@ fn figure_variances(
     variances
 }
 
-fn figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
+fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
     let stats = requests.iter().map(|&entry| &request_stats[entry as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
         let sum: u64 = stats.clone().map(|entry| u64::from(count(entry))).sum();
         sum as f64 / requests.len().max(1) as f64
     };
     let mut added_ns: Vec<u64> = stats.clone().map(|entry| entry.added_ns).collect();
-    let added_ns = percentiles(&mut added_ns);
+    let added_ns = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
         added_ns
             .get(percentile_index)
@@ -179,7 +179,7 @@ mod tests {
 
     fn is_within(forecast: &[Forecast], stats: &[RequestStats]) -> bool {
         let all_requests: Vec<u32> = (0..stats.len() as u32).collect();
-        let measured = figure_values(&all_requests, stats);
+        let measured = compute_figure_values(&all_requests, stats);
         let pairs = forecast.iter().zip(measured);
         pairs
             .into_iter()

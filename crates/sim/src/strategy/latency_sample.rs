@@ -91,7 +91,7 @@ impl SizeQuantiles {
 }
 
 /// The random draw of one call, from 0 to below 1.
-pub fn uniform_draw(seed: u64, request: u64, cause: u32, dependence: Dependence) -> f64 {
+pub fn draw_uniform(seed: u64, request: u64, cause: u32, dependence: Dependence) -> f64 {
     let cause = match dependence {
         Dependence::Independent => u64::from(cause) + 1,
         Dependence::Comonotone => 0,
@@ -209,17 +209,17 @@ mod tests {
     #[test]
     fn draws_are_uniform_and_repeatable() {
         let mean = (0..10_000)
-            .map(|r| uniform_draw(1, r, 7, Dependence::Independent))
+            .map(|request| draw_uniform(1, request, 7, Dependence::Independent))
             .sum::<f64>()
             / 10_000.0;
         assert!((mean - 0.5).abs() < 0.01);
         assert!(
-            uniform_draw(1, 2, 3, Dependence::Independent).to_bits()
-                == uniform_draw(1, 2, 3, Dependence::Independent).to_bits()
+            draw_uniform(1, 2, 3, Dependence::Independent).to_bits()
+                == draw_uniform(1, 2, 3, Dependence::Independent).to_bits()
         );
         assert!(
-            uniform_draw(1, 2, 3, Dependence::Comonotone).to_bits()
-                == uniform_draw(1, 2, 4, Dependence::Comonotone).to_bits()
+            draw_uniform(1, 2, 3, Dependence::Comonotone).to_bits()
+                == draw_uniform(1, 2, 4, Dependence::Comonotone).to_bits()
         );
     }
 }

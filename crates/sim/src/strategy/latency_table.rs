@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::cost::CostModel;
 use super::error::LatencyError;
-use super::noise::{RoundForecasts, added_ns};
+use super::noise::{RoundForecasts, compute_added_ns};
 use super::run::RequestStats;
 
 /// A call, its keys, their bytes, and how long it took.
@@ -55,10 +55,10 @@ pub struct LatencyTable {
 impl LatencyTable {
     /// The table of the calls of some rounds, of which each has at least [`SINGLE_GETS_MIN`] single gets.
     pub fn of_rounds(rounds: Vec<Vec<TimedCall>>) -> Result<Self, LatencyError> {
-        let mut table = latency_table(rounds.concat())?;
+        let mut table = build_latency_table(rounds.concat())?;
         table.rounds = rounds
             .into_iter()
-            .map(|calls| Ok(latency_table(calls)?.cost))
+            .map(|calls| Ok(build_latency_table(calls)?.cost))
             .collect::<Result<_, LatencyError>>()?;
         Ok(table)
     }
@@ -70,7 +70,7 @@ impl LatencyTable {
 
     /// What the requests add that `run` returns for a table: by all rounds, and by each.
     pub fn round_forecasts(&self, run: impl Fn(&CostModel) -> Vec<RequestStats>) -> RoundForecasts {
-        let added_by = |cost: &CostModel| added_ns(&run(cost));
+        let added_by = |cost: &CostModel| compute_added_ns(&run(cost));
         RoundForecasts {
             whole: added_by(&self.cost),
             rounds: self.rounds.iter().map(added_by).collect(),
@@ -88,19 +88,19 @@ impl LatencyTable {
 }
 
 /// The table of these calls, of which some are single gets.
-fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, LatencyError> {
+fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, LatencyError> {
     for call in &mut calls {
         call.bytes = call.bytes.max(1);
     }
     calls.sort_unstable_by_key(|call| (call.keys, call.bytes));
     let (single_gets, multi_gets) = calls.split_at(calls.partition_point(|call| call.keys == 1));
-    let mut size_rows: Vec<SizeRow> = rows_of(single_gets, SIZE_ROWS, |call| call.bytes)
+    let mut size_rows: Vec<SizeRow> = split_into_rows(single_gets, SIZE_ROWS, |call| call.bytes)
         .map(SizeRow::new)
         .collect();
     let mut typical_calls: Vec<(u64, u64)> = size_rows.iter().map(|row| (1, row.bytes)).collect();
     let measured_rows = size_rows.len();
     let most_bytes = calls.iter().map(|call| call.bytes).max();
-    size_rows.extend(rows_beyond(&size_rows, most_bytes.unwrap_or(0)));
+    size_rows.extend(extrapolate_rows(&size_rows, most_bytes.unwrap_or(0)));
     let single_us: Vec<(f64, f64)> = size_rows
         .iter()
         .map(|row| (row.bytes as f64, row.median_us))
@@ -110,12 +110,12 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, LatencyError
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
     let mut extra_us_by_keys = vec![(1.0, 0.0)];
-    for calls in rows_of(multi_gets, KEY_ROWS, |call| call.keys) {
-        let keys = mean(calls, |call| call.keys);
+    for calls in split_into_rows(multi_gets, KEY_ROWS, |call| call.keys) {
+        let keys = compute_mean(calls, |call| call.keys);
         let mut extra_times_us: Vec<f64> = calls.iter().map(extra_us).collect();
         extra_times_us.sort_unstable_by(f64::total_cmp);
-        extra_us_by_keys.push((keys, nearest_rank(&extra_times_us, 500)));
-        let bytes = mean(calls, |call| call.bytes);
+        extra_us_by_keys.push((keys, find_nearest_rank(&extra_times_us, 500)));
+        let bytes = compute_mean(calls, |call| call.bytes);
         typical_calls.push((keys.round() as u64, bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
@@ -157,11 +157,11 @@ impl SizeRow {
             .collect();
         times_us.sort_unstable_by(f64::total_cmp);
         Self {
-            bytes: mean(single_gets, |call| call.bytes).round() as u64,
+            bytes: compute_mean(single_gets, |call| call.bytes).round() as u64,
             // A price is above 0.
-            median_us: nearest_rank(&times_us, 500).max(0.001),
+            median_us: find_nearest_rank(&times_us, 500).max(0.001),
             percentiles_us: PERCENTILES
-                .map(|thousandths| nearest_rank(&times_us, thousandths).max(0.001)),
+                .map(|thousandths| find_nearest_rank(&times_us, thousandths).max(0.001)),
         }
     }
 
@@ -175,7 +175,7 @@ impl SizeRow {
 }
 
 /// Rows beyond the largest of `measured`, up to this many bytes, each half as large again as the one before.
-fn rows_beyond(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
+fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
     let (Some(smallest), Some(largest)) = (measured.first(), measured.last()) else {
         return Vec::new();
     };
@@ -218,14 +218,14 @@ fn spread_by_multi_gets(
         above_price_us.sort_unstable_by(f64::total_cmp);
         let row = &mut rows[index];
         row.percentiles_us = PERCENTILES.map(|thousandths| {
-            let us = row.median_us + nearest_rank(&above_price_us, thousandths);
+            let us = row.median_us + find_nearest_rank(&above_price_us, thousandths);
             round_to_ns(us.max(0.001))
         });
     }
 }
 
 /// Calls, ascending in a figure, cut into about as many rows: calls with an equal figure stay together.
-fn rows_of(
+fn split_into_rows(
     calls: &[TimedCall],
     rows: usize,
     figure: impl Fn(&TimedCall) -> u64,
@@ -240,12 +240,12 @@ fn rows_of(
     })
 }
 
-fn mean(calls: &[TimedCall], figure: impl Fn(&TimedCall) -> u64) -> f64 {
+fn compute_mean(calls: &[TimedCall], figure: impl Fn(&TimedCall) -> u64) -> f64 {
     calls.iter().map(|call| figure(call) as f64).sum::<f64>() / calls.len().max(1) as f64
 }
 
 /// The value at the nearest rank; the default if there is none.
-fn nearest_rank(sorted: &[f64], thousandths: usize) -> f64 {
+fn find_nearest_rank(sorted: &[f64], thousandths: usize) -> f64 {
     let rank = (thousandths * sorted.len()).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
@@ -272,7 +272,7 @@ mod tests {
             let ns = call_ns(keys, bytes);
             std::iter::repeat_n(TimedCall { keys, bytes, ns }, 100)
         });
-        latency_table(timed_calls.collect()).unwrap()
+        build_latency_table(timed_calls.collect()).unwrap()
     }
 
     fn assert_near(found: u64, expected: u64, share: f64) {
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn keys_and_bytes_have_prices_of_their_own() {
         // Sizes from 100 bytes to 10 kB: the same number of keys has few bytes or many.
-        let sizes: Vec<u64> = (0..100).map(|n| 100 + n * 100).collect();
+        let sizes: Vec<u64> = (0..100).map(|number| 100 + number * 100).collect();
         let calls: Vec<(u64, u64)> = [2, 8, 32, 128]
             .into_iter()
             .flat_map(|keys| [500, 3000].map(|bytes| (keys, keys * bytes)))
@@ -318,14 +318,14 @@ mod tests {
             bytes: 1000,
             ns: 20_000,
         };
-        let multi_get = |n: u64| TimedCall {
+        let multi_get = |number: u64| TimedCall {
             keys: 50,
             bytes: 50_000,
-            ns: 100_000 + n * 100,
+            ns: 100_000 + number * 100,
         };
         let mut timed_calls = vec![single_get; 100];
         timed_calls.extend((0..1000).map(multi_get));
-        let table = latency_table(timed_calls).unwrap();
+        let table = build_latency_table(timed_calls).unwrap();
         let quantiles = table.cost.quantiles().unwrap();
         let drawn = |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
         for (quantile, ns) in [(0.4, 140_000.0), (0.5, 150_000.0), (0.95, 195_000.0)] {

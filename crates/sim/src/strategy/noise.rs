@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::figures::{P50, P95, percentiles};
+use super::figures::{P50, P95, compute_percentiles};
 use super::run::RequestStats;
 
 /// Rounds of a latency table, and blocks of the measured requests.
@@ -50,9 +50,9 @@ impl Interval {
 }
 
 /// The median and the 95th percentile of these requests.
-pub fn added_ns(request_stats: &[RequestStats]) -> AddedNs {
+pub fn compute_added_ns(request_stats: &[RequestStats]) -> AddedNs {
     let mut added_ns: Vec<u64> = request_stats.iter().map(|stats| stats.added_ns).collect();
-    let percentiles = percentiles(&mut added_ns);
+    let percentiles = compute_percentiles(&mut added_ns);
     [P50, P95].map(|index| percentiles.get(index).map_or(0.0, |&ns| ns as f64))
 }
 
@@ -74,18 +74,22 @@ impl RoundForecasts {
 
 /// Where the errors of the median and of the 95th percentile are, of requests that a replay measured and that were
 /// forecast by the table before it, and by the one after it.
-pub fn error_intervals(
+pub fn compute_error_intervals(
     before: &RoundForecasts,
     after: &RoundForecasts,
     measured: &[RequestStats],
 ) -> [Interval; 2] {
-    let whole = added_ns(measured);
-    let block = |n: usize| -> Range<usize> {
-        measured.len() * n / ROUNDS..measured.len() * (n + 1) / ROUNDS
+    let whole = compute_added_ns(measured);
+    let block = |block_number: usize| -> Range<usize> {
+        measured.len() * block_number / ROUNDS..measured.len() * (block_number + 1) / ROUNDS
     };
     let blocks: Vec<AddedNs> = (0..ROUNDS)
-        .filter_map(|n| measured.get(block(n)).filter(|stats| !stats.is_empty()))
-        .map(added_ns)
+        .filter_map(|block_number| {
+            measured
+                .get(block(block_number))
+                .filter(|stats| !stats.is_empty())
+        })
+        .map(compute_added_ns)
         .collect();
     [0, 1].map(|index| {
         let forecast = before.interval(index).hull(after.interval(index));
@@ -132,7 +136,7 @@ mod tests {
     fn a_deviation_beyond_steady_rounds_is_significant() {
         let errors = |added_ns| {
             let steady = forecasts(1000.0, 0.01);
-            error_intervals(&steady, &steady, &requests(|_| added_ns))
+            compute_error_intervals(&steady, &steady, &requests(|_| added_ns))
         };
         assert!(may_be_within(&errors(1150), 0.2));
         assert!(!may_be_within(&errors(1300), 0.2));
@@ -144,17 +148,17 @@ mod tests {
         let slower = requests(|_| 1300);
         let (steady, noisy) = (forecasts(1000.0, 0.01), forecasts(1000.0, 0.3));
         assert!(may_be_within(
-            &error_intervals(&noisy, &steady, &slower),
+            &compute_error_intervals(&noisy, &steady, &slower),
             0.2
         ));
         let drifted = forecasts(1300.0, 0.01);
         assert!(may_be_within(
-            &error_intervals(&steady, &drifted, &slower),
+            &compute_error_intervals(&steady, &drifted, &slower),
             0.2
         ));
         let much_slower = requests(|_| 5000);
         assert!(!may_be_within(
-            &error_intervals(&noisy, &drifted, &much_slower),
+            &compute_error_intervals(&noisy, &drifted, &much_slower),
             0.2
         ));
     }
@@ -163,7 +167,7 @@ mod tests {
     fn a_burst_in_the_measured_requests_widens_their_interval() {
         let steady = forecasts(1000.0, 0.01);
         let burst = requests(|n| if n >= 800 { 4000 } else { 1000 });
-        let [median, p95] = error_intervals(&steady, &steady, &burst);
+        let [median, p95] = compute_error_intervals(&steady, &steady, &burst);
         assert!(median.high > 0.2 && p95.low < 2.5, "{median:?} {p95:?}");
         assert!(p95.high > 3.5, "{p95:?}");
     }
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn no_requests_have_no_times() {
         let nothing = forecasts(0.0, 0.0);
-        let errors = error_intervals(&nothing, &nothing, &[]);
+        let errors = compute_error_intervals(&nothing, &nothing, &[]);
         assert!(
             errors
                 .iter()

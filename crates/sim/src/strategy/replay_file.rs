@@ -32,10 +32,10 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
     for key in parents.chain(&file.fixed_keys) {
         numbering.assign_number(key);
     }
-    let count = numbering.keys.len();
+    let item_count = numbering.keys.len();
     let mut items = Items {
-        parents: vec![NONE; count],
-        sizes: vec![0; count],
+        parents: vec![NONE; item_count],
+        sizes: vec![0; item_count],
         keys: numbering.keys.iter().map(|&key| key.to_owned()).collect(),
     };
     for (&new_number, &size) in new_numbers.iter().zip(&log.items.sizes) {
@@ -67,9 +67,9 @@ struct KeyNumbering<'k> {
 
 impl<'k> KeyNumbering<'k> {
     fn assign_number(&mut self, key: &'k str) -> u32 {
-        let next = self.keys.len() as u32;
-        let number = *self.number_of.entry(key).or_insert(next);
-        if number == next {
+        let next_number = self.keys.len() as u32;
+        let number = *self.number_of.entry(key).or_insert(next_number);
+        if number == next_number {
             self.keys.push(key);
         }
         number

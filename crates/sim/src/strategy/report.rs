@@ -1,7 +1,7 @@
 //! Evaluates one strategy: choose the fixed set, replay, compute the figures.
 
 use super::cost::CostModel;
-use super::figures::{Figures, figures};
+use super::figures::{Figures, compute_figures};
 use super::fixed::choose_fixed;
 use super::latency_sample::Dependence;
 use super::learn::learn;
@@ -70,17 +70,21 @@ pub fn report(
         fixed: &fixed,
         learned: &learned.items,
     };
-    let (count, half_start) = (prepared.len(), prepared.second_half_start());
-    let replay = |cost_mode| run(prepared, cost, strategy, choices, cost_mode, count);
+    let (request_count, second_half_start) = (prepared.len(), prepared.second_half_start());
+    let replay = |cost_mode| run(prepared, cost, strategy, choices, cost_mode, request_count);
     let request_stats = replay(CostMode::Median);
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let request_stats = replay(CostMode::Drawn { seed, dependence });
-        Some(figures(prepared, &request_stats, half_start..count))
+        Some(compute_figures(
+            prepared,
+            &request_stats,
+            second_half_start..request_count,
+        ))
     };
     Report {
-        all: figures(prepared, &request_stats, 0..count),
-        second_half: figures(prepared, &request_stats, half_start..count),
+        all: compute_figures(prepared, &request_stats, 0..request_count),
+        second_half: compute_figures(prepared, &request_stats, second_half_start..request_count),
         drawn: drawn_figures(Dependence::Independent),
         comonotone: drawn_figures(Dependence::Comonotone),
         routes: figures_by_route(prepared, &request_stats, options),
@@ -89,7 +93,7 @@ pub fn report(
             fixed_bytes: fixed.bytes,
             local_bytes: local_bytes(strategy.local, prepared),
         },
-        second_half_ns: (half_start..count)
+        second_half_ns: (second_half_start..request_count)
             .map(|request| (request_stats[request].added_ns, prepared.base_ns[request]))
             .collect(),
     }
@@ -104,7 +108,7 @@ fn figures_by_route(
         let is_on_route = move |request: &usize| {
             options.route_of[prepared.log_index[*request] as usize] as usize == route
         };
-        figures(
+        compute_figures(
             prepared,
             request_stats,
             (first_request..prepared.len()).filter(is_on_route),
@@ -122,13 +126,13 @@ fn figures_by_route(
 
 fn local_bytes(rule: LocalRule, prepared: &PreparedLog<'_>) -> u64 {
     let sizes = &prepared.items.sizes;
-    let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+    let all_items_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     match rule {
         LocalRule::Nothing => 0,
-        LocalRule::LruBytes(bytes) => bytes.min(total),
+        LocalRule::LruBytes(bytes) => bytes.min(all_items_bytes),
         LocalRule::Lru(items_max) | LocalRule::S3Fifo(items_max) => {
             let items = items_max.min(sizes.len()) as u64;
-            total * items / (sizes.len() as u64).max(1)
+            all_items_bytes * items / (sizes.len() as u64).max(1)
         }
     }
 }

@@ -8,7 +8,7 @@ use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
 use super::fixed::FixedSet;
-use super::latency_sample::{Dependence, Quantiles, uniform_draw};
+use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::tree::Tree;
@@ -52,23 +52,23 @@ pub struct Choices<'a> {
     pub learned: &'a LearnedItems,
 }
 
-/// Replays the requests before `end` (file order) and returns the stats of each.
+/// Replays the requests before `request_end` (file order) and returns the stats of each.
 pub fn run(
     prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
     cost_mode: CostMode,
-    end: usize,
+    request_end: usize,
 ) -> Vec<RequestStats> {
-    let mut request_stats = vec![RequestStats::default(); end];
+    let mut request_stats = vec![RequestStats::default(); request_end];
     run_each(
         prepared,
         cost,
         strategy,
         choices,
         cost_mode,
-        0..end,
+        0..request_end,
         |request, stats| {
             request_stats[request] = stats;
             ControlFlow::Continue(())
@@ -306,7 +306,7 @@ impl<'a> CallCosts<'a> {
 
     fn call_ns(&self, request: u32, cause: u32, fetch_list: &[u32], bytes: u64) -> u64 {
         if let Some((quantiles, seed, dependence)) = self.drawn {
-            let quantile = uniform_draw(
+            let quantile = draw_uniform(
                 seed,
                 u64::from(self.log_index[request as usize]),
                 cause,

@@ -22,15 +22,15 @@ pub fn items_histogram(log: &RequestLog) -> Vec<RequestsBySize> {
     let mut counts: Vec<u64> = Vec::new();
     for request in 0..log.requests.len() {
         let items = log.requests.items_of(request).len();
-        let class = (usize::BITS - items.leading_zeros()) as usize;
-        if counts.len() <= class {
-            counts.resize(class + 1, 0);
+        let size_class = (usize::BITS - items.leading_zeros()) as usize;
+        if counts.len() <= size_class {
+            counts.resize(size_class + 1, 0);
         }
-        counts[class] += 1;
+        counts[size_class] += 1;
     }
-    let row = |(class, &requests): (usize, &u64)| RequestsBySize {
-        items_from: (1 << class) >> 1,
-        items_to: (1 << class) - 1,
+    let row = |(size_class, &requests): (usize, &u64)| RequestsBySize {
+        items_from: (1 << size_class) >> 1,
+        items_to: (1 << size_class) - 1,
         requests,
     };
     counts.iter().enumerate().map(row).collect()
@@ -57,14 +57,14 @@ mod tests {
     /// Requests with this many different items, each of which has 1 ms of its own.
     fn log_of_requests(item_counts: &[usize]) -> RequestLog {
         let items = item_counts.iter().copied().max().unwrap_or(0);
-        let count = item_counts.len();
+        let request_count = item_counts.len();
         let mut requests = Requests {
-            request: (0..count as u64).collect(),
-            time_us: (0..count as u64).collect(),
-            instance: vec![0; count],
-            base_us: vec![1000; count],
-            page: vec![NONE; count],
-            route: vec![NONE; count],
+            request: (0..request_count as u64).collect(),
+            time_us: (0..request_count as u64).collect(),
+            instance: vec![0; request_count],
+            base_us: vec![1000; request_count],
+            page: vec![NONE; request_count],
+            route: vec![NONE; request_count],
             starts: vec![0],
             ..Requests::default()
         };

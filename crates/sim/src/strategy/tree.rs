@@ -13,7 +13,7 @@ impl Tree {
     /// Inverts a column of parents; the reader of the log has already refused cycles and unknown parents.
     pub fn new(parents: &[u32]) -> Self {
         let mut starts = vec![0u32; parents.len() + 1];
-        for &parent in parents.iter().filter(|&&p| p != NONE) {
+        for &parent in parents.iter().filter(|&&parent| parent != NONE) {
             starts[parent as usize + 1] += 1;
         }
         for index in 1..starts.len() {
@@ -21,7 +21,11 @@ impl Tree {
         }
         let mut next_child_index = starts.clone();
         let mut children = vec![0; starts[parents.len()] as usize];
-        for (item, &parent) in parents.iter().enumerate().filter(|&(_, &p)| p != NONE) {
+        for (item, &parent) in parents
+            .iter()
+            .enumerate()
+            .filter(|&(_, &parent)| parent != NONE)
+        {
             children[next_child_index[parent as usize] as usize] = item as u32;
             next_child_index[parent as usize] += 1;
         }

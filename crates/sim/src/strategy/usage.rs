@@ -153,7 +153,11 @@ mod tests {
         };
         for (number, keys) in requests.iter().enumerate() {
             for key in *keys {
-                let known_item = log.items.keys.iter().position(|known| known == key);
+                let known_item = log
+                    .items
+                    .keys
+                    .iter()
+                    .position(|listed_key| listed_key == key);
                 let item = known_item.unwrap_or_else(|| {
                     log.items.keys.push((*key).to_owned());
                     log.items.parents.push(NONE);
@@ -182,12 +186,15 @@ mod tests {
             &["once"],
         ]);
         let usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
-        let by_key: Vec<_> = usage
+        let requests_by_key: Vec<_> = usage
             .items
             .iter()
             .map(|item| (log.items.keys[item.item as usize].as_str(), item.requests))
             .collect();
-        assert_eq!(by_key, [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]);
+        assert_eq!(
+            requests_by_key,
+            [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
+        );
         let row = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
             prefix: prefix.map(str::to_owned),
             items,
@@ -202,12 +209,12 @@ mod tests {
 
     #[test]
     fn what_one_request_reads_is_never_repeated() {
-        let several = log_of_requests(&[&["a", "b", "b"], &["a"], &["a", "c"]]);
-        let usage = LogUsage::new(&PreparedLog::new(&several, |_| true));
+        let log_of_several_requests = log_of_requests(&[&["a", "b", "b"], &["a"], &["a", "c"]]);
+        let usage = LogUsage::new(&PreparedLog::new(&log_of_several_requests, |_| true));
         assert_eq!(usage.never_repeated_items_share(), Some(2.0 / 3.0));
         assert_eq!(usage.never_repeated_reads_share(), Some(2.0 / 5.0));
-        let nothing = log_of_requests(&[&[]]);
-        let usage = LogUsage::new(&PreparedLog::new(&nothing, |_| true));
+        let log_without_items = log_of_requests(&[&[]]);
+        let usage = LogUsage::new(&PreparedLog::new(&log_without_items, |_| true));
         assert_eq!(usage.never_repeated_items_share(), None);
         assert_eq!(usage.never_repeated_reads_share(), None);
     }

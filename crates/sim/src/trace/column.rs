@@ -16,13 +16,13 @@ pub(super) struct ColumnDecoder {
     file: String,
     name: &'static str,
     next_row: u64,
-    max_definition: i16,
+    max_definition_level: i16,
     /// Whether the innermost values may be null.
     is_optional: bool,
     is_signed: bool,
     reader: ColumnReader,
-    definitions: Vec<i16>,
-    repetitions: Vec<i16>,
+    definition_levels: Vec<i16>,
+    repetition_levels: Vec<i16>,
     numbers: Vec<i64>,
     ints: Vec<i32>,
     strings: Vec<ByteArray>,
@@ -53,42 +53,46 @@ impl ColumnDecoder {
             file,
             name,
             next_row: row,
-            max_definition: column.max_def_level(),
+            max_definition_level: column.max_def_level(),
             is_optional: column.self_type().is_optional(),
             is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
             reader,
-            definitions: Vec::new(),
-            repetitions: Vec::new(),
+            definition_levels: Vec::new(),
+            repetition_levels: Vec::new(),
             numbers: Vec::new(),
             ints: Vec::new(),
             strings: Vec::new(),
         }
     }
 
-    /// Reads up to `rows` numbers, null as `None`, each at most `max`.
+    /// Reads up to `rows` numbers, null as `None`, each at most `number_max`.
     pub(super) fn read_numbers(
         &mut self,
         rows: usize,
-        max: u64,
+        number_max: u64,
         output: &mut Vec<Option<u64>>,
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         output.reserve(rows);
         let start = self.next_row;
-        if self.definitions.is_empty() {
+        if self.definition_levels.is_empty() {
             for (row, &number) in self.numbers.iter().enumerate() {
-                output.push(Some(self.check_range(number, start + row as u64, max)?));
+                output.push(Some(self.check_range(
+                    number,
+                    start + row as u64,
+                    number_max,
+                )?));
             }
         } else {
             let mut values = self.numbers.iter();
-            for (row, &definition) in self.definitions.iter().enumerate() {
-                let value = if definition == self.max_definition {
+            for (row, &definition_level) in self.definition_levels.iter().enumerate() {
+                let value = if definition_level == self.max_definition_level {
                     values.next()
                 } else {
                     None
                 };
                 let checked =
-                    value.map(|&number| self.check_range(number, start + row as u64, max));
+                    value.map(|&number| self.check_range(number, start + row as u64, number_max));
                 output.push(checked.transpose()?);
             }
         }
@@ -119,9 +123,9 @@ impl ColumnDecoder {
     /// The error that one of the rows just read has no key.
     fn null_key_error(&self) -> TraceError {
         let null = self
-            .definitions
+            .definition_levels
             .iter()
-            .position(|&level| level != self.max_definition);
+            .position(|&level| level != self.max_definition_level);
         let row = self.next_row + null.unwrap_or(0) as u64;
         self.error_at_row(row, "a key may not be null")
     }
@@ -151,9 +155,9 @@ impl ColumnDecoder {
         let mut values = self.strings.iter();
         for row in 0..rows {
             let is_present = self
-                .definitions
+                .definition_levels
                 .get(row)
-                .is_none_or(|&level| level == self.max_definition);
+                .is_none_or(|&level| level == self.max_definition_level);
             consume(if is_present {
                 values.next().map(ByteArray::data)
             } else {
@@ -164,30 +168,30 @@ impl ColumnDecoder {
         Ok(())
     }
 
-    /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `output` and, for each row,
+    /// Reads up to `rows` lists of numbers, each at most `number_max`, appending the numbers to `output` and, for each row,
     /// the length of `output` after it to `list_ends`. A null list is an empty one.
     pub(super) fn read_lists(
         &mut self,
         rows: usize,
-        max: u64,
+        number_max: u64,
         output: &mut Vec<u32>,
         list_ends: &mut Vec<usize>,
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         let first_list = list_ends.len();
         let mut values = self.numbers.iter();
-        for (index, &repetition) in self.repetitions.iter().enumerate() {
-            if repetition == 0 {
+        for (index, &repetition_level) in self.repetition_levels.iter().enumerate() {
+            if repetition_level == 0 {
                 list_ends.push(output.len());
             }
             let row = self.next_row + (list_ends.len() - first_list).saturating_sub(1) as u64;
-            let definition = self.definitions.get(index).copied();
-            if self.is_optional && definition == Some(self.max_definition - 1) {
+            let definition_level = self.definition_levels.get(index).copied();
+            if self.is_optional && definition_level == Some(self.max_definition_level - 1) {
                 return Err(self.error_at_row(row, "an item may not be null"));
             }
-            if definition.is_none_or(|level| level == self.max_definition) {
+            if definition_level.is_none_or(|level| level == self.max_definition_level) {
                 let number = values.next().copied().unwrap_or(0);
-                output.push(self.check_range(number, row, max)? as u32);
+                output.push(self.check_range(number, row, number_max)? as u32);
             }
         }
         // Each entry holds where its row begins; the row's end is where the next begins.
@@ -202,18 +206,18 @@ impl ColumnDecoder {
 
     /// Decodes the next rows into the buffers.
     fn decode_rows(&mut self, rows: usize) -> Result<(), TraceError> {
-        self.definitions.clear();
-        self.repetitions.clear();
+        self.definition_levels.clear();
+        self.repetition_levels.clear();
         self.numbers.clear();
         self.strings.clear();
-        let levels = (&mut self.definitions, &mut self.repetitions);
-        let read = match &mut self.reader {
+        let levels = (&mut self.definition_levels, &mut self.repetition_levels);
+        let rows_read = match &mut self.reader {
             ColumnReader::Int64ColumnReader(reader) => {
                 read_rows(reader, rows, levels, &mut self.numbers)
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 self.ints.clear();
-                let read = read_rows(reader, rows, levels, &mut self.ints);
+                let rows_read = read_rows(reader, rows, levels, &mut self.ints);
                 let is_signed = self.is_signed;
                 let widen = |&int: &i32| {
                     if is_signed {
@@ -223,17 +227,17 @@ impl ColumnDecoder {
                     }
                 };
                 self.numbers.extend(self.ints.iter().map(widen));
-                read
+                rows_read
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 read_rows(reader, rows, levels, &mut self.strings)
             }
             _ => Ok(0),
         };
-        match read {
-            Ok(read) if read == rows => Ok(()),
-            Ok(read) => Err(self.error_at_row(
-                self.next_row + read as u64,
+        match rows_read {
+            Ok(rows_read) if rows_read == rows => Ok(()),
+            Ok(rows_read) => Err(self.error_at_row(
+                self.next_row + rows_read as u64,
                 "the column ends before its row group",
             )),
             Err(error) => {
@@ -242,9 +246,9 @@ impl ColumnDecoder {
         }
     }
 
-    fn check_range(&self, number: i64, row: u64, max: u64) -> Result<u64, TraceError> {
-        if (self.is_signed && number < 0) || number as u64 > max {
-            let fault = format!("expected a whole number from 0 to {max}, found {number}");
+    fn check_range(&self, number: i64, row: u64, number_max: u64) -> Result<u64, TraceError> {
+        if (self.is_signed && number < 0) || number as u64 > number_max {
+            let fault = format!("expected a whole number from 0 to {number_max}, found {number}");
             return Err(self.error_at_row(row, &fault));
         }
         Ok(number as u64)
@@ -259,19 +263,26 @@ impl ColumnDecoder {
 /// Converts a panic of the `parquet` crate to an error. The crate checks most parts of a damaged file, but not all: a
 /// wrong count of levels or a wrong bit width runs past its buffers. A reader that panicked is not used again.
 pub(super) fn catch_panics<T>(
-    work: impl FnOnce() -> Result<T, ParquetError>,
+    operation: impl FnOnce() -> Result<T, ParquetError>,
 ) -> Result<T, ParquetError> {
     let contradiction = || ParquetError::General("its pages contradict each other".to_owned());
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(contradiction()))
+    catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|_| Err(contradiction()))
 }
 
 /// Reads complete rows of one column and returns their number.
 fn read_rows<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
-    (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
+    (definition_levels, repetition_levels): (&mut Vec<i16>, &mut Vec<i16>),
     values: &mut Vec<T::T>,
 ) -> parquet::errors::Result<usize> {
-    let read = || reader.read_records(rows, Some(definitions), Some(repetitions), values);
-    catch_panics(read).map(|(rows, ..)| rows)
+    let read_records = || {
+        reader.read_records(
+            rows,
+            Some(definition_levels),
+            Some(repetition_levels),
+            values,
+        )
+    };
+    catch_panics(read_records).map(|(rows, ..)| rows)
 }

@@ -56,7 +56,7 @@ impl LineParser for ColumnIndexes {
         row: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let cells = split_fields(line, self.separator);
+        let cells = split_cells(line, self.separator);
         if cells.len() != self.column_count {
             let fault = format!(
                 "expected {} fields, found {}",
@@ -83,7 +83,7 @@ impl LineParser for ColumnIndexes {
 fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
-    let cells = split_fields(header.as_bytes(), separator);
+    let cells = split_cells(header.as_bytes(), separator);
     let names: Vec<String> = cells
         .iter()
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
@@ -95,7 +95,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     };
     let index = |column: &str| {
         let name = layout.names.name(column);
-        let column_index = names.iter().position(|other| other == name);
+        let column_index = names.iter().position(|listed_name| listed_name == name);
         if column_index.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }
@@ -113,7 +113,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
 }
 
 /// The cells of a line, without the quotes around them.
-fn split_fields(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
+fn split_cells(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     if !line.contains(&b'"') {
         return line
             .split(|&byte| byte == separator)
@@ -168,9 +168,9 @@ impl CsvRow<'_> {
             .filter(|cell| !cell.is_empty())
     }
 
-    fn field_error(&self, column: &'static str, expected: &str, field: &[u8]) -> TraceError {
-        let field = String::from_utf8_lossy(field);
-        let fault = format!("expected {expected}, found \"{field}\"");
+    fn field_error(&self, column: &'static str, expected: &str, cell_text: &[u8]) -> TraceError {
+        let cell_text = String::from_utf8_lossy(cell_text);
+        let fault = format!("expected {expected}, found \"{cell_text}\"");
         TraceError::row(self.file, self.row_number, fault).in_column(column)
     }
 
@@ -179,15 +179,15 @@ impl CsvRow<'_> {
         column: &'static str,
         index: Option<usize>,
     ) -> Result<Option<u64>, TraceError> {
-        let Some(field) = self.non_empty_cell(index) else {
+        let Some(cell_text) = self.non_empty_cell(index) else {
             return Ok(None);
         };
         let max = u64::from(u32::MAX);
         let expected = || format!("a whole number from 0 to {max}");
-        parse_whole_number(field)
+        parse_whole_number(cell_text)
             .filter(|&number| number <= max)
             .map(Some)
-            .ok_or_else(|| self.field_error(column, &expected(), field))
+            .ok_or_else(|| self.field_error(column, &expected(), cell_text))
     }
 
     fn fields<'r>(
@@ -221,16 +221,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_split_outside_quotes() {
-        let fields = |line: &str| -> Vec<String> {
-            let fields = split_fields(line.as_bytes(), b',');
-            fields
+    fn cells_are_split_outside_quotes() {
+        let cell_texts = |line: &str| -> Vec<String> {
+            let cell_texts = split_cells(line.as_bytes(), b',');
+            cell_texts
                 .iter()
                 .map(|field| String::from_utf8_lossy(field).into_owned())
                 .collect()
         };
-        assert_eq!(fields("a, b ,"), ["a", "b", ""]);
-        assert_eq!(fields(r#""a,b", "c ""d""" ,e"#), ["a,b", r#"c "d""#, "e"]);
-        assert_eq!(fields(r#"a"b,c"#), [r#"a"b,c"#]);
+        assert_eq!(cell_texts("a, b ,"), ["a", "b", ""]);
+        assert_eq!(
+            cell_texts(r#""a,b", "c ""d""" ,e"#),
+            ["a,b", r#"c "d""#, "e"]
+        );
+        assert_eq!(cell_texts(r#"a"b,c"#), [r#"a"b,c"#]);
     }
 }

@@ -12,7 +12,7 @@ pub struct Layout {
     /// The columns' names.
     pub names: ColumnNames,
     /// Reads each line by a pattern instead of by columns.
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<LinePattern>,
     /// The unit of the column `time`: times are then converted to microseconds. Without it they stay as they are.
     pub time_unit: Option<TimeUnit>,
 }
@@ -80,8 +80,8 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Microseconds of one unit.
-    pub fn unit_us(self) -> u64 {
+    /// Microseconds in one unit.
+    pub fn microseconds(self) -> u64 {
         match self {
             Self::Seconds => 1_000_000,
             Self::Milliseconds => 1000,
@@ -92,11 +92,11 @@ impl TimeUnit {
 
 /// A regular expression whose groups are the columns of a line.
 #[derive(Debug, Clone)]
-pub struct Pattern {
+pub struct LinePattern {
     pub(super) regex: Regex,
 }
 
-impl Pattern {
+impl LinePattern {
     /// Compiles a regular expression.
     ///
     /// # Errors
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_pattern_needs_the_group_key_and_no_others() {
-        let fault = |text: &str| Pattern::new(text).unwrap_err();
+        let fault = |text: &str| LinePattern::new(text).unwrap_err();
         assert!(fault("GET (.*)").contains("(?P<key>"));
         assert!(fault("(?P<url>.*)").contains("\"url\""));
         assert!(fault("(?P<key>").starts_with("the regular expression is not valid"));
-        assert!(Pattern::new("^(?P<op>GET|PUT) (?P<key>\\S+)").is_ok());
+        assert!(LinePattern::new("^(?P<op>GET|PUT) (?P<key>\\S+)").is_ok());
     }
 }

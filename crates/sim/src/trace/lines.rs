@@ -76,7 +76,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The line last read and its number, counted from 1.
-    pub(super) fn last(&self) -> (&[u8], u64) {
+    pub(super) fn last_line(&self) -> (&[u8], u64) {
         (strip_line_end(&self.line), self.row_number)
     }
 

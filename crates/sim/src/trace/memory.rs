@@ -49,9 +49,11 @@ mod chunks {
         fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
             let start = start as usize;
             let end = start.checked_add(length);
-            let slice = end.and_then(|end| self.bytes.get_ref().get(start..end));
+            let bytes_in_range = end.and_then(|end| self.bytes.get_ref().get(start..end));
             let past_end = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
-            slice.map(Bytes::copy_from_slice).ok_or_else(past_end)
+            bytes_in_range
+                .map(Bytes::copy_from_slice)
+                .ok_or_else(past_end)
         }
     }
 }

@@ -31,7 +31,7 @@ pub mod writer;
 use crate::TraceError;
 use std::io::{BufReader, Read};
 
-pub use layout::{ColumnNames, Layout, Pattern, TimeUnit};
+pub use layout::{ColumnNames, Layout, LinePattern, TimeUnit};
 pub use memory::InMemoryFile;
 pub use op::{Effect, Op};
 pub use text::key_number;

@@ -71,7 +71,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let has_unitless_time = column_refs.time.is_some() && unit_in_file.is_none();
         let unit_ns = layout
             .time_unit
-            .map(|unit| unit_in_file.unwrap_or(unit.unit_us() * 1000));
+            .map(|unit| unit_in_file.unwrap_or(unit.microseconds() * 1000));
         let row_ranges = RowRanges::of(&parquet_file);
         Ok(Self {
             parquet_file,

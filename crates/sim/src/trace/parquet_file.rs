@@ -39,10 +39,12 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
 
     /// Total number of rows, from the footer.
     pub(super) fn rows(&self) -> u64 {
-        (0..self.groups()).map(|group| self.group_rows(group)).sum()
+        (0..self.group_count())
+            .map(|group| self.group_rows(group))
+            .sum()
     }
 
-    pub(super) fn groups(&self) -> usize {
+    pub(super) fn group_count(&self) -> usize {
         self.reader.num_row_groups()
     }
 
@@ -185,13 +187,13 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
     ) -> Result<ColumnDecoder, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(column_ref.index);
-        let fault = |error| self.read_error(first_row, column_ref.name, &error);
+        let to_error = |error| self.read_error(first_row, column_ref.name, &error);
         let open = || {
             self.reader
                 .get_row_group(group)?
                 .get_column_reader(column_ref.index)
         };
-        let reader = catch_panics(open).map_err(fault)?;
+        let reader = catch_panics(open).map_err(to_error)?;
         let location = (self.file.clone(), column_ref.name, first_row);
         Ok(ColumnDecoder::new(location, &column, reader))
     }
@@ -213,8 +215,8 @@ const MAGIC: &[u8] = b"PAR1";
 fn lacks_end<S: ChunkReader>(source: &S) -> bool {
     let (bytes, magic_bytes) = (source.len(), MAGIC.len() as u64);
     let bytes_at = |start: u64, count: u64| {
-        let read = catch_panics(|| source.get_bytes(start, count as usize));
-        read.unwrap_or_default()
+        let bytes_read = catch_panics(|| source.get_bytes(start, count as usize));
+        bytes_read.unwrap_or_default()
     };
     if bytes < magic_bytes {
         return bytes == 0 || MAGIC.starts_with(&bytes_at(0, bytes));
@@ -233,7 +235,7 @@ pub(super) struct RowRanges {
 
 impl RowRanges {
     pub(super) fn of<S: ChunkReader + 'static>(parquet_file: &ParquetFile<S>) -> Self {
-        let rows_in_group = (0..parquet_file.groups())
+        let rows_in_group = (0..parquet_file.group_count())
             .map(|group| parquet_file.group_rows(group))
             .collect();
         Self {

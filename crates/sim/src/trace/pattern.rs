@@ -3,7 +3,7 @@
 //! The groups are `key`, `time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
 //! line that does not match is left out and counted; "-" and an empty group are null, as access logs write them.
 
-use super::layout::{Layout, Pattern};
+use super::layout::{Layout, LinePattern};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
 use super::text::{TIME_FORMATS, parse_whole_number};
@@ -18,7 +18,7 @@ pub(super) fn open<R: BufRead + Send>(
     source: R,
     columns_wanted: Columns,
     layout: &Layout,
-    pattern: &Pattern,
+    pattern: &LinePattern,
 ) -> LineRows<R, MatchingLines> {
     let has_time = pattern
         .regex

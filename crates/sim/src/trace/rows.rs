@@ -102,7 +102,7 @@ impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
                 self.parser.finish(&mut sink);
                 break;
             }
-            let (line, row) = self.lines.last();
+            let (line, row) = self.lines.last_line();
             let file = self.lines.file();
             if let Err(error) = self.parser.append(file, line, row, &mut sink) {
                 self.lines

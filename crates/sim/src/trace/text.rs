@@ -86,17 +86,17 @@ pub(super) fn is_number(text: &[u8]) -> bool {
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
 pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
-    let unit_us = unit.map_or(1, TimeUnit::unit_us);
+    let microseconds = unit.map_or(1, TimeUnit::microseconds);
     if let Some(number) = parse_whole_number(text) {
-        return Some(number.saturating_mul(unit_us));
+        return Some(number.saturating_mul(microseconds));
     }
     if let Some(dot) = text.iter().position(|&byte| byte == b'.')
         && let Some(seconds) = parse_whole_number(&text[..dot])
     {
         return Some(
             seconds
-                .saturating_mul(unit_us)
-                .saturating_add(parse_decimals(&text[dot + 1..], unit_us)?),
+                .saturating_mul(microseconds)
+                .saturating_add(parse_decimals(&text[dot + 1..], microseconds)?),
         );
     }
     let text = std::str::from_utf8(text).ok()?;

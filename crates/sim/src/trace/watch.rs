@@ -23,11 +23,11 @@ const NEGATIVE_TTL_FROM: u64 = 1 << 31;
 
 /// One line of `watch`: its fields, undecoded. A field that a line lacks is empty or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Line<'l> {
+pub struct WatchLine<'l> {
     /// Microseconds since 1970.
     pub time_us: u64,
     /// The kind of event: `item_get`, `item_store`, `eviction` and so on.
-    pub kind: &'l [u8],
+    pub event_type: &'l [u8],
     /// The key, percent-encoded.
     pub key: &'l [u8],
     /// The result of a lookup or a store.
@@ -46,7 +46,7 @@ pub struct Line<'l> {
     pub skipped: u64,
 }
 
-impl<'l> Line<'l> {
+impl<'l> WatchLine<'l> {
     /// Reads the fields of a line; unknown ones are ignored.
     pub fn parse(text: &'l [u8]) -> Self {
         let mut line = Self::default();
@@ -58,7 +58,7 @@ impl<'l> Line<'l> {
             let number = || parse_whole_number(value).unwrap_or_default();
             match name {
                 b"ts" => line.time_us = time_us(value),
-                b"type" => line.kind = value,
+                b"type" => line.event_type = value,
                 b"key" => line.key = value,
                 b"status" => line.status = value,
                 b"cmd" => line.command = value,
@@ -136,7 +136,7 @@ pub struct Accesses {
 impl Accesses {
     /// Takes one line; accesses that are complete can then be taken with [`Accesses::next_complete`].
     pub fn push(&mut self, text: &[u8]) {
-        let line = Line::parse(text);
+        let line = WatchLine::parse(text);
         self.skipped_lines += line.skipped;
         let access = |op, size, ttl| Access {
             time_us: line.time_us,
@@ -147,21 +147,21 @@ impl Accesses {
             connection: line.connection,
         };
         let size = || Some(line.value_bytes.min(u32::MAX.into()) as u32);
-        match line.kind {
+        match line.event_type {
             b"item_get" if !line.key.is_empty() => {
                 let size = size().filter(|_| line.status == b"found");
                 self.queue.push_back(access(Op::Get, size, None));
             }
             b"item_store" if !line.key.is_empty() => {
                 let ttl = line.ttl_s.unwrap_or_default();
-                let store = if ttl >= NEGATIVE_TTL_FROM {
+                let write = if ttl >= NEGATIVE_TTL_FROM {
                     access(Op::Delete, None, None)
                 } else {
                     access(Op::parse(line.command), size(), Some(ttl as u32))
                 };
-                self.drop_lookup(&store);
+                self.drop_lookup(&write);
                 if line.status == b"stored" {
-                    self.queue.push_back(store);
+                    self.queue.push_back(write);
                 } else {
                     self.other_lines += 1;
                 }

@@ -40,10 +40,14 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Row `row` of a batch before which `rows` rows were written.
-    fn of(batch: &Batch, row: usize, rows: u64) -> Self {
+    /// Row `row` of a batch before which `rows_before` rows were written.
+    fn of(batch: &Batch, row: usize, rows_before: u64) -> Self {
         Self {
-            time: batch.time.get(row).copied().unwrap_or(rows + row as u64),
+            time: batch
+                .time
+                .get(row)
+                .copied()
+                .unwrap_or(rows_before + row as u64),
             key: batch.key[row],
             size: batch.size.get(row).copied().flatten(),
             op: batch.op.get(row).copied().flatten().map(super::Op::name),

@@ -22,16 +22,16 @@ pub(super) enum NaiveLocalCache {
 impl NaiveLocalCache {
     pub(super) fn new(term: &str) -> Self {
         match term.split_once(':') {
-            Some(("lru", n)) => Self::Lru {
-                capacity: n.parse().unwrap(),
+            Some(("lru", capacity_text)) => Self::Lru {
+                capacity: capacity_text.parse().unwrap(),
                 newest_last: vec![],
             },
-            Some(("lru-bytes", n)) => Self::LruBytes {
-                capacity: n.parse().unwrap(),
+            Some(("lru-bytes", capacity_text)) => Self::LruBytes {
+                capacity: capacity_text.parse().unwrap(),
                 newest_last: vec![],
             },
-            Some(("s3fifo", n)) => Self::S3Fifo {
-                capacity: n.parse().unwrap(),
+            Some(("s3fifo", capacity_text)) => Self::S3Fifo {
+                capacity: capacity_text.parse().unwrap(),
                 small: vec![],
                 main: vec![],
                 ghost: vec![],
@@ -57,7 +57,7 @@ impl NaiveLocalCache {
             match self {
                 Self::None => {}
                 Self::Lru { newest_last, .. } => {
-                    newest_last.retain(|&other| other != item);
+                    newest_last.retain(|&other_item| other_item != item);
                     newest_last.push(item);
                 }
                 Self::LruBytes { newest_last, .. } => {
@@ -123,24 +123,24 @@ fn insert_s3fifo(
     main: &mut Vec<(u32, u32)>,
     ghost: &mut Vec<u32>,
 ) {
-    let share = (capacity / 10).max(1);
+    let small_capacity = (capacity / 10).max(1);
     let was_ghost = ghost.contains(&item);
-    ghost.retain(|&other| other != item);
+    ghost.retain(|&other_item| other_item != item);
     while small.len() + main.len() == capacity {
-        if small.len() >= share || main.is_empty() {
-            let (other, uses) = small.remove(0);
+        if small.len() >= small_capacity || main.is_empty() {
+            let (other_item, uses) = small.remove(0);
             if uses >= 2 {
-                main.push((other, 0));
+                main.push((other_item, 0));
             } else {
-                ghost.push(other);
-                if ghost.len() > capacity - share {
+                ghost.push(other_item);
+                if ghost.len() > capacity - small_capacity {
                     ghost.remove(0);
                 }
             }
         } else {
-            let (other, uses) = main.remove(0);
+            let (other_item, uses) = main.remove(0);
             if uses > 0 {
-                main.push((other, uses - 1));
+                main.push((other_item, uses - 1));
             }
         }
     }

@@ -17,37 +17,39 @@ pub(crate) struct Table {
 
 impl Table {
     fn single(&self, bytes: u64) -> f64 {
-        let s = if bytes < 1 { 1.0 } else { bytes as f64 };
-        let (last_s, last_t) = *self.single.last().unwrap();
-        if s <= self.single[0].0 {
+        let size = if bytes < 1 { 1.0 } else { bytes as f64 };
+        let (last_size, last_us) = *self.single.last().unwrap();
+        if size <= self.single[0].0 {
             return self.single[0].1;
         }
-        if s > last_s {
-            return last_t * s / last_s;
+        if size > last_size {
+            return last_us * size / last_size;
         }
         for pair in self.single.windows(2) {
-            let ((s0, t0), (s1, t1)) = (pair[0], pair[1]);
-            if s0 < s && s <= s1 {
-                return t0 + (t1 - t0) * (s.log10() - s0.log10()) / (s1.log10() - s0.log10());
+            let ((lower_size, lower_us), (upper_size, upper_us)) = (pair[0], pair[1]);
+            if lower_size < size && size <= upper_size {
+                return lower_us
+                    + (upper_us - lower_us) * (size.log10() - lower_size.log10())
+                        / (upper_size.log10() - lower_size.log10());
             }
         }
         unreachable!("a size lies below, between or above the knots")
     }
 
     fn batch(&self, keys: usize) -> f64 {
-        let n = keys as f64;
-        if n <= self.batch[0].0 || self.batch.len() == 1 {
+        let key_count = keys as f64;
+        if key_count <= self.batch[0].0 || self.batch.len() == 1 {
             return self.batch[0].1;
         }
         let mut segment = (self.batch[0], self.batch[1]);
         for pair in self.batch.windows(2) {
             segment = (pair[0], pair[1]);
-            if n <= pair[1].0 {
+            if key_count <= pair[1].0 {
                 break;
             }
         }
-        let ((n0, t0), (n1, t1)) = segment;
-        t0 + (t1 - t0) * (n - n0) / (n1 - n0)
+        let ((lower_keys, lower_us), (upper_keys, upper_us)) = segment;
+        lower_us + (upper_us - lower_us) * (key_count - lower_keys) / (upper_keys - lower_keys)
     }
 
     pub(crate) fn cost_ns(&self, keys: usize, bytes: u64) -> u64 {
@@ -59,7 +61,7 @@ impl Table {
 /// What one request did: added ns, calls, keys, bytes, used keys.
 pub(crate) type NaiveStats = (u64, u32, u32, u64, u32);
 
-struct State<'a> {
+struct NaiveState<'a> {
     log: &'a RequestLog,
     table: &'a Table,
     fixed: HashSet<u32>,
@@ -67,34 +69,36 @@ struct State<'a> {
     stats: NaiveStats,
 }
 
-impl State<'_> {
-    fn fetch(&mut self, list: &[u32], local: &mut NaiveLocalCache) {
-        let rest: Vec<u32> = list
+impl NaiveState<'_> {
+    fn fetch(&mut self, items: &[u32], local: &mut NaiveLocalCache) {
+        let missing_items: Vec<u32> = items
             .iter()
             .copied()
-            .filter(|x| !self.fixed.contains(x) && !self.held.contains(x) && !local.contains(*x))
+            .filter(|item| {
+                !self.fixed.contains(item) && !self.held.contains(item) && !local.contains(*item)
+            })
             .collect();
-        if rest.is_empty() {
+        if missing_items.is_empty() {
             return;
         }
-        let bytes = rest
+        let bytes = missing_items
             .iter()
-            .map(|&x| u64::from(self.log.items.sizes[x as usize]))
+            .map(|&item| u64::from(self.log.items.sizes[item as usize]))
             .sum();
-        self.stats.0 += self.table.cost_ns(rest.len(), bytes);
+        self.stats.0 += self.table.cost_ns(missing_items.len(), bytes);
         self.stats.1 += 1;
-        self.stats.2 += rest.len() as u32;
+        self.stats.2 += missing_items.len() as u32;
         self.stats.3 += bytes;
-        for x in rest {
-            self.held.insert(x);
-            local.insert(x, self.log.items.sizes[x as usize]);
+        for item in missing_items {
+            self.held.insert(item);
+            local.insert(item, self.log.items.sizes[item as usize]);
         }
     }
 
-    fn children(&self, x: u32) -> Vec<u32> {
+    fn children(&self, parent: u32) -> Vec<u32> {
         let parents = &self.log.items.parents;
         (0..parents.len() as u32)
-            .filter(|&y| parents[y as usize] == x)
+            .filter(|&child| parents[child as usize] == parent)
             .collect()
     }
 }
@@ -109,14 +113,14 @@ pub(crate) fn simulate(
     let terms: Vec<&str> = notation.split('+').collect();
     let subtree: Option<usize> = terms
         .iter()
-        .find_map(|p| p.strip_prefix("subtree:"))
-        .map(|d| d.parse().unwrap());
+        .find_map(|term| term.strip_prefix("subtree:"))
+        .map(|depth_text| depth_text.parse().unwrap());
     let (is_always, is_children) = (
         terms.contains(&"children-always"),
         terms.contains(&"children"),
     );
-    let mut locals: HashMap<u16, NaiveLocalCache> = HashMap::new();
-    let mut state = State {
+    let mut caches_by_instance: HashMap<u16, NaiveLocalCache> = HashMap::new();
+    let mut state = NaiveState {
         log,
         table,
         fixed: fixed_set(log, table, &terms),
@@ -124,55 +128,57 @@ pub(crate) fn simulate(
         stats: NaiveStats::default(),
     };
     let mut request_stats = vec![];
-    for r in 0..log.requests.len() {
-        let local = locals.entry(log.requests.instance[r]).or_insert_with(|| {
-            terms
-                .iter()
-                .map(|p| NaiveLocalCache::new(p))
-                .find(|l| !matches!(l, NaiveLocalCache::None))
-                .unwrap_or(NaiveLocalCache::None)
-        });
+    for request_index in 0..log.requests.len() {
+        let local = caches_by_instance
+            .entry(log.requests.instance[request_index])
+            .or_insert_with(|| {
+                terms
+                    .iter()
+                    .map(|term| NaiveLocalCache::new(term))
+                    .find(|cache| !matches!(cache, NaiveLocalCache::None))
+                    .unwrap_or(NaiveLocalCache::None)
+            });
         state.held.clear();
         state.stats = NaiveStats::default();
-        let mut seen = HashSet::new();
-        let page = log.requests.page[r];
+        let mut items_seen = HashSet::new();
+        let page = log.requests.page[request_index];
         if let Some(depth) = subtree
             && page != NONE
             && !children[page as usize].is_empty()
         {
-            let (mut list, mut level) = (vec![page], vec![page]);
+            let (mut fetched_items, mut items_of_level) = (vec![page], vec![page]);
             for _ in 0..depth {
-                let mut next: Vec<u32> = level
+                let mut items_of_next_level: Vec<u32> = items_of_level
                     .iter()
-                    .flat_map(|&x| children[x as usize].clone())
+                    .flat_map(|&item| children[item as usize].clone())
                     .collect();
-                next.sort_unstable();
-                list.extend(&next);
-                level = next;
+                items_of_next_level.sort_unstable();
+                fetched_items.extend(&items_of_next_level);
+                items_of_level = items_of_next_level;
             }
-            state.fetch(&list, local);
+            state.fetch(&fetched_items, local);
         }
-        for &x in log.requests.items_of(r) {
-            if !seen.insert(x) {
+        for &item in log.requests.items_of(request_index) {
+            if !items_seen.insert(item) {
                 continue;
             }
-            let mut at_hand = true;
-            if !state.fixed.contains(&x) {
-                let had = local.look_up(x);
-                if state.held.contains(&x) {
+            let mut is_at_hand = true;
+            if !state.fixed.contains(&item) {
+                let is_local_hit = local.look_up(item);
+                if state.held.contains(&item) {
                     state.stats.4 += 1;
-                } else if had {
-                    state.held.insert(x);
+                } else if is_local_hit {
+                    state.held.insert(item);
                 } else {
-                    at_hand = false;
+                    is_at_hand = false;
                     state.stats.4 += 1;
                 }
             }
-            let family = || [vec![x], children[x as usize].clone()].concat();
-            if is_always || (is_children && !at_hand) {
+            let family = || [vec![item], children[item as usize].clone()].concat();
+            if is_always || (is_children && !is_at_hand) {
                 state.fetch(&family(), local);
-            } else if !at_hand {
-                state.fetch(&[x], local);
+            } else if !is_at_hand {
+                state.fetch(&[item], local);
             }
         }
         request_stats.push(state.stats);
@@ -186,7 +192,7 @@ pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
         single: vec![(1.0, 1.0)],
         batch: vec![(1.0, 1.0)],
     };
-    let state = State {
+    let state = NaiveState {
         log,
         table: &table,
         fixed: HashSet::new(),
@@ -194,50 +200,61 @@ pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
         stats: NaiveStats::default(),
     };
     let is_parent: HashSet<u32> = log.items.parents.iter().copied().collect();
-    let of = |x| {
-        if is_parent.contains(&x) {
-            state.children(x)
+    let children_of = |item| {
+        if is_parent.contains(&item) {
+            state.children(item)
         } else {
             vec![]
         }
     };
-    (0..log.items.len() as u32).map(of).collect()
+    (0..log.items.len() as u32).map(children_of).collect()
 }
 
 fn fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<u32> {
-    let n = log.requests.len();
+    let request_count = log.requests.len();
     for term in terms {
         let Some((name, number)) = term.split_once(':') else {
             continue;
         };
-        let end = if name == "fixed-hindsight" { n } else { n / 2 };
+        let request_end = if name == "fixed-hindsight" {
+            request_count
+        } else {
+            request_count / 2
+        };
         let mut uses = vec![0u64; log.items.len()];
-        for r in 0..end {
-            let once: HashSet<u32> = log.requests.items_of(r).iter().copied().collect();
-            for x in once {
-                uses[x as usize] += 1;
+        for request_index in 0..request_end {
+            let distinct_items: HashSet<u32> = log
+                .requests
+                .items_of(request_index)
+                .iter()
+                .copied()
+                .collect();
+            for item in distinct_items {
+                uses[item as usize] += 1;
             }
         }
-        let size = |x: u32| u64::from(log.items.sizes[x as usize]);
-        let time = |x: u32| uses[x as usize] * table.cost_ns(1, size(x));
+        let size = |item: u32| u64::from(log.items.sizes[item as usize]);
+        let cost_ns_of_all_uses = |item: u32| uses[item as usize] * table.cost_ns(1, size(item));
         let mut order: Vec<u32> = (0..log.items.len() as u32).collect();
         match name {
             "fixed" | "fixed-hindsight" => {
-                order.sort_by_key(|&x| std::cmp::Reverse(uses[x as usize]));
+                order.sort_by_key(|&item| std::cmp::Reverse(uses[item as usize]));
             }
-            "fixed-time" => order.sort_by_key(|&x| std::cmp::Reverse(time(x))),
+            "fixed-time" => order.sort_by_key(|&item| std::cmp::Reverse(cost_ns_of_all_uses(item))),
             "fixed-bytes" => {
-                let score = |x: u32| (u128::from(time(x)) << 40) / u128::from(size(x).max(1));
-                order.sort_by_key(|&x| std::cmp::Reverse(score(x)));
-                let mut room: u64 = number.parse().unwrap();
-                let mut taken = HashSet::new();
-                for x in order {
-                    if size(x) <= room {
-                        room -= size(x);
-                        taken.insert(x);
+                let cost_per_byte = |item: u32| {
+                    (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(size(item).max(1))
+                };
+                order.sort_by_key(|&item| std::cmp::Reverse(cost_per_byte(item)));
+                let mut remaining_bytes: u64 = number.parse().unwrap();
+                let mut chosen_items = HashSet::new();
+                for item in order {
+                    if size(item) <= remaining_bytes {
+                        remaining_bytes -= size(item);
+                        chosen_items.insert(item);
                     }
                 }
-                return taken;
+                return chosen_items;
             }
             _ => continue,
         }

@@ -15,8 +15,8 @@ type Row = (u64, u64, Option<Op>, Option<u32>);
 
 fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> PreparedTrace {
     let (mut batch, mut now) = (Batch::default(), 0);
-    for &(after, key, op, ttl) in rows {
-        now += after;
+    for &(seconds_since_last, key, op, ttl) in rows {
+        now += seconds_since_last;
         batch.time.push(now * 1_000_000);
         batch.key.push(key);
         batch.op.push(op);
@@ -36,12 +36,12 @@ pub(crate) trait Cache {
 
 /// The misses of a cache over rows, by the definition: an item stored at t with TTL d is gone from t + d on.
 fn misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
-    let mut ends: HashMap<u64, Option<u64>> = HashMap::new();
-    let mut written: HashMap<u64, Option<u64>> = HashMap::new();
+    let mut ends_by_key: HashMap<u64, Option<u64>> = HashMap::new();
+    let mut written_ttls: HashMap<u64, Option<u64>> = HashMap::new();
     let (mut now, mut misses) = (0, 0);
-    for &(after, key, op, ttl) in rows {
-        now += after;
-        let mut expired: Vec<(u64, u64)> = ends
+    for &(seconds_since_last, key, op, ttl) in rows {
+        now += seconds_since_last;
+        let mut expired: Vec<(u64, u64)> = ends_by_key
             .iter()
             .filter_map(|(&key, end)| Some(((*end)?, key)))
             .filter(|(end, _)| *end <= now)
@@ -49,25 +49,25 @@ fn misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
         expired.sort_unstable();
         for (_, key) in expired {
             cache.remove(key);
-            ends.remove(&key);
+            ends_by_key.remove(&key);
         }
-        let own = ttl.map(|ttl| (ttl > 0).then_some(u64::from(ttl)));
-        let end = |ttl: Option<u64>| ttl.map(|ttl| now + ttl);
+        let own_ttl = ttl.map(|ttl| (ttl > 0).then_some(u64::from(ttl)));
+        let end_of = |ttl: Option<u64>| ttl.map(|ttl| now + ttl);
         match op {
             Some(Op::Set) => {
                 cache.request(key);
-                written.insert(key, own.flatten());
-                ends.insert(key, end(own.flatten()));
+                written_ttls.insert(key, own_ttl.flatten());
+                ends_by_key.insert(key, end_of(own_ttl.flatten()));
             }
             Some(Op::Delete) => {
                 cache.remove(key);
-                ends.remove(&key);
+                ends_by_key.remove(&key);
             }
             _ => {
                 if !cache.request(key) {
                     misses += 1;
-                    let last = written.get(&key).copied().flatten();
-                    ends.insert(key, end(own.unwrap_or(last)));
+                    let last_written_ttl = written_ttls.get(&key).copied().flatten();
+                    ends_by_key.insert(key, end_of(own_ttl.unwrap_or(last_written_ttl)));
                 }
             }
         }
@@ -94,19 +94,19 @@ proptest! {
     fn policies_with_expiry_equal_their_naive_implementations(rows in rows(), capacity in 1..30_usize) {
         let trace = prepare(&rows, Mode::Objects, |_| 1);
         for (policy, mut cache) in naive::removable_caches(capacity) {
-            let wanted = misses(&rows, &mut *cache);
-            prop_assert_eq!(replay(policy, capacity as u64, &trace).misses, wanted, "{}", policy);
+            let expected_misses = misses(&rows, &mut *cache);
+            prop_assert_eq!(replay(policy, capacity as u64, &trace).misses, expected_misses, "{}", policy);
         }
     }
 
     #[test]
     fn every_policy_equals_a_plain_replay_where_everything_fits(rows in rows()) {
-        let wanted = misses(&rows, &mut naive::Everything::default());
+        let expected_misses = misses(&rows, &mut naive::UnboundedCache::default());
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&rows, mode, |key| (key % 5 + 1) as u32);
             for policy in PolicyKind::ALL {
                 let result = replay(policy, 10_000, &trace);
-                prop_assert_eq!(result.misses, wanted, "{}", policy);
+                prop_assert_eq!(result.misses, expected_misses, "{}", policy);
             }
         }
     }
@@ -134,7 +134,7 @@ proptest! {
 
 #[test]
 fn an_item_is_a_miss_from_its_end_on_and_a_hit_does_not_renew_it() {
-    let get = |after, ttl| (after, 1, Some(Op::Get), ttl);
+    let get = |seconds_since_last, ttl| (seconds_since_last, 1, Some(Op::Get), ttl);
     let rows = [
         (0, 1, Some(Op::Set), Some(10)),
         get(9, None),

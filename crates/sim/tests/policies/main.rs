@@ -66,20 +66,20 @@ proptest! {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
             let result = replay(policy, capacity, &trace);
-            let naive = naive::misses_by_bytes(&requests, capacity, policy == PolicyKind::Lru);
-            prop_assert_eq!((result.misses, result.missed_bytes), naive, "{}", policy);
+            let expected = naive::misses_by_bytes(&requests, capacity, policy == PolicyKind::Lru);
+            prop_assert_eq!((result.misses, result.missed_bytes), expected, "{}", policy);
         }
     }
 
     #[test]
     fn nothing_misses_less_than_belady(requests in requests(), capacity in 1..40_u64) {
         let trace = prepare(&requests, Mode::Objects);
-        let bypass = replay(PolicyKind::BeladyBypass, capacity, &trace).misses;
-        let insert = replay(PolicyKind::Belady, capacity, &trace).misses;
-        prop_assert!(bypass <= insert);
+        let misses_with_bypass = replay(PolicyKind::BeladyBypass, capacity, &trace).misses;
+        let misses_with_insertion = replay(PolicyKind::Belady, capacity, &trace).misses;
+        prop_assert!(misses_with_bypass <= misses_with_insertion);
         for policy in PolicyKind::ALL {
             let misses = replay(policy, capacity, &trace).misses;
-            prop_assert!(misses >= bypass, "{} misses {} times, Belady {}", policy, misses, bypass);
+            prop_assert!(misses >= misses_with_bypass, "{} misses {} times, Belady {}", policy, misses, misses_with_bypass);
         }
     }
 
@@ -118,7 +118,9 @@ fn a_cancelled_replay_has_no_result() {
 
 #[test]
 fn the_same_seed_gives_the_same_misses() {
-    let requests: Requests = (0..5000_u64).map(|at| (at * at % 613, 1)).collect();
+    let requests: Requests = (0..5000_u64)
+        .map(|index| (index * index % 613, 1))
+        .collect();
     let trace = prepare(&requests, Mode::Objects);
     for policy in PolicyKind::ALL
         .into_iter()
@@ -131,13 +133,16 @@ fn the_same_seed_gives_the_same_misses() {
 #[cfg(feature = "own-policy")]
 #[test]
 fn the_server_store_hits_what_fits_and_evicts_under_pressure() {
-    let requests: Requests = (0..40_000_u64).map(|at| (at * at % 4001, 1000)).collect();
+    let requests: Requests = (0..40_000_u64)
+        .map(|index| (index * index % 4001, 1000))
+        .collect();
     let trace = prepare(&requests, Mode::Bytes);
-    let roomy = replay(PolicyKind::ServerStore, 16 << 20, &trace);
-    assert_eq!(roomy.misses, trace.distinct() as u64);
-    let tight = replay(PolicyKind::ServerStore, 1 << 20, &trace);
+    let result_with_room = replay(PolicyKind::ServerStore, 16 << 20, &trace);
+    assert_eq!(result_with_room.misses, trace.distinct() as u64);
+    let result_under_pressure = replay(PolicyKind::ServerStore, 1 << 20, &trace);
     assert!(
-        tight.misses > roomy.misses && tight.misses < tight.requests,
-        "{tight:?}"
+        result_under_pressure.misses > result_with_room.misses
+            && result_under_pressure.misses < result_under_pressure.requests,
+        "{result_under_pressure:?}"
     );
 }

@@ -9,8 +9,8 @@ use glasscache_sim::policy::PolicyKind;
 pub(crate) fn lru(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses) = (Vec::new(), 0);
     for key in keys {
-        if let Some(at) = cache.iter().position(|cached| cached == key) {
-            cache.remove(at);
+        if let Some(index) = cache.iter().position(|cached| cached == key) {
+            cache.remove(index);
         } else {
             misses += 1;
             if cache.len() == capacity {
@@ -69,13 +69,17 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
         misses += 1;
         if cache.len() == capacity {
             let position_of = |key| cache.iter().position(|cached| Some(cached.0) == key);
-            let mut at = position_of(hand).unwrap_or(cache.len() - 1);
-            while cache[at].1 {
-                cache[at].1 = false;
-                at = if at == 0 { cache.len() - 1 } else { at - 1 };
+            let mut index = position_of(hand).unwrap_or(cache.len() - 1);
+            while cache[index].1 {
+                cache[index].1 = false;
+                index = if index == 0 {
+                    cache.len() - 1
+                } else {
+                    index - 1
+                };
             }
-            hand = at.checked_sub(1).map(|newer| cache[newer].0);
-            cache.remove(at);
+            hand = index.checked_sub(1).map(|newer| cache[newer].0);
+            cache.remove(index);
         }
         cache.insert(0, (key, false));
     }
@@ -86,20 +90,20 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
 pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
     // (key, uses, since when it has that many)
     let (mut cache, mut misses): (Vec<(u64, u64, usize)>, u64) = (Vec::new(), 0);
-    for (now, &key) in keys.iter().enumerate() {
+    for (request_number, &key) in keys.iter().enumerate() {
         if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            *cached = (key, cached.1 + 1, now);
+            *cached = (key, cached.1 + 1, request_number);
             continue;
         }
         misses += 1;
         if cache.len() == capacity {
             let victim = *cache
                 .iter()
-                .min_by_key(|(_, uses, since)| (*uses, *since))
+                .min_by_key(|(_, uses, used_since)| (*uses, *used_since))
                 .unwrap();
             cache.retain(|cached| *cached != victim);
         }
-        cache.push((key, 1, now));
+        cache.push((key, 1, request_number));
     }
     misses
 }
@@ -107,16 +111,20 @@ pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
 /// Misses of Belady in which every miss stores.
 pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses): (Vec<u64>, u64) = (Vec::new(), 0);
-    for (now, &key) in keys.iter().enumerate() {
+    for (request_number, &key) in keys.iter().enumerate() {
         if cache.contains(&key) {
             continue;
         }
         misses += 1;
         if cache.len() == capacity {
-            let next = |cached: &u64| keys[now..].iter().position(|later| later == cached);
+            let next_use_of = |cached: &u64| {
+                keys[request_number..]
+                    .iter()
+                    .position(|later_key| later_key == cached)
+            };
             let victim = *cache
                 .iter()
-                .max_by_key(|&cached| next(cached).unwrap_or(usize::MAX))
+                .max_by_key(|&cached| next_use_of(cached).unwrap_or(usize::MAX))
                 .unwrap();
             cache.retain(|cached| *cached != victim);
         }
@@ -152,9 +160,9 @@ pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bo
 
 /// A cache without bound.
 #[derive(Default)]
-pub(crate) struct Everything(HashSet<u64>);
+pub(crate) struct UnboundedCache(HashSet<u64>);
 
-impl Cache for Everything {
+impl Cache for UnboundedCache {
     fn request(&mut self, key: u64) -> bool {
         !self.0.insert(key)
     }
@@ -165,20 +173,20 @@ impl Cache for Everything {
 }
 
 /// A list of keys with a number of uses, oldest first, and a rule.
-struct List {
-    rule: PolicyKind,
+struct ListCache {
+    policy: PolicyKind,
     capacity: usize,
     keys: Vec<(u64, u32)>,
     /// Index of the key that SIEVE inspects next.
     hand: usize,
 }
 
-impl Cache for List {
+impl Cache for ListCache {
     fn request(&mut self, key: u64) -> bool {
-        if let Some(at) = self.keys.iter().position(|cached| cached.0 == key) {
-            self.keys[at].1 += 1;
-            if matches!(self.rule, PolicyKind::Lru | PolicyKind::Lfu) {
-                let entry = self.keys.remove(at);
+        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
+            self.keys[index].1 += 1;
+            if matches!(self.policy, PolicyKind::Lru | PolicyKind::Lfu) {
+                let entry = self.keys.remove(index);
                 self.keys.push(entry);
             }
             return true;
@@ -191,17 +199,17 @@ impl Cache for List {
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(at) = self.keys.iter().position(|cached| cached.0 == key) {
-            self.remove_at(at);
+        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
+            self.remove_at(index);
         }
     }
 }
 
-impl List {
+impl ListCache {
     /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
-    fn remove_at(&mut self, at: usize) {
-        self.keys.remove(at);
-        if at < self.hand {
+    fn remove_at(&mut self, index: usize) {
+        self.keys.remove(index);
+        if index < self.hand {
             self.hand -= 1;
         }
         if self.hand == self.keys.len() {
@@ -210,7 +218,7 @@ impl List {
     }
 
     fn evict(&mut self) {
-        match self.rule {
+        match self.policy {
             PolicyKind::Clock if self.keys[0].1 > 0 => {
                 let (key, _) = self.keys.remove(0);
                 self.keys.push((key, 0));
@@ -223,9 +231,9 @@ impl List {
             PolicyKind::Lfu => {
                 // The list is in the order in which keys reached their number of uses.
                 let uses = self.keys.iter().map(|entry| entry.1);
-                let least = uses.min().unwrap_or(0);
-                let at = self.keys.iter().position(|entry| entry.1 == least);
-                self.keys.remove(at.unwrap_or(0));
+                let fewest_uses = uses.min().unwrap_or(0);
+                let index = self.keys.iter().position(|entry| entry.1 == fewest_uses);
+                self.keys.remove(index.unwrap_or(0));
             }
             _ => {
                 self.keys.remove(0);
@@ -236,21 +244,21 @@ impl List {
 
 /// Caches of lists, from which keys can be removed.
 pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cache>)> {
-    let rules = [
+    let policies = [
         PolicyKind::Lru,
         PolicyKind::Fifo,
         PolicyKind::Clock,
         PolicyKind::Sieve,
         PolicyKind::Lfu,
     ];
-    let cache = |rule| {
-        let list = List {
-            rule,
+    let boxed_cache = |policy| {
+        let cache = ListCache {
+            policy,
             capacity,
             keys: Vec::new(),
             hand: 0,
         };
-        (rule, Box::new(list) as Box<dyn Cache>)
+        (policy, Box::new(cache) as Box<dyn Cache>)
     };
-    rules.into_iter().map(cache).collect()
+    policies.into_iter().map(boxed_cache).collect()
 }

@@ -157,6 +157,6 @@ class Client(client):
 
     def clone(self) -> Client:
         """Return another client of the same servers and behaviors."""
-        copy: Client = super().clone()
-        copy.addresses, copy.binary = list(self.addresses), self.binary
-        return copy
+        clone_client: Client = super().clone()
+        clone_client.addresses, clone_client.binary = list(self.addresses), self.binary
+        return clone_client

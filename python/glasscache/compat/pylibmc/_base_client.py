@@ -144,9 +144,9 @@ class ClientBase:
 
     def clone(self) -> Any:
         """Return another client of the same servers and behaviors."""
-        copy = self.__class__.__new__(self.__class__)
-        ClientBase.__init__(copy, self._servers, behaviors=self._behaviors)
-        return copy
+        clone_client = self.__class__.__new__(self.__class__)
+        ClientBase.__init__(clone_client, self._servers, behaviors=self._behaviors)
+        return clone_client
 
 
 def prefixed_key(prefix: Key | None, key: Key) -> Key:

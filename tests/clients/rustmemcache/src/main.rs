@@ -11,22 +11,22 @@ struct Checks {
 }
 
 impl Checks {
-    fn check(&mut self, operation: &str, is_right: bool) {
+    fn check(&mut self, operation: &str, is_met: bool) {
         self.count += 1;
-        if !is_right {
+        if !is_met {
             self.failed += 1;
             println!("  FAIL {operation}");
         }
     }
 }
 
-fn use_all(
+fn run_all_operations(
     client: &memcache::Client,
     protocol: &str,
     checks: &mut Checks,
 ) -> Result<(), memcache::MemcacheError> {
     let mut check =
-        |operation: &str, is_right| checks.check(&format!("{protocol} {operation}"), is_right);
+        |operation: &str, is_met| checks.check(&format!("{protocol} {operation}"), is_met);
     client.flush()?;
     client.set("a", "text", 0)?;
     check("get", client.get::<String>("a")?.as_deref() == Some("text"));
@@ -56,8 +56,8 @@ fn use_all(
         "append and prepend",
         client.get::<String>("c")?.as_deref() == Some("123"),
     );
-    let found: HashMap<String, (Vec<u8>, u32, Option<u64>)> = client.gets(&["c"])?;
-    let unique = found["c"].2.unwrap_or_default();
+    let found_items: HashMap<String, (Vec<u8>, u32, Option<u64>)> = client.gets(&["c"])?;
+    let unique = found_items["c"].2.unwrap_or_default();
     check("cas", client.cas("c", "4", 0, unique)?);
     check("cas again", !client.cas("c", "5", 0, unique)?);
     client.set("n", 5, 0)?;
@@ -85,7 +85,7 @@ fn main() {
             "memcache+tls://localhost:{port}?verify_mode=peer&ca_path={authority}&protocol={protocol}"
         );
         let outcome =
-            memcache::connect(server).and_then(|client| use_all(&client, protocol, &mut checks));
+            memcache::connect(server).and_then(|client| run_all_operations(&client, protocol, &mut checks));
         if let Err(error) = outcome {
             println!("{protocol}: {error}");
             checks.check("all operations", false);

@@ -6,12 +6,12 @@ use glasscache_lab::bench::builds::{ComparedScenario, Comparison, PairPlan, comp
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::SideMeasurement;
 use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
-use glasscache_lab::server_process::version_of;
+use glasscache_lab::server_process::read_version;
 use serde_json::json;
 
 use super::failure;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, decimal};
+use crate::table::{Table, format_decimal};
 use crate::word_wrap::wrap;
 
 /// The maximum cost ratios of a change: geometric mean, and worst scenario.
@@ -45,8 +45,9 @@ impl Args {
     /// Compares the builds.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let built_in = Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?;
-        let scenarios = super::selected_scenarios(built_in, &self.scenario)?;
-        let servers = super::pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
+        let scenarios = super::select_scenarios(built_in, &self.scenario)?;
+        let servers =
+            super::new_pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
         let pair_plan = PairPlan {
             pairs: self.pairs.max(1),
             seconds: self.seconds.clamp(0.05, 60.0),
@@ -55,16 +56,16 @@ impl Args {
         let comparison =
             compare(&servers, &scenarios, pair_plan, &mut progress).map_err(failure)?;
         let record = Record::new(
-            &super::record_name("builds", self.scenario.iter().cloned()),
+            &super::format_record_name("builds", self.scenario.iter().cloned()),
             &[
-                ("new", &version_of(&servers.glasscache)),
-                ("old", &version_of(&self.old)),
+                ("new", &read_version(&servers.glasscache)),
+                ("old", &read_version(&self.old)),
             ],
             json!({ "layout": servers.layout.describe(), "effort": pair_plan, "seed": "the number of the pair" }),
             json!(comparison),
         );
         if out.is_json() {
-            out.document(&json!(record));
+            out.set_result(&json!(record));
         } else {
             print(out, &comparison, &servers.layout.describe())?;
         }
@@ -74,24 +75,24 @@ impl Args {
 }
 
 fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Failure> {
-    let mean_of_pairs = &comparison.mean_of_pairs;
+    let mean_cpu_ratio_of_pairs = &comparison.mean_cpu_ratio_of_pairs;
     let worst_text = comparison.worst().map_or_else(String::new, |worst| {
         format!(
             "; the worst scenario, {}, {:.3}, at most {WORST_RATIO_MAX}: {}",
             worst.scenario.name,
-            worst.cpu.median,
-            check_text(worst.cpu.median, WORST_RATIO_MAX),
+            worst.cpu_ratio.median,
+            format_check(worst.cpu_ratio.median, WORST_RATIO_MAX),
         )
     });
-    out.line(wrap(&format!(
+    out.print_line(wrap(&format!(
         "The new build uses {:.3} times the CPU of the old, the geometric mean of the medians, at most {MEAN_RATIO_MAX}: \
          {} (pair by pair {:.3} {}){worst_text}.",
-        comparison.mean,
-        check_text(comparison.mean, MEAN_RATIO_MAX),
-        mean_of_pairs.median,
-        interval_text(mean_of_pairs),
+        comparison.mean_cpu_ratio,
+        format_check(comparison.mean_cpu_ratio, MEAN_RATIO_MAX),
+        mean_cpu_ratio_of_pairs.median,
+        format_interval(mean_cpu_ratio_of_pairs),
     )))?;
-    out.line("")?;
+    out.print_line("")?;
     let mut table = Table::new(&[
         "",
         "new us",
@@ -103,36 +104,36 @@ fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Fail
         "disturbed",
     ]);
     for compared in &comparison.scenarios {
-        table.row(row(compared));
+        table.push_row(format_row(compared));
     }
-    out.line(table.to_string())?;
-    out.line(wrap(&format!(
+    out.print_line(table.to_string())?;
+    out.print_line(wrap(&format!(
         "{layout}. CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, \
          the median with its 95 % interval; * marks a median above what a scenario may cost."
     )))
 }
 
-fn row(compared: &ComparedScenario) -> [String; 8] {
+fn format_row(compared: &ComparedScenario) -> [String; 8] {
     let median = |figure: fn(&(SideMeasurement, SideMeasurement)) -> f64| {
         Spread::of(compared.pairs.iter().map(figure)).median
     };
-    let is_missed = compared.cpu.median > WORST_RATIO_MAX;
+    let is_missed = compared.cpu_ratio.median > WORST_RATIO_MAX;
     [
         compared.scenario.name.clone(),
-        decimal(median(|pair| pair.0.cpu_us)),
-        decimal(median(|pair| pair.1.cpu_us)),
-        format!("{:.3}", compared.cpu.median),
-        interval_text(&compared.cpu),
+        format_decimal(median(|pair| pair.0.cpu_us)),
+        format_decimal(median(|pair| pair.1.cpu_us)),
+        format!("{:.3}", compared.cpu_ratio.median),
+        format_interval(&compared.cpu_ratio),
         if is_missed { "*" } else { " " }.to_owned(),
         compared.pairs.len().to_string(),
-        compared.disturbed.to_string(),
+        compared.disturbed_pairs.to_string(),
     ]
 }
 
-fn interval_text(interval: &Interval) -> String {
+fn format_interval(interval: &Interval) -> String {
     format!("({:.3}-{:.3})", interval.low, interval.high)
 }
 
-fn check_text(measured: f64, bound: f64) -> &'static str {
+fn format_check(measured: f64, bound: f64) -> &'static str {
     if measured <= bound { "met" } else { "missed" }
 }

@@ -20,12 +20,12 @@ use super::load_values::{
 };
 use crate::access;
 use crate::files::write_atomically;
-use crate::interrupts::stop_flag;
-use crate::live_target::{LiveTarget, parse_duration, progress_bar};
+use crate::interrupts::new_stop_flag;
+use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::table::{count, decimal};
-use crate::traces::{InputArgs, note_left_out};
+use crate::table::{format_count, format_decimal};
+use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
 /// Number of keys unless told otherwise.
@@ -179,30 +179,35 @@ impl Args {
         let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
         let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
         if out.is_json() {
-            out.document(&self.document(&targets, &traffic, &result));
+            out.set_result(&self.to_document(&targets, &traffic, &result));
         } else {
-            out.line(load_table::text(&names, &result).trim_end())?;
+            out.print_line(load_table::format_result(&names, &result).trim_end())?;
         }
-        for warning in warnings(&result) {
+        for warning in list_warnings(&result) {
             eprintln!("warning: {warning}");
         }
         if let Some(failure) = early_end {
-            return Err(failure.hint("what was measured before is printed; no file was written"));
+            return Err(
+                failure.with_hint("what was measured before is printed; no file was written")
+            );
         }
         if result.is_stopped {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.hdr {
-            write_atomically(path, live::percentile_table(&result.measured).as_bytes())?;
+            write_atomically(
+                path,
+                live::format_percentile_table(&result.measured).as_bytes(),
+            )?;
         }
         if let Some(path) = &self.hdr_log {
             write_atomically(
                 path,
-                &live::interval_log(result.measured.started, &result.measured.by_second)?,
+                &live::format_interval_log(result.measured.started_at, &result.measured.by_second)?,
             )?;
         }
         if let Some(path) = &self.html {
-            page_file::write(path, load_page::page(&names, &result), &self.inputs())?;
+            page_file::write(path, load_page::build_page(&names, &result), &self.inputs())?;
             eprintln!("page written to {}", path.display());
         }
         let wrong_values =
@@ -224,7 +229,7 @@ impl Args {
             warm_up: self.warm_up,
             cpus: self.cpus.clone(),
             seed: self.seed,
-            stop: stop_flag()?,
+            stop: new_stop_flag()?,
         })
     }
 
@@ -293,7 +298,7 @@ impl Args {
         let mut stream = self.trace_form.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let path_text = path.display().to_string();
-        note_left_out(&path_text, trace.requests.len() as u64, &*stream);
+        report_left_out(&path_text, trace.requests.len() as u64, &*stream);
         if trace.requests.is_empty() {
             let fault = format!("{path_text}: the trace has no requests");
             return Err(Failure::new(Exit::BadData, fault));
@@ -307,7 +312,7 @@ impl Args {
             (SizeArg::FromSource(source), _) => source.read(),
             (SizeArg::Trace, Some(trace)) => trace.size().ok_or_else(|| {
                 Failure::new(Exit::BadData, "the trace has no value sizes (--size trace)")
-                    .hint("--size takes bytes or lognormal:MEDIAN:SIGMA as well")
+                    .with_hint("--size takes bytes or lognormal:MEDIAN:SIGMA as well")
             }),
             (SizeArg::Trace, None) => Err(Failure::usage(
                 "--size trace: the sizes are those of --popularity trace:FILE, which is not given",
@@ -332,13 +337,13 @@ impl Args {
         for (server, target) in servers.iter().zip(targets) {
             live::fill(settings, server, traffic).map_err(|error| failure(&target.name, &error))?;
         }
-        let bar = progress_bar();
+        let bar = new_progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
-        let failure_of = |end: EarlyEnd| {
+        let to_failure = |end: EarlyEnd| {
             let name = targets.get(end.target).map_or("", |target| &target.name);
             failure(name, &end.error)
         };
-        let of_first = |error| failure_of(EarlyEnd { target: 0, error });
+        let failure_of_first_target = |error| to_failure(EarlyEnd { target: 0, error });
         let (measured, vs, objective, mut early_end) = match (&servers[..], self.search) {
             ([first, second], _) => {
                 let Comparison {
@@ -346,9 +351,9 @@ impl Args {
                     ratio,
                     early_end,
                 } = live::compare(settings, [first, second], traffic, progress)
-                    .map_err(failure_of)?;
+                    .map_err(to_failure)?;
                 let vs = Some((vs_measured, ratio));
-                (Some(measured), vs, None, early_end.map(failure_of))
+                (Some(measured), vs, None, early_end.map(to_failure))
             }
             ([first, ..], Some(objective)) => {
                 let Search {
@@ -356,13 +361,19 @@ impl Args {
                     best,
                     error,
                 } = live::search(settings, first, traffic, objective, progress)
-                    .map_err(of_first)?;
+                    .map_err(failure_of_first_target)?;
                 let objective = Some((objective, tried_rates));
-                (best, None, objective, error.map(of_first))
+                (best, None, objective, error.map(failure_of_first_target))
             }
             ([first, ..], None) => {
-                let (measured, error) = live::run(settings, first, traffic).map_err(of_first)?;
-                (Some(measured), None, None, error.map(of_first))
+                let (measured, error) =
+                    live::run(settings, first, traffic).map_err(failure_of_first_target)?;
+                (
+                    Some(measured),
+                    None,
+                    None,
+                    error.map(failure_of_first_target),
+                )
             }
             ([], _) => (None, None, None, None),
         };
@@ -371,12 +382,14 @@ impl Args {
         if early_end.is_none() {
             early_end = servers.iter().enumerate().find_map(|(target, server)| {
                 let error = live::clear(settings, server, traffic).err()?;
-                Some(failure_of(EarlyEnd { target, error }))
+                Some(to_failure(EarlyEnd { target, error }))
             });
         }
         let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
         let Some(measured) = measured else {
-            return Err(early_end.unwrap_or_else(|| no_rate_holds(objective.as_ref(), is_stopped)));
+            return Err(
+                early_end.unwrap_or_else(|| no_rate_holds_failure(objective.as_ref(), is_stopped))
+            );
         };
         if is_stopped && measured.requests == 0 {
             let message = "stopped in the warm-up, before any request was counted";
@@ -391,12 +404,12 @@ impl Args {
         Ok((result, early_end))
     }
 
-    fn document(&self, targets: &[LiveTarget], traffic: &Traffic, result: &LoadResult) -> Value {
+    fn to_document(&self, targets: &[LiveTarget], traffic: &Traffic, result: &LoadResult) -> Value {
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         let mut document = json!(result.measured);
         let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
-        document["sentence"] = json!(load_table::sentence(&names, result));
+        document["sentence"] = json!(load_table::format_sentence(&names, result));
         document["target"] = targets.first().map_or(Value::Null, target_json);
         if let Some((vs, ratio)) = &result.vs {
             document["vs"] = json!(vs);
@@ -407,7 +420,7 @@ impl Args {
             document["objective"] = json!(objective);
             document["tried"] = json!(tried_rates);
         }
-        document["warnings"] = json!(warnings(result));
+        document["warnings"] = json!(list_warnings(result));
         document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
             "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl, "tls": self.access.has_tls(),
             "protocol": Protocol::from(self.protocol) });
@@ -416,7 +429,7 @@ impl Args {
 }
 
 /// What makes the figures something else than they seem: a read test whose gets mostly miss measures misses.
-fn warnings(result: &LoadResult) -> Vec<String> {
+fn list_warnings(result: &LoadResult) -> Vec<String> {
     let all_measured =
         std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
     let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
@@ -431,7 +444,10 @@ fn warnings(result: &LoadResult) -> Vec<String> {
 }
 
 /// The failure of a search that has found no rate.
-fn no_rate_holds(objective: Option<&(Objective, Vec<TriedRate>)>, is_stopped: bool) -> Failure {
+fn no_rate_holds_failure(
+    objective: Option<&(Objective, Vec<TriedRate>)>,
+    is_stopped: bool,
+) -> Failure {
     if is_stopped {
         return Failure::new(
             Exit::Interrupted,
@@ -442,9 +458,9 @@ fn no_rate_holds(objective: Option<&(Objective, Vec<TriedRate>)>, is_stopped: bo
         let lowest = tried_rates.last()?;
         Some(format!(
             ": at {} requests/s, the lowest that was tried, p{} is {} us",
-            count(lowest.rate as u64),
+            format_count(lowest.rate as u64),
             objective.percent,
-            decimal(lowest.latency_us)
+            format_decimal(lowest.latency_us)
         ))
     });
     let lowest = lowest.unwrap_or_default();

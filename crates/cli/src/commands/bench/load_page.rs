@@ -3,8 +3,8 @@
 use glasscache_lab::bench::live::{LoadMeasurement, Second};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
-use super::load_table::{LoadResult, sentence};
-use crate::table::{count, decimal};
+use super::load_table::{LoadResult, format_sentence};
+use crate::table::{format_count, format_decimal};
 
 /// Percentiles of the chart.
 const CHART_PERCENTS: [f64; 12] = [
@@ -12,26 +12,26 @@ const CHART_PERCENTS: [f64; 12] = [
 ];
 
 /// Writes the page.
-pub(super) fn page(names: &[String], result: &LoadResult) -> Page {
+pub(super) fn build_page(names: &[String], result: &LoadResult) -> Page {
     let targets: Vec<(&String, &LoadMeasurement)> = names
         .iter()
         .zip(std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs)))
         .collect();
-    let mut charts = vec![latency_by_percentile(&targets)];
+    let mut charts = vec![build_percentile_chart(&targets)];
     if result.measured.series.len() > 2 {
-        charts.push(latency_over_time(&result.measured));
-        charts.push(rate_over_time(&result.measured));
+        charts.push(build_latency_chart(&result.measured));
+        charts.push(build_rate_chart(&result.measured));
     }
     Page {
         title: format!("Load on {}", names.join(" beside ")),
-        sentence: sentence(names, result),
+        sentence: format_sentence(names, result),
         charts,
-        tables: vec![figures_table(&targets)],
+        tables: vec![build_figures_table(&targets)],
         ..Page::default()
     }
 }
 
-fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
+fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
     let series = |name: &str, value_at: &dyn Fn(f64) -> f64| Series {
         label: name.to_owned(),
         points: CHART_PERCENTS
@@ -61,15 +61,15 @@ fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
         x_label: "one request in (logarithmic): 2 is the median, 100 is p99, 1000 is p99.9"
             .to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: series_list,
         ..Chart::default()
     }
 }
 
 /// A figure of each second, counted from the first.
-fn points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+fn list_points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let first_s = measured.series.first().map_or(0, |second| second.at_s);
     // The replies that an open loop waits for at its end would look like a second of hardly any load.
     let duration_s = measured.seconds.ceil() as u64;
@@ -80,42 +80,42 @@ fn points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f64, f
         .collect()
 }
 
-fn rate_over_time(measured: &LoadMeasurement) -> Chart {
+fn build_rate_chart(measured: &LoadMeasurement) -> Chart {
     Chart {
         title: "Completed requests over time".to_owned(),
         x_label: "seconds".to_owned(),
         y_label: "requests in a second".to_owned(),
         series: vec![Series {
             label: "requests".to_owned(),
-            points: points(measured, |second| second.requests as f64),
+            points: list_points(measured, |second| second.requests as f64),
             ..Series::default()
         }],
         ..Chart::default()
     }
 }
 
-fn latency_over_time(measured: &LoadMeasurement) -> Chart {
-    let line = |label: &str, figure: fn(&Second) -> f64| Series {
+fn build_latency_chart(measured: &LoadMeasurement) -> Chart {
+    let new_series = |label: &str, figure: fn(&Second) -> f64| Series {
         label: label.to_owned(),
-        points: points(measured, figure),
+        points: list_points(measured, figure),
         ..Series::default()
     };
     Chart {
         title: "Latency over time".to_owned(),
         x_label: "seconds".to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series: vec![
-            line("p50", |second| second.p50_us),
-            line("p99", |second| second.p99_us),
-            line("p99.9", |second| second.p99_9_us),
-            line("longest", |second| second.max_us),
+            new_series("p50", |second| second.p50_us),
+            new_series("p99", |second| second.p99_us),
+            new_series("p99.9", |second| second.p99_9_us),
+            new_series("longest", |second| second.max_us),
         ],
         ..Chart::default()
     }
 }
 
-fn figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
+fn build_figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
     let header = [
         "",
         "requests/s",
@@ -130,15 +130,15 @@ fn figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
         let latency = measured.latency_us.intended;
         vec![
             (*name).clone(),
-            count(measured.requests_per_second as u64),
-            decimal(latency.p50),
-            decimal(latency.p99),
-            decimal(latency.p99_9),
+            format_count(measured.requests_per_second as u64),
+            format_decimal(latency.p50),
+            format_decimal(latency.p99),
+            format_decimal(latency.p99_9),
             measured
                 .server_cpu_us
-                .map_or_else(|| "-".to_owned(), decimal),
-            decimal(measured.generator_cpu_us),
-            count(measured.wrong_values),
+                .map_or_else(|| "-".to_owned(), format_decimal),
+            format_decimal(measured.generator_cpu_us),
+            format_count(measured.wrong_values),
         ]
     };
     Table {

@@ -7,7 +7,7 @@ use glasscache_lab::bench::live::{
 };
 use glasscache_lab::statistics::SteadinessKind;
 
-use crate::table::{Table, count, decimal};
+use crate::table::{Table, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 /// What the command found.
@@ -19,16 +19,16 @@ pub(super) struct LoadResult {
 }
 
 /// Everything that the command prints.
-pub(super) fn text(names: &[String], result: &LoadResult) -> String {
-    let mut text = wrap(&sentence(names, result)) + "\n";
+pub(super) fn format_result(names: &[String], result: &LoadResult) -> String {
+    let mut text = wrap(&format_sentence(names, result)) + "\n";
     let targets = std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
     for (name, measured) in names.iter().zip(targets) {
         let _ = write!(
             text,
             "\n{}\n{}\n{}",
             wrap(name),
-            latency_table(measured),
-            cost_table(measured)
+            build_latency_table(measured),
+            build_cost_table(measured)
         );
     }
     if let Some((_, tried_rates)) = &result.objective {
@@ -39,34 +39,34 @@ pub(super) fn text(names: &[String], result: &LoadResult) -> String {
             } else {
                 "does not hold"
             };
-            table.row([
+            table.push_row([
                 String::new(),
-                count(tried_rate.rate as u64),
-                decimal(tried_rate.latency_us),
+                format_count(tried_rate.rate as u64),
+                format_decimal(tried_rate.latency_us),
                 holds.to_owned(),
             ]);
         }
         let _ = write!(text, "\nRates that were tried:\n{table}");
     }
-    let _ = write!(text, "\n{}", wrap(&notes(result)));
+    let _ = write!(text, "\n{}", wrap(&format_notes(result)));
     text
 }
 
 /// The conclusion in some sentences.
-pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
+pub(super) fn format_sentence(names: &[String], result: &LoadResult) -> String {
     let measured = &result.measured;
     let name = names.first().map_or("", String::as_str);
-    let rate = count(measured.requests_per_second.round() as u64);
+    let rate = format_count(measured.requests_per_second.round() as u64);
     let (p50, p99) = (
         measured.latency_us.intended.p50,
         measured.latency_us.intended.p99,
     );
-    let (p50, p99) = (decimal(p50), decimal(p99));
+    let (p50, p99) = (format_decimal(p50), format_decimal(p99));
     let mut sentence = match &result.objective {
         Some((objective, _)) => format!(
             "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
             objective.percent,
-            decimal(objective.latency_us)
+            format_decimal(objective.latency_us)
         ),
         None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
     };
@@ -84,14 +84,14 @@ pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
             ratio.requests_per_second.value
         );
     }
-    sentence.push_str(match measured.bound {
+    sentence.push_str(match measured.bottleneck {
         Bottleneck::Server => " The server was the limit.",
         Bottleneck::Generator => {
             " Generator-bound: the generator was the limit, so these figures say little about the server."
         }
         Bottleneck::None => "",
     });
-    let operations_before_change = count(measured.steadiness.after_operations.unwrap_or(0));
+    let operations_before_change = format_count(measured.steadiness.after_operations.unwrap_or(0));
     let steadiness = match measured.steadiness.kind {
         SteadinessKind::Flat => String::new(),
         SteadinessKind::WarmUp => {
@@ -105,7 +105,7 @@ pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
     sentence + &steadiness
 }
 
-fn latency_table(measured: &LoadMeasurement) -> Table {
+fn build_latency_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     let mut row = |name: &str, percentiles: &Latencies| {
         let cells = [
@@ -116,8 +116,8 @@ fn latency_table(measured: &LoadMeasurement) -> Table {
             percentiles.p99_99,
             percentiles.max,
         ]
-        .map(decimal);
-        table.row(std::iter::once(name.to_owned()).chain(cells));
+        .map(format_decimal);
+        table.push_row(std::iter::once(name.to_owned()).chain(cells));
     };
     row("from the intended time", &measured.latency_us.intended);
     row("from the send time", &measured.latency_us.sent);
@@ -125,7 +125,7 @@ fn latency_table(measured: &LoadMeasurement) -> Table {
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
     let shares = measured.generator_share;
-    table.row([
+    table.push_row([
         "generator's share".to_owned(),
         share(shares.p50),
         String::new(),
@@ -135,23 +135,30 @@ fn latency_table(measured: &LoadMeasurement) -> Table {
     table
 }
 
-fn cost_table(measured: &LoadMeasurement) -> Table {
+fn build_cost_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
     let server = measured
         .server_cpu_us
-        .map_or_else(|| "-".to_owned(), decimal);
-    table.row([String::new(), server, decimal(measured.generator_cpu_us)]);
+        .map_or_else(|| "-".to_owned(), format_decimal);
+    table.push_row([
+        String::new(),
+        server,
+        format_decimal(measured.generator_cpu_us),
+    ]);
     table
 }
 
-fn notes(result: &LoadResult) -> String {
+fn format_notes(result: &LoadResult) -> String {
     let mut notes = Vec::new();
     let measured = &result.measured;
     if measured.wrong_values > 0 {
-        let first_wrong = measured.first_wrong.as_deref().unwrap_or("no description");
+        let first_wrong_value = measured
+            .first_wrong_value
+            .as_deref()
+            .unwrap_or("no description");
         notes.push(format!(
-            "{} values were WRONG; the first: {first_wrong}.",
-            count(measured.wrong_values)
+            "{} values were WRONG; the first: {first_wrong_value}.",
+            format_count(measured.wrong_values)
         ));
     }
     if measured.misses > 0 {
@@ -159,7 +166,10 @@ fn notes(result: &LoadResult) -> String {
         notes.push(format!("{:.1} % of the keys were missed.", share * 100.0));
     }
     if measured.refused > 0 {
-        notes.push(format!("{} writes had no effect.", count(measured.refused)));
+        notes.push(format!(
+            "{} writes had no effect.",
+            format_count(measured.refused)
+        ));
     }
     if measured.other_cores > 0.2 {
         notes.push(format!(

@@ -101,8 +101,8 @@ pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
         )
     };
     let mut shares = [0.0; 4];
-    for kind_share in text.split(',') {
-        let (kind, share) = kind_share.split_once('=').ok_or_else(expected)?;
+    for kind_and_share in text.split(',') {
+        let (kind, share) = kind_and_share.split_once('=').ok_or_else(expected)?;
         let kind_index = REQUEST_KINDS
             .iter()
             .position(|kind_name| *kind_name == kind)
@@ -137,8 +137,8 @@ mod tests {
             parse_size("stats:cache1:11211"),
             Ok(SizeArg::FromSource(stats))
         );
-        for wrong in ["1k", "lognormal:1", "histogram:", "clusters"] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
+        for invalid_text in ["1k", "lognormal:1", "histogram:", "clusters"] {
+            assert!(parse_size(invalid_text).is_err(), "{invalid_text}");
         }
     }
 
@@ -149,8 +149,8 @@ mod tests {
             parse_popularity("trace:a:b.csv"),
             Ok(PopularityArg::Trace("a:b.csv".into()))
         );
-        for wrong in ["zipf:0", "normal", "trace:"] {
-            assert!(parse_popularity(wrong).is_err(), "{wrong}");
+        for invalid_text in ["zipf:0", "normal", "trace:"] {
+            assert!(parse_popularity(invalid_text).is_err(), "{invalid_text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, count};
+use crate::table::{Table, format_count};
 use crate::word_wrap::wrap;
 
 /// Options of the memory benchmark.
@@ -24,24 +24,24 @@ pub(super) struct Args {
     #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
     memory_mib: Vec<u64>,
     /// Only this value size; may be repeated.
-    #[arg(long, value_name = "BYTES", value_parser = size_names())]
+    #[arg(long, value_name = "BYTES", value_parser = list_size_names())]
     size: Vec<String>,
     /// Only this part; may be repeated.
     #[arg(long = "part", value_name = "PART", value_enum)]
     section: Vec<Section>,
     /// Only this bound; may be repeated.
-    #[arg(long, value_name = "NAME", value_parser = bound_names())]
+    #[arg(long, value_name = "NAME", value_parser = list_bound_names())]
     bound: Vec<String>,
     /// Leave memcached out, for a quick check of a change.
     #[arg(long)]
     alone: bool,
 }
 
-fn size_names() -> PossibleValuesParser {
+fn list_size_names() -> PossibleValuesParser {
     FillSize::all_sizes().map(|size| size.name).into()
 }
 
-fn bound_names() -> PossibleValuesParser {
+fn list_bound_names() -> PossibleValuesParser {
     bounds::ALL_CHECKS.map(|(name, _)| name).into()
 }
 
@@ -79,7 +79,7 @@ impl Args {
             .section
             .iter()
             .map(|section| format!("{section:?}").to_lowercase());
-        let name = super::record_name(
+        let name = super::format_record_name(
             "memory",
             sections.chain(self.size.clone()).chain(self.bound.clone()),
         );
@@ -90,7 +90,7 @@ impl Args {
             Value::Object(figures.collect()),
         );
         if out.is_json() {
-            out.document(&json!(record));
+            out.set_result(&json!(record));
         }
         self.common.write_record(&record)?;
         Ok(Exit::Success)
@@ -138,14 +138,14 @@ impl Args {
                 let fill =
                     Fill::measure(servers, memory_mib, &size, self.alone).map_err(failure)?;
                 eprintln!("  {}", fill.describe());
-                table.row(fill.row());
-                rows.push(fill.json());
+                table.push_row(fill.format_row());
+                rows.push(fill.to_json());
                 fills.push(fill);
             }
         }
         Ok(SectionResult {
             name: "fills",
-            conclusion: fills_conclusion(&fills),
+            conclusion: format_fills_conclusion(&fills),
             title: "User bytes per resident byte after a fill of at least twice the limit, all read back:".to_owned(),
             table,
             figures: Value::Array(rows),
@@ -175,7 +175,7 @@ impl Args {
             title: format!(
                 "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
             ),
-            table: chain_table(&ours, theirs.as_ref(), memory_mib),
+            table: build_chain_table(&ours, theirs.as_ref(), memory_mib),
             figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.final_contents.share_of_limit(),
                 "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
         })
@@ -191,7 +191,7 @@ impl Args {
         }
         let mut table = Table::new(&["", "at most", "found", ""]);
         for finding in &findings {
-            table.row([
+            table.push_row([
                 finding.name.clone(),
                 format!("{:.1}", finding.bound),
                 format!("{:.2}", finding.measured),
@@ -230,15 +230,15 @@ fn print(out: &Output, results: &[SectionResult]) -> Result<(), Failure> {
         .iter()
         .map(|result| result.conclusion.as_str())
         .collect();
-    out.line(wrap(&format!("In memory: {}.", conclusions.join("; "))))?;
+    out.print_line(wrap(&format!("In memory: {}.", conclusions.join("; "))))?;
     for result in results {
-        out.line(format!("\n{}", wrap(&result.title)))?;
-        out.line(result.table.to_string().trim_end())?;
+        out.print_line(format!("\n{}", wrap(&result.title)))?;
+        out.print_line(result.table.to_string().trim_end())?;
     }
     Ok(())
 }
 
-fn fills_conclusion(fills: &[Fill]) -> String {
+fn format_fills_conclusion(fills: &[Fill]) -> String {
     let range = |figures: &mut dyn Iterator<Item = f64>| {
         let (low, high) = figures
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), figure| {
@@ -309,8 +309,8 @@ impl Fill {
 
     /// Whether the ratio is below what is demanded of it.
     fn is_missed(&self) -> bool {
-        let demand = self.size.demand.filter(|_| self.theirs.is_some());
-        demand.is_some_and(|ratio_wanted| self.ratio() < ratio_wanted)
+        let required_ratio = self.size.required_ratio.filter(|_| self.theirs.is_some());
+        required_ratio.is_some_and(|ratio_wanted| self.ratio() < ratio_wanted)
     }
 
     fn describe(&self) -> String {
@@ -322,7 +322,7 @@ impl Fill {
         )
     }
 
-    fn row(&self) -> [String; 11] {
+    fn format_row(&self) -> [String; 11] {
         let theirs = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
             self.theirs
                 .as_ref()
@@ -334,16 +334,19 @@ impl Fill {
             .theirs
             .as_ref()
             .map(|(_, best_fill)| self.ours.density() / best_fill.density());
-        let ratio_wanted = self.size.demand.map_or(String::new(), |ratio_wanted| {
-            format!(
-                "{ratio_wanted:.2}{}",
-                if self.is_missed() { " *" } else { "  " }
-            )
-        });
+        let ratio_wanted = self
+            .size
+            .required_ratio
+            .map_or(String::new(), |ratio_wanted| {
+                format!(
+                    "{ratio_wanted:.2}{}",
+                    if self.is_missed() { " *" } else { "  " }
+                )
+            });
         [
             self.size.name.to_owned(),
             self.memory_mib.to_string(),
-            count(self.ours.items),
+            format_count(self.ours.items),
             format!("{:.3}", self.ours.density()),
             format!("{:.3}", self.ours.share_of_limit()),
             self.ours.refused.to_string(),
@@ -359,8 +362,8 @@ impl Fill {
         ]
     }
 
-    fn json(&self) -> Value {
-        json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.demand,
+    fn to_json(&self) -> Value {
+        json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.required_ratio,
             "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
             "of_limit": self.ours.share_of_limit(), "glasscache": self.ours,
             "memcached": self.theirs.as_ref().map(|default_and_best| &default_and_best.0), "best_factor": self.size.best_factor,
@@ -368,8 +371,8 @@ impl Fill {
     }
 }
 
-fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
-    let resident_limit_mib = bounds::budget_mib(memory_mib);
+fn build_chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
+    let resident_limit_mib = bounds::compute_budget_mib(memory_mib);
     let mut table = Table::new(&[
         "fill",
         "resident MiB",
@@ -384,7 +387,7 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     for (fill_index, chain_fill) in ours.fills.iter().enumerate() {
         let their_fill = theirs.and_then(|chain| chain.fills.get(fill_index));
-        table.row([
+        table.push_row([
             chain_fill.name.to_owned(),
             mib(chain_fill.resident_bytes),
             format!("{resident_limit_mib:.1}"),
@@ -403,7 +406,7 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
             }),
         ]);
     }
-    table.row([
+    table.push_row([
         "all at the end".to_owned(),
         mib(ours.final_contents.resident_bytes),
         String::new(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use glasscache_lab::bench::misses::{
-    ReplayComparison, Trace, measure_point, trace_files_in, with_forecasts,
+    ReplayComparison, Trace, list_trace_files, measure_point, with_forecasts,
 };
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{ServerPair, bounds};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, count};
+use crate::table::{Table, format_count};
 use crate::word_wrap::wrap;
 
 /// The required ratios of avoidable misses: geometric mean, and worst point.
@@ -60,7 +60,7 @@ impl Args {
         };
         let mut points = Vec::new();
         let mut trace_names = Vec::new();
-        for path in trace_files_in(&self.traces).map_err(failure)? {
+        for path in list_trace_files(&self.traces).map_err(failure)? {
             let name = path
                 .file_stem()
                 .unwrap_or_default()
@@ -73,8 +73,8 @@ impl Args {
             let trace = Trace::read(&path, self.requests, self.value_bytes).map_err(failure)?;
             let trace = Arc::new(trace);
             let (requests, keys) = (
-                count(trace.requests_of_all_copies()),
-                count(trace.first_uses()),
+                format_count(trace.requests_of_all_copies()),
+                format_count(trace.first_uses()),
             );
             eprintln!(
                 "  {name}: {requests} requests of {keys} keys in {} copies",
@@ -87,7 +87,7 @@ impl Args {
             let failure = Failure::usage(format!("no trace to replay in {folder}"));
             return Err(match trace_names.join(", ") {
                 trace_names if trace_names.is_empty() => failure,
-                trace_names => failure.hint(format!("traces there: {trace_names}")),
+                trace_names => failure.with_hint(format!("traces there: {trace_names}")),
             });
         }
         let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
@@ -97,11 +97,11 @@ impl Args {
         let ours = bounds::request_version(&servers).map_err(failure)?;
         let settings =
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
-        let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": worst_ratio(&ratios) });
-        let name = super::record_name("misses", self.trace.iter().cloned());
+        let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
+        let name = super::format_record_name("misses", self.trace.iter().cloned());
         let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
         if out.is_json() {
-            out.document(&json!(record));
+            out.set_result(&json!(record));
         }
         self.common.write_record(&record)?;
         let all_forecasts_met = points.iter().all(is_forecast_met);
@@ -143,7 +143,7 @@ fn is_forecast_met(point: &ReplayComparison) -> bool {
 }
 
 /// Forecasts beside what was measured.
-fn forecasts_table(points: &[ReplayComparison]) -> Table {
+fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
     let mut table = Table::new(&[
         "trace",
         "-m",
@@ -160,7 +160,7 @@ fn forecasts_table(points: &[ReplayComparison]) -> Table {
         let ratio =
             |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
         let measured = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
-        table.row([
+        table.push_row([
             point.trace.clone(),
             point.memory_mib.to_string(),
             ratio(measured(point.ours.misses)),
@@ -187,7 +187,7 @@ fn geometric_mean(ratios: &[f64]) -> f64 {
     (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len().max(1) as f64).exp()
 }
 
-fn worst_ratio(ratios: &[f64]) -> f64 {
+fn find_worst_ratio(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(f64::NAN, f64::max)
 }
 
@@ -196,7 +196,7 @@ fn describe_point(point: &ReplayComparison) -> String {
         (Some(theirs), Some(ratio)) => {
             format!(
                 "memcached {}, ratio {ratio:.3}",
-                count(theirs.avoidable_misses)
+                format_count(theirs.avoidable_misses)
             )
         }
         _ => "memcached left out".to_owned(),
@@ -206,15 +206,15 @@ fn describe_point(point: &ReplayComparison) -> String {
         point.trace,
         point.fraction,
         point.memory_mib,
-        count(point.ours.avoidable_misses),
-        count(point.lru_avoidable_misses),
-        count(point.ours.requests_per_s as u64),
+        format_count(point.ours.avoidable_misses),
+        format_count(point.lru_avoidable_misses),
+        format_count(point.ours.requests_per_s as u64),
     )
 }
 
 fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<(), Failure> {
-    out.line(wrap(&sentence(points, ratios)))?;
-    out.line("")?;
+    out.print_line(wrap(&format_sentence(points, ratios)))?;
+    out.print_line("")?;
     let mut table = Table::new(&[
         "trace",
         "share",
@@ -233,45 +233,47 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
     let mib = |bytes: u64| (bytes >> 20).to_string();
     for point in points {
         let theirs = point.theirs.as_ref();
-        table.row([
+        table.push_row([
             point.trace.clone(),
             format!("{}", point.fraction),
             point.memory_mib.to_string(),
-            count(point.requests),
-            count(point.first_uses),
-            count(point.ours.misses),
-            count(point.ours.avoidable_misses),
-            theirs.map_or("-".to_owned(), |theirs| count(theirs.avoidable_misses)),
+            format_count(point.requests),
+            format_count(point.first_uses),
+            format_count(point.ours.misses),
+            format_count(point.ours.avoidable_misses),
+            theirs.map_or("-".to_owned(), |theirs| {
+                format_count(theirs.avoidable_misses)
+            }),
             point
                 .ratio()
                 .map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
-            count(point.lru_avoidable_misses),
+            format_count(point.lru_avoidable_misses),
             mib(point.ours.resident_bytes),
             theirs.map_or("-".to_owned(), |theirs| mib(theirs.resident_bytes)),
             point.ours.refused.to_string(),
         ]);
     }
-    out.line(table.to_string())?;
+    out.print_line(table.to_string())?;
     if points.iter().any(|point| point.forecast.is_some()) {
-        out.line(forecasts_table(points).to_string())?;
-        out.line(wrap(&format!(
+        out.print_line(build_forecasts_table(points).to_string())?;
+        out.print_line(wrap(&format!(
             "Miss ratios; a forecast is met within {OUR_ERROR_MAX} for glasscache and {THEIR_ERROR_MAX} for memcached."
         )))?;
     }
-    out.line(wrap(
+    out.print_line(wrap(
         "avoidable: misses less first uses; exact LRU: its avoidable misses with as many user bytes as we held",
     ))
 }
 
 /// The conclusion: avoidable misses over memcached's, or what was replayed alone.
-fn sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
+fn format_sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
     if ratios.is_empty() {
         let avoidable: u64 = points.iter().map(|point| point.ours.avoidable_misses).sum();
         let misses: u64 = points.iter().map(|point| point.ours.misses).sum();
         return format!(
             "{} of {} misses were avoidable; memcached was left out.",
-            count(avoidable),
-            count(misses)
+            format_count(avoidable),
+            format_count(misses)
         );
     }
     let check_text = |measured_ratio: f64, bound: f64| {
@@ -281,7 +283,7 @@ fn sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
             "missed"
         }
     };
-    let (mean, worst) = (geometric_mean(ratios), worst_ratio(ratios));
+    let (mean, worst) = (geometric_mean(ratios), find_worst_ratio(ratios));
     format!(
         "Avoidable misses over memcached's: geometric mean {mean:.3}, at most {MEAN_RATIO_MAX}: {}; worst point {worst:.3}, \
          at most {WORST_RATIO_MAX}: {}.",

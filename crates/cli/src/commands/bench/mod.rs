@@ -21,7 +21,7 @@ use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{CpuLayout, Error, Peer, Scenario, ServerPair};
 use glasscache_lab::server_process::find_memcached;
 
-use crate::interrupts::stop_flag;
+use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -103,9 +103,9 @@ impl CommonOptions {
             .or_else(find_memcached);
         let memcached = memcached.ok_or_else(|| {
             Failure::new(Exit::Unreachable, "no memcached is on the path")
-                .hint("install one, or name it: --memcached PROGRAM")
+                .with_hint("install one, or name it: --memcached PROGRAM")
         })?;
-        pinned_servers(self.glasscache.as_deref(), Peer::Memcached(memcached))
+        new_pinned_servers(self.glasscache.as_deref(), Peer::Memcached(memcached))
     }
 
     /// Stores a result if requested, and prints where.
@@ -115,12 +115,12 @@ impl CommonOptions {
 }
 
 /// A pinned benchmark of `glasscache`, by default this binary, against `peer`.
-fn pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPair, Failure> {
+fn new_pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPair, Failure> {
     let glasscache = match glasscache {
         Some(path) => path.to_owned(),
         None => std::env::current_exe()?,
     };
-    let stop = stop_flag()?;
+    let stop = new_stop_flag()?;
     Ok(ServerPair {
         glasscache,
         peer,
@@ -140,24 +140,20 @@ fn write_record(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
 }
 
 /// The built-in scenarios with these names; all of them if there is none.
-fn selected_scenarios(
-    scenarios: Vec<Scenario>,
-    names: &[String],
-) -> Result<Vec<Scenario>, Failure> {
+fn select_scenarios(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
     if let Some(unknown) = names
         .iter()
         .find(|name| scenarios.iter().all(|scenario| scenario.name != **name))
     {
-        return Err(
-            Failure::usage(format!("no scenario is called {unknown:?}")).hint("--list shows them")
-        );
+        return Err(Failure::usage(format!("no scenario is called {unknown:?}"))
+            .with_hint("--list shows them"));
     }
     let is_selected = |scenario: &Scenario| names.is_empty() || names.contains(&scenario.name);
     Ok(scenarios.into_iter().filter(is_selected).collect())
 }
 
 /// The name of a stored result: a run of some parts must not replace a complete run.
-fn record_name(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
+fn format_record_name(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
     parts.fold(benchmark.to_owned(), |name, part| format!("{name}-{part}"))
 }
 

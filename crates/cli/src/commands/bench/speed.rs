@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::layout::two_column_list;
+use crate::layout::format_two_columns;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::{
     OTHER_CORES_MAX, ScenarioResult, SideMeasurement, SpeedBenchmark,
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{Table, count, decimal};
+use crate::table::{Table, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 /// Options of the speed benchmark.
@@ -38,20 +38,20 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the chosen scenarios.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let scenarios = self.selected_scenarios()?;
+        let scenarios = self.select_scenarios()?;
         if self.list {
             out.begin_list();
             if out.is_json() {
                 for scenario in &scenarios {
                     let (name, title) = (&scenario.name, &scenario.title);
-                    out.row(&json!({ "scenario": name, "title": title }))?;
+                    out.print_row(&json!({ "scenario": name, "title": title }))?;
                 }
                 return Ok(Exit::Success);
             }
             let rows = scenarios
                 .into_iter()
                 .map(|scenario| (scenario.name, scenario.title));
-            out.bytes(two_column_list(rows).as_bytes())?;
+            out.print_bytes(format_two_columns(rows).as_bytes())?;
             return Ok(Exit::Success);
         }
         let servers = self.common.servers()?;
@@ -76,10 +76,10 @@ impl Args {
         let versions_text = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
-        let name = super::record_name("speed", self.scenario.iter().cloned());
+        let name = super::format_record_name("speed", self.scenario.iter().cloned());
         let record = Record::new(&name, &versions_text, settings, json!(figures_of_all));
         if !figures_of_all.is_empty() && out.is_json() {
-            out.document(&json!(record));
+            out.set_result(&json!(record));
         } else if !figures_of_all.is_empty() {
             print(out, &figures_of_all, &versions_text, &layout)?;
         }
@@ -89,7 +89,7 @@ impl Args {
         Ok(Exit::Success)
     }
 
-    fn selected_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
+    fn select_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
         let scenarios = match &self.scenarios {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
@@ -100,7 +100,7 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        super::selected_scenarios(scenarios, &self.scenario)
+        super::select_scenarios(scenarios, &self.scenario)
     }
 }
 
@@ -122,16 +122,16 @@ fn print(
     [(_, ours), (_, theirs)]: &[(&str, &str); 2],
     layout: &str,
 ) -> Result<(), Failure> {
-    let demands = demands(figures_of_all);
-    out.line(wrap(&sentence(figures_of_all, &demands)))?;
+    let demands = list_demands(figures_of_all);
+    out.print_line(wrap(&format_sentence(figures_of_all, &demands)))?;
     if !demands.is_empty() {
-        out.line(format!("\n{}", demands_table(&demands)))?;
+        out.print_line(format!("\n{}", build_demands_table(&demands)))?;
     }
     for figures in figures_of_all {
         print_scenario(out, figures)?;
     }
-    out.line("")?;
-    out.line(wrap(&format!(
+    out.print_line("")?;
+    out.print_line(wrap(&format!(
         "glasscache {ours} beside memcached {theirs}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
          glasscache / memcached in the same round, the median with its range; * marks a demand that is missed."
     )))
@@ -154,28 +154,28 @@ fn print_scenario(out: &Output, figures: &ScenarioResult) -> Result<(), Failure>
         let median = |figure: fn(&SideMeasurement) -> f64| {
             Spread::of(side.iter().map(|measurement| figure(measurement))).median
         };
-        table.row([
+        table.push_row([
             (*name).to_owned(),
-            count(median(|measurement| measurement.requests_per_s) as u64),
-            decimal(median(|measurement| measurement.cpu_us)),
-            decimal(median(|measurement| measurement.user_us)),
-            decimal(median(|measurement| measurement.kernel_us)),
-            count(median(|measurement| measurement.p50_us) as u64),
-            count(median(|measurement| measurement.p99_us) as u64),
-            count(median(|measurement| measurement.p999_us) as u64),
+            format_count(median(|measurement| measurement.requests_per_s) as u64),
+            format_decimal(median(|measurement| measurement.cpu_us)),
+            format_decimal(median(|measurement| measurement.user_us)),
+            format_decimal(median(|measurement| measurement.kernel_us)),
+            format_count(median(|measurement| measurement.p50_us) as u64),
+            format_count(median(|measurement| measurement.p99_us) as u64),
+            format_count(median(|measurement| measurement.p999_us) as u64),
         ]);
     }
-    out.line(format!("\n{}", wrap(&figures.scenario.title)))?;
-    out.line(table.to_string().trim_end())?;
-    out.line(wrap(&ratios_text(figures)))?;
-    match notes(figures) {
+    out.print_line(format!("\n{}", wrap(&figures.scenario.title)))?;
+    out.print_line(table.to_string().trim_end())?;
+    out.print_line(wrap(&format_ratios(figures)))?;
+    match format_notes(figures) {
         notes if notes.is_empty() => Ok(()),
-        notes => out.line(wrap(&notes)),
+        notes => out.print_line(wrap(&notes)),
     }
 }
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
-fn ratios_text(figures: &ScenarioResult) -> String {
+fn format_ratios(figures: &ScenarioResult) -> String {
     let spread_text =
         |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
     let checks = figures.compare_with_demands();
@@ -212,7 +212,7 @@ fn ratios_text(figures: &ScenarioResult) -> String {
     ratio_texts.join("; ")
 }
 
-fn notes(figures: &ScenarioResult) -> String {
+fn format_notes(figures: &ScenarioResult) -> String {
     let mut notes = Vec::new();
     if figures.disturbed > 0 {
         let rounds = figures.rounds.len();
@@ -244,7 +244,7 @@ fn notes(figures: &ScenarioResult) -> String {
         .map(|round| round.0.misses + round.1.misses)
         .sum();
     if misses > 0 {
-        notes.push(format!("{} misses", count(misses)));
+        notes.push(format!("{} misses", format_count(misses)));
     }
     notes.join("; ")
 }
@@ -264,7 +264,7 @@ impl Demand<'_> {
 }
 
 /// All demands, the one furthest from being met first.
-fn demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
+fn list_demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
     let mut demands = Vec::new();
     for figures in figures_of_all {
         for (name, bound, found) in figures.compare_with_demands() {
@@ -280,7 +280,7 @@ fn demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
     demands
 }
 
-fn sentence(figures_of_all: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
+fn format_sentence(figures_of_all: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
     let mut by_ratio: Vec<&ScenarioResult> = figures_of_all.iter().collect();
     by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
     let ratio =
@@ -306,10 +306,10 @@ fn sentence(figures_of_all: &[ScenarioResult], demands: &[Demand<'_>]) -> String
     format!("CPU per request over the other side's: {ratios}{missed}.")
 }
 
-fn demands_table(demands: &[Demand<'_>]) -> Table {
+fn build_demands_table(demands: &[Demand<'_>]) -> Table {
     let mut table = Table::new(&["", "what", "at most", "found", ""]);
     for demand in demands {
-        table.row([
+        table.push_row([
             demand.scenario.title.clone(),
             demand.name.to_owned(),
             format!("{:.2}", demand.bound),

@@ -32,7 +32,7 @@ pub(super) struct MeasuredCalls {
     pub(super) set_us: f64,
     pub(super) get_us: f64,
     /// Values that were absent or others than those stored.
-    pub(super) wrong: u64,
+    pub(super) wrong_values: u64,
 }
 
 /// The client that makes the calls: Python's where there is one.
@@ -66,7 +66,7 @@ impl Caller<'_> {
             .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
         {
             let meter_before = self.target.meter.read();
-            let [set_us, get_us] = self.calls_without_conversion(bytes)?;
+            let [set_us, get_us] = self.time_calls_without_conversion(bytes)?;
             let used_cpu = self.target.meter.read().since(&meter_before);
             let is_server_cpu_visible = self.target.meter.workers() > 0;
             let calls = (2 * KEYS_PER_SIZE * (1 + PASSES_PER_SIZE)) as f64;
@@ -84,13 +84,13 @@ impl Caller<'_> {
 
     /// The median times of a set and a get of bytes that need no conversion, over many keys, the first pass not
     /// counted.
-    fn calls_without_conversion(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
+    fn time_calls_without_conversion(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
         let key = format!("{}calls:", self.key_prefix);
         let server = self.target.address();
         if let Some(python) = self.python() {
             let request = json!({ "do": "calls_without_conversion", "server": server, "key": key, "bytes": bytes,
                 "keys": KEYS_PER_SIZE, "passes": PASSES_PER_SIZE });
-            let reply = python.request(&request).map_err(call_error)?;
+            let reply = python.request(&request).map_err(to_call_error)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
         let values = vec![vec![0; bytes]; KEYS_PER_SIZE];
@@ -98,7 +98,7 @@ impl Caller<'_> {
         let mut compressor = CodecCompressor::new(("none", None))
             .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
         let measured =
-            self.call_rust_client(&mut compressor, &values, &key, 1 + PASSES_PER_SIZE)?;
+            self.time_rust_client(&mut compressor, &values, &key, 1 + PASSES_PER_SIZE)?;
         Ok([measured.set_us, measured.get_us])
     }
 
@@ -111,15 +111,18 @@ impl Caller<'_> {
         let (server, key) = (self.target.address(), self.key_prefix.clone());
         let measured = if let Some(python) = self.python() {
             let request = json!({ "do": "calls", "server": server, "key": key, "passes": CODEC_PASSES,
-                "codec": arguments(choice) });
-            python.request(&request).map_err(call_error).map(|reply| {
-                let us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
-                MeasuredCalls {
-                    set_us: us("set_us"),
-                    get_us: us("get_us"),
-                    wrong: reply["wrong"].as_u64().unwrap_or(0),
-                }
-            })
+                "codec": list_codec_arguments(choice) });
+            python
+                .request(&request)
+                .map_err(to_call_error)
+                .map(|reply| {
+                    let us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
+                    MeasuredCalls {
+                        set_us: us("set_us"),
+                        get_us: us("get_us"),
+                        wrong_values: reply["wrong"].as_u64().unwrap_or(0),
+                    }
+                })
         } else {
             let compressor = COMPRESSORS
                 .iter()
@@ -128,20 +131,20 @@ impl Caller<'_> {
             let compressor = compressor.copied().unwrap_or(("none", None));
             let mut compressor = CodecCompressor::with_threshold(compressor, threshold, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.call_rust_client(&mut compressor, &values, &key, CODEC_PASSES)
+            self.time_rust_client(&mut compressor, &values, &key, CODEC_PASSES)
         };
         measured.map_err(|error| super::failure(&error))
     }
 
     /// Sets and gets of values by the Rust client; the first of the passes is not counted.
-    fn call_rust_client(
+    fn time_rust_client(
         &mut self,
         compressor: &mut CodecCompressor,
         values: &[&[u8]],
         key_prefix: &str,
         passes: usize,
     ) -> Result<MeasuredCalls, CallError> {
-        let (mut set_times_ns, mut get_times_ns, mut wrong) = (Vec::new(), Vec::new(), 0);
+        let (mut set_times_ns, mut get_times_ns, mut wrong_values) = (Vec::new(), Vec::new(), 0);
         for pass in 0..passes {
             for (index, value) in values.iter().enumerate() {
                 let key = format!("{key_prefix}{index}");
@@ -153,7 +156,7 @@ impl Caller<'_> {
                 let found_value =
                     found_value.and_then(|compressed| compressor.decompress(&compressed));
                 let get_ns = started.elapsed().as_nanos() as u64;
-                wrong += u64::from(found_value.as_deref() != Some(*value));
+                wrong_values += u64::from(found_value.as_deref() != Some(*value));
                 if pass > 0 {
                     set_times_ns.push(set_ns);
                     get_times_ns.push(get_ns);
@@ -166,7 +169,7 @@ impl Caller<'_> {
         Ok(MeasuredCalls {
             set_us: median_us(set_times_ns),
             get_us: median_us(get_times_ns),
-            wrong,
+            wrong_values,
         })
     }
 }
@@ -176,12 +179,12 @@ fn median_us(mut times_ns: Vec<u64>) -> f64 {
     times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
 }
 
-fn call_error(python_failure: PythonFailure) -> CallError {
+fn to_call_error(python_failure: PythonFailure) -> CallError {
     CallError::Unreachable(python_failure.reason)
 }
 
 /// The arguments of Python's `Codec` for a choice.
-pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
+pub(super) fn list_codec_arguments(choice: &Choice) -> Map<String, Value> {
     let mut arguments = Map::new();
     if choice.serialiser == "Codec msgpack" {
         arguments.insert("objects".to_owned(), json!("msgpack"));
@@ -200,8 +203,8 @@ pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
 }
 
 /// The Python expression that makes the recommended codec.
-pub(super) fn codec_expression(choice: &Choice) -> String {
-    let arguments = arguments(choice);
+pub(super) fn format_codec_expression(choice: &Choice) -> String {
+    let arguments = list_codec_arguments(choice);
     let argument_texts: Vec<String> = arguments
         .iter()
         .map(|(name, value)| match value {

@@ -6,7 +6,7 @@ use glasscache_client::{Client, StoreMode};
 use glasscache_lab::codec::{BlockStore, Compressed, Compressor};
 use glasscache_lab::profile::CallError;
 
-use crate::live_client::{call_budget, call_error, connect, plain_key};
+use crate::live_client::{connect, new_call_budget, to_call_error, to_wire_key};
 use crate::live_target::LiveTarget;
 use crate::output::{Exit, Failure};
 
@@ -120,19 +120,19 @@ impl<'t> ClientStore<'t> {
 impl BlockStore for ClientStore<'_> {
     fn set(&mut self, key: &str, block: &Compressed) -> Result<(), CallError> {
         let item = Item {
-            key: plain_key(key),
+            key: to_wire_key(key),
             flags: block.flags,
             body: &block.bytes,
         };
         let stored = self
             .client
-            .store(StoreMode::Set, item, 0, false, &call_budget());
-        stored.map(|_| ()).map_err(|error| call_error(&error))
+            .store(StoreMode::Set, item, 0, false, &new_call_budget());
+        stored.map(|_| ()).map_err(|error| to_call_error(&error))
     }
 
     fn get(&mut self, key: &str) -> Result<Option<Compressed>, CallError> {
-        let found_value = self.client.get(plain_key(key), false, &call_budget());
-        let found_value = found_value.map_err(|error| call_error(&error))?;
+        let found_value = self.client.get(to_wire_key(key), false, &new_call_budget());
+        let found_value = found_value.map_err(|error| to_call_error(&error))?;
         Ok(found_value.map(|found_value| Compressed {
             flags: found_value.flags,
             bytes: found_value.bytes,
@@ -140,8 +140,10 @@ impl BlockStore for ClientStore<'_> {
     }
 
     fn delete(&mut self, key: &str) -> Result<(), CallError> {
-        let deleted = self.client.delete(plain_key(key), false, &call_budget());
-        deleted.map(|_| ()).map_err(|error| call_error(&error))
+        let deleted = self
+            .client
+            .delete(to_wire_key(key), false, &new_call_budget());
+        deleted.map(|_| ()).map_err(|error| to_call_error(&error))
     }
 
     fn stored_bytes(&mut self) -> Result<Option<u64>, CallError> {

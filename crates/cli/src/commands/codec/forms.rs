@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_lab::codec::{
     CodecObjective, CompressorCosts, DictionaryCompressor, Sample, SerialiserCosts, ValueKind,
-    candidate_costs, measure,
+    evaluate_candidate, measure,
 };
 use indicatif::ProgressBar;
 
@@ -39,7 +39,7 @@ pub(super) fn measure_forms(
             let measured_count = forms.len() * COMPRESSORS.len() + compressors.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
             let costs = measure(&mut CodecCompressor::new(compressor)?, &serialiser.bodies);
-            result.compressor_mismatches += costs.wrong;
+            result.compressor_mismatches += costs.wrong_values;
             compressors.push(costs);
         }
         forms.push((serialiser, compressors));
@@ -113,7 +113,7 @@ pub(super) fn add_dictionary(
         }
     };
     let costs = measure(&mut compressor, held_out_bodies);
-    result.compressor_mismatches += costs.wrong;
+    result.compressor_mismatches += costs.wrong_values;
     let plain_bytes = measured_samples
         .iter()
         .skip(first_half_len)
@@ -126,7 +126,7 @@ pub(super) fn add_dictionary(
         read_ns: second_half(&serialiser.read_ns),
         bodies: held_out_bodies.to_vec(),
     };
-    let dictionary_costs = candidate_costs(
+    let dictionary_costs = evaluate_candidate(
         &held_out_costs,
         &costs,
         plain_bytes,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use glasscache_lab::access::Protocol;
 use glasscache_lab::codec::{
     CallTimes, Candidate, Choice, CodecObjective, CompressorCosts, Sample, SampleError, Samples,
-    SerialiserCosts, StorageRow, StorageRun, blocks, candidate_costs, choose,
+    SerialiserCosts, StorageRow, StorageRun, choose, evaluate_candidate, split_into_blocks,
     store_and_read_blocks,
 };
 use glasscache_lab::profile::CallError;
@@ -26,8 +26,8 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::access::Credentials;
-use crate::interrupts::stop_flag;
-use crate::live_target::{LiveTarget, progress_bar};
+use crate::interrupts::new_stop_flag;
+use crate::live_target::{LiveTarget, new_progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use calls::{Caller, MeasuredCalls};
@@ -100,15 +100,15 @@ enum Network {
 
 fn parse_network(text: &str) -> Result<Network, String> {
     let units = [("mbit", 1.0), ("gbit", 1000.0)];
-    let number = |text: &str| {
+    let parse_positive = |text: &str| {
         text.parse()
             .ok()
-            .filter(|n: &f64| n.is_finite() && *n > 0.0)
+            .filter(|number: &f64| number.is_finite() && *number > 0.0)
     };
     let lower_case = text.to_ascii_lowercase();
     let with_unit = units.into_iter().find_map(|(unit, factor)| {
-        let number = number(lower_case.strip_suffix(unit)?)?;
-        Some(Network::Mbit(number * factor))
+        let parse_positive = parse_positive(lower_case.strip_suffix(unit)?)?;
+        Some(Network::Mbit(parse_positive * factor))
     });
     if lower_case == "as-measured" {
         return Ok(Network::AsMeasured);
@@ -155,7 +155,9 @@ impl CodecResult {
         let stored: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
         self.compressor_mismatches
             + stored
-            + self.measured_calls.map_or(0, |measured| measured.wrong)
+            + self
+                .measured_calls
+                .map_or(0, |measured| measured.wrong_values)
     }
 }
 
@@ -168,7 +170,7 @@ impl Args {
                 "--values: how many are drawn from a server needs --from",
             ));
         }
-        let stop = stop_flag()?;
+        let stop = new_stop_flag()?;
         let samples = self.read_samples()?;
         if samples.values.is_empty() {
             return Err(Failure::new(
@@ -187,8 +189,8 @@ impl Args {
             &Credentials::default(),
             Protocol::Text,
         )?;
-        let mut result = self.empty_result(&samples, &target);
-        let bar = progress_bar();
+        let mut result = self.new_result(&samples, &target);
+        let bar = new_progress_bar();
         let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);
         bar.finish_and_clear();
         result.is_stopped = stop.load(Ordering::Relaxed);
@@ -201,7 +203,7 @@ impl Args {
         }
         if let Some(path) = &self.html {
             let inputs: Vec<_> = self.samples.iter().map(PathBuf::as_path).collect();
-            page_file::write(path, page::page(&result), &inputs)?;
+            page_file::write(path, page::build_page(&result), &inputs)?;
             eprintln!("page written to {}", path.display());
         }
         Ok(match result.wrong_values() {
@@ -224,7 +226,7 @@ impl Args {
         })
     }
 
-    fn empty_result(&self, samples: &Samples, target: &LiveTarget) -> CodecResult {
+    fn new_result(&self, samples: &Samples, target: &LiveTarget) -> CodecResult {
         let default_network = if target.is_local() {
             Network::Mbit(1000.0)
         } else {
@@ -233,7 +235,7 @@ impl Args {
         CodecResult {
             value_count: samples.values.len(),
             value_bytes: samples.bytes(),
-            skipped: samples.skipped,
+            skipped: samples.skipped_values,
             is_truncated: samples.is_truncated,
             server_name: target.describe(),
             network_mbit: match self.network.unwrap_or(default_network) {
@@ -283,7 +285,7 @@ impl Args {
         self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
             let prefix_of = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
-            result.prefix_rows = prefixes::prefix_rows(samples, prefix_of.as_bytes(), result)?;
+            result.prefix_rows = prefixes::measure_prefixes(samples, prefix_of.as_bytes(), result)?;
             self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())
@@ -308,7 +310,7 @@ impl Args {
         for (serialiser, compressors) in forms {
             let compressor_costs = compressors.iter();
             result.candidates.extend(compressor_costs.map(|compressor| {
-                candidate_costs(
+                evaluate_candidate(
                     serialiser,
                     compressor,
                     plain_bytes,
@@ -344,10 +346,10 @@ impl Args {
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let values = samples.values.iter();
-        let joined: Vec<u8> = values
+        let all_bytes: Vec<u8> = values
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
-        let blocks = blocks(&joined);
+        let blocks = split_into_blocks(&all_bytes);
         for (index, row) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             bar.set_position(600 + 80 * index as u64);
             let run = StorageRun {
@@ -356,33 +358,33 @@ impl Args {
                 seed: self.seed,
                 stop,
             };
-            let stored = store_and_read_blocks(&run, &mut CodecCompressor::new(row)?, store);
-            let Some(stored) = stored.map_err(|error| failure(&error))? else {
+            let stored_row = store_and_read_blocks(&run, &mut CodecCompressor::new(row)?, store);
+            let Some(stored_row) = stored_row.map_err(|error| failure(&error))? else {
                 return Ok(());
             };
-            result.storage_rows.push(stored);
+            result.storage_rows.push(stored_row);
         }
         Ok(())
     }
 
     fn print(&self, out: &Output, result: &CodecResult) -> Result<(), Failure> {
         if out.is_json() {
-            out.document(&self.document(result));
+            out.set_result(&self.to_document(result));
             return Ok(());
         }
-        out.line(table::text(result, self.all).trim_end())
+        out.print_line(table::format_result(result, self.all).trim_end())
     }
 
-    fn document(&self, result: &CodecResult) -> Value {
+    fn to_document(&self, result: &CodecResult) -> Value {
         let recommended = result.recommended.as_ref().map(|choice| {
             let mut document = json!(choice);
-            document["codec"] = json!(calls::codec_expression(choice));
-            document["arguments"] = json!(calls::arguments(choice));
+            document["codec"] = json!(calls::format_codec_expression(choice));
+            document["arguments"] = json!(calls::list_codec_arguments(choice));
             document["measured"] = json!(result.measured_calls);
             document
         });
         json!({
-            "sentence": table::sentence(result),
+            "sentence": table::format_sentence(result),
             "values": result.value_count,
             "bytes": result.value_bytes,
             "skipped": result.skipped,
@@ -421,8 +423,8 @@ mod tests {
         assert_eq!(parse_network("100mbit"), Ok(Network::Mbit(100.0)));
         assert_eq!(parse_network("2.5Gbit"), Ok(Network::Mbit(2500.0)));
         assert_eq!(parse_network("as-measured"), Ok(Network::AsMeasured));
-        for wrong in ["", "100", "0gbit", "-1mbit", "gbit", "infgbit"] {
-            assert!(parse_network(wrong).is_err(), "{wrong}");
+        for invalid_text in ["", "100", "0gbit", "-1mbit", "gbit", "infgbit"] {
+            assert!(parse_network(invalid_text).is_err(), "{invalid_text}");
         }
     }
 }

@@ -4,23 +4,26 @@ use glasscache_lab::codec::{CallParts, Candidate};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
 use super::CodecResult;
-use super::table::{CALL_PARTS, sentence};
-use crate::table::{bytes, count, decimal};
+use super::table::{CALL_PARTS, format_sentence};
+use crate::table::{format_bytes, format_count, format_decimal};
 
 /// Forms that are drawn over the speed of the network.
 const CHART_FORMS_MAX: usize = 5;
 
 /// Writes the page.
-pub(super) fn page(result: &CodecResult) -> Page {
+pub(super) fn build_page(result: &CodecResult) -> Page {
     Page {
-        title: format!("Forms of {} values", count(result.value_count as u64)),
-        sentence: sentence(result),
-        charts: vec![network_chart(result)],
+        title: format!(
+            "Forms of {} values",
+            format_count(result.value_count as u64)
+        ),
+        sentence: format_sentence(result),
+        charts: vec![build_network_chart(result)],
         tables: vec![
-            candidates_table(result),
-            call_parts_table(result),
-            prefixes_table(result),
-            storage_table(result),
+            build_candidates_table(result),
+            build_call_parts_table(result),
+            build_prefixes_table(result),
+            build_storage_table(result),
         ]
         .into_iter()
         .filter(|table| !table.rows.is_empty())
@@ -29,15 +32,15 @@ pub(super) fn page(result: &CodecResult) -> Page {
             "{}, server {}, {} of {} values measured.",
             result.client_name,
             result.server_name,
-            count(result.measured_values as u64),
-            count(result.value_count as u64)
+            format_count(result.measured_values as u64),
+            format_count(result.value_count as u64)
         )],
         ..Page::default()
     }
 }
 
 /// The time of a call over the speed of the network, for the best forms.
-fn network_chart(result: &CodecResult) -> Chart {
+fn build_network_chart(result: &CodecResult) -> Chart {
     let ns_per_byte = result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit);
     let series = |row: &Candidate| {
         let mean_bytes = row.bytes as f64 / row.values.max(1) as f64;
@@ -58,8 +61,8 @@ fn network_chart(result: &CodecResult) -> Chart {
         title: "Time of a call by speed of the network".to_owned(),
         x_label: "Mbit/s (logarithmic)".to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: result
             .candidates
             .iter()
@@ -70,7 +73,7 @@ fn network_chart(result: &CodecResult) -> Chart {
     }
 }
 
-fn table(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
+fn build_table(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
     Table {
         title: title.to_owned(),
         header: header.iter().map(|name| (*name).to_owned()).collect(),
@@ -78,21 +81,21 @@ fn table(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
     }
 }
 
-fn candidates_table(result: &CodecResult) -> Table {
-    let break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), decimal);
+fn build_candidates_table(result: &CodecResult) -> Table {
+    let break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), format_decimal);
     let row = |row: &Candidate| {
         vec![
             row.codec.clone(),
-            bytes(row.bytes),
+            format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
-            decimal(row.write_us),
-            decimal(row.read_us),
-            decimal(row.call_us),
+            format_decimal(row.write_us),
+            format_decimal(row.read_us),
+            format_decimal(row.call_us),
             break_even(row.write_break_even_mbit),
             break_even(row.read_break_even_mbit),
         ]
     };
-    table(
+    build_table(
         "Forms",
         &[
             "form",
@@ -108,7 +111,7 @@ fn candidates_table(result: &CodecResult) -> Table {
     )
 }
 
-fn call_parts_table(result: &CodecResult) -> Table {
+fn build_call_parts_table(result: &CodecResult) -> Table {
     let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) else {
         return Table::default();
     };
@@ -121,48 +124,50 @@ fn call_parts_table(result: &CodecResult) -> Table {
     let rows = CALL_PARTS
         .iter()
         .map(|(name, _, time_of_part)| {
-            let times = parts.iter().map(|parts| decimal(time_of_part(parts)));
+            let times = parts
+                .iter()
+                .map(|parts| format_decimal(time_of_part(parts)));
             std::iter::once((*name).to_owned()).chain(times).collect()
         })
         .chain([std::iter::once("sum".to_owned())
-            .chain(parts.iter().map(|parts| decimal(parts.total_us())))
+            .chain(parts.iter().map(|parts| format_decimal(parts.total_us())))
             .collect()])
         .collect();
-    table(
+    build_table(
         "What a call costs, us",
         &["part", "set before", "set after", "get before", "get after"],
         rows,
     )
 }
 
-fn prefixes_table(result: &CodecResult) -> Table {
+fn build_prefixes_table(result: &CodecResult) -> Table {
     let rows = result.prefix_rows.iter().map(|row| {
         vec![
             row.prefix.clone(),
-            count(row.values as u64),
-            bytes(row.bytes),
+            format_count(row.values as u64),
+            format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
         ]
     });
-    table(
+    build_table(
         "With the recommended setting, by key prefix",
         &["key prefix", "values", "bytes", "ratio"],
         rows.collect(),
     )
 }
 
-fn storage_table(result: &CodecResult) -> Table {
+fn build_storage_table(result: &CodecResult) -> Table {
     let rows = result.storage_rows.iter().map(|row| {
-        let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
+        let reads = row.read_s.iter().map(|seconds| format_decimal(*seconds));
         let cells = [
             row.codec.clone(),
-            bytes(row.bytes),
+            format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
-            decimal(row.write_s),
+            format_decimal(row.write_s),
         ];
         cells.into_iter().chain(reads).collect()
     });
-    table(
+    build_table(
         "All values in blocks of 512 KiB, stored and read three times in random order",
         &[
             "codec", "bytes", "ratio", "write s", "read s", "read s", "read s",

@@ -24,7 +24,7 @@ pub(super) struct PrefixRow {
 }
 
 /// A row for each prefix, that with the most bytes first; none where no value has a key or all have one prefix.
-pub(super) fn prefix_rows(
+pub(super) fn measure_prefixes(
     samples: &Samples,
     delimiters: &[u8],
     result: &CodecResult,

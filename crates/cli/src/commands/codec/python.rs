@@ -9,7 +9,7 @@ use glasscache_lab::codec::{Sample, SerialiserCosts, ValueKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::python::{any_python, python_with};
+use crate::python::{find_any_python, find_python_with};
 
 /// The program that the child process runs.
 const PROGRAM: &str = include_str!("serialisers.py");
@@ -54,9 +54,9 @@ struct SerialiserTimes {
 impl PythonWorker {
     /// Starts the child and hands it the values; the error is a reason to print.
     pub(super) fn start(samples: &[&Sample]) -> Result<PythonWorker, String> {
-        let with_client = python_with("glasscache");
+        let with_client = find_python_with("glasscache");
         let has_client = with_client.is_ok();
-        let python = with_client.or_else(|reason| any_python().ok_or(reason))?;
+        let python = with_client.or_else(|reason| find_any_python().ok_or(reason))?;
         let mut child = Command::new(&python)
             .args(["-c", PROGRAM])
             .stdin(Stdio::piped())

@@ -7,7 +7,7 @@ use glasscache_client::{Address, Budget};
 use glasscache_lab::codec::{Sample, Samples, ValueKind};
 use glasscache_lab::load::Rng;
 
-use crate::commands::keys::{for_each_key, key_of_dump_line};
+use crate::commands::keys::{for_each_key, parse_key};
 use crate::commands::target::{Target, failure};
 use crate::output::{Exit, Failure};
 
@@ -20,7 +20,7 @@ const KEYS_PER_GET: usize = 100;
 /// Draws up to `count` values of the server at `address`.
 pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
     draw_values(address, count, seed).map_err(|failure| {
-        failure.hint_if_unreachable(
+        failure.with_hint_if_unreachable(
             "--from names the server whose values are drawn; it has ten seconds for each call",
         )
     })
@@ -65,9 +65,9 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
             keys_seen += 1;
             let slot = rng.below(keys_seen) as usize;
             if keys.len() < count {
-                keys.push(key_of_dump_line(fields));
+                keys.push(parse_key(fields));
             } else if let Some(slot) = keys.get_mut(slot) {
-                *slot = key_of_dump_line(fields);
+                *slot = parse_key(fields);
             }
             Ok(true)
         })?;
@@ -83,17 +83,17 @@ fn to_sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
         .as_ref()
         .ok()
         .and_then(|codec| codec.decode(flags, &bytes).ok());
-    let sample_of = |kind, bytes: Vec<u8>| Sample {
+    let new_sample = |kind, bytes: Vec<u8>| Sample {
         key: key.clone(),
         kind,
         bytes,
     };
     match decoded.map(|(decoded, _)| decoded) {
-        Some(Decoded::Str(text)) => sample_of(ValueKind::Text, text.into_owned().into_bytes()),
-        Some(Decoded::Json(json)) => sample_of(ValueKind::Object, json.into_owned()),
+        Some(Decoded::Str(text)) => new_sample(ValueKind::Text, text.into_owned().into_bytes()),
+        Some(Decoded::Json(json)) => new_sample(ValueKind::Object, json.into_owned()),
         Some(Decoded::Ints(numbers)) => {
             let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
-            sample_of(
+            new_sample(
                 ValueKind::Object,
                 format!("[{}]", numbers.join(",")).into_bytes(),
             )

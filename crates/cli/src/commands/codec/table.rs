@@ -5,10 +5,10 @@ use std::fmt::Write;
 use glasscache_lab::codec::{CallParts, Candidate, Choice};
 use glasscache_sim::key_prefix::NO_PREFIX;
 
-use super::calls::codec_expression;
+use super::calls::format_codec_expression;
 use super::{CodecResult, StorageRow};
 use crate::page_table::ROWS_WITHOUT_ALL;
-use crate::table::{Table, bytes, count, counted, decimal};
+use crate::table::{Table, format_bytes, format_count, format_count_of, format_decimal};
 use crate::word_wrap::wrap;
 
 /// Characters of the longest bar.
@@ -29,8 +29,8 @@ pub(super) const CALL_PARTS: [NamedPart; 7] = [
 ];
 
 /// Everything that the command prints.
-pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
-    let mut text = wrap(&sentence(result)) + "\n";
+pub(super) fn format_result(result: &CodecResult, prints_all: bool) -> String {
+    let mut text = wrap(&format_sentence(result)) + "\n";
     let row_limit = if prints_all {
         usize::MAX
     } else {
@@ -41,12 +41,16 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
         "\n{}\n{}",
         wrap(&format!(
             "Forms of {} values, best first; times of a value in us:",
-            count(result.measured_values as u64)
+            format_count(result.measured_values as u64)
         )),
-        candidates_table(result.candidates.iter().take(row_limit))
+        build_candidates_table(result.candidates.iter().take(row_limit))
     );
     if let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) {
-        let _ = write!(text, "\n{}", call_parts_text(baseline, recommended_choice));
+        let _ = write!(
+            text,
+            "\n{}",
+            format_call_parts(baseline, recommended_choice)
+        );
     }
     if !result.prefix_rows.is_empty() {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
@@ -57,11 +61,11 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
                 &row.prefix
             };
             let numbers = [
-                count(row.values as u64),
-                bytes(row.bytes),
+                format_count(row.values as u64),
+                format_bytes(row.bytes),
                 format!("{:.2}", row.ratio),
             ];
-            table.row(std::iter::once(prefix.to_owned()).chain(numbers));
+            table.push_row(std::iter::once(prefix.to_owned()).chain(numbers));
         }
         let _ = write!(
             text,
@@ -77,57 +81,57 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
             text,
             "\n{}\n{}",
             wrap(&title),
-            storage_table(&result.storage_rows)
+            build_storage_table(&result.storage_rows)
         );
     }
-    let _ = write!(text, "\n{}", wrap(&notes(result, prints_all)));
+    let _ = write!(text, "\n{}", wrap(&format_notes(result, prints_all)));
     text
 }
 
 /// The recommendation in some sentences.
-pub(super) fn sentence(result: &CodecResult) -> String {
+pub(super) fn format_sentence(result: &CodecResult) -> String {
     let (Some(baseline), Some(best)) = (&result.baseline, &result.recommended) else {
         return "Nothing was measured to the end.".to_owned();
     };
     let network = result.network_mbit.map_or_else(
         || "on the network as measured".to_owned(),
-        |mbit| format!("at {} Mbit/s", count(mbit as u64)),
+        |mbit| format!("at {} Mbit/s", format_count(mbit as u64)),
     );
     let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == baseline.serialiser {
         format!(
             "{}: no compression makes a call faster {network}",
-            codec_expression(best)
+            format_codec_expression(best)
         )
     } else {
         format!(
             "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network}, compared with {}",
-            codec_expression(best),
+            format_codec_expression(best),
             100.0 * best.bytes as f64 / baseline.bytes.max(1) as f64,
             100.0 * best.call_us / baseline.call_us.max(1e-9),
-            codec_expression(baseline)
+            format_codec_expression(baseline)
         )
     };
     let _ = write!(
         sentence,
         ", with {} gets for each set.",
-        decimal(result.reads_per_write)
+        format_decimal(result.reads_per_write)
     );
     if let Some(measured) = result.measured_calls {
         let _ = write!(
             sentence,
             " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
             result.client_name.trim_start_matches("the "),
-            decimal(measured.get_us),
+            format_decimal(measured.get_us),
             result.server_name,
-            decimal(best.get_us_p50),
-            decimal(measured.set_us),
-            decimal(best.set_us_p50)
+            format_decimal(best.get_us_p50),
+            format_decimal(measured.set_us),
+            format_decimal(best.set_us_p50)
         );
     }
     sentence
 }
 
-fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
+fn build_candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
     let mut table = Table::new(&[
         "form",
         "ratio",
@@ -139,16 +143,16 @@ fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
     for row in rows {
         let break_even = row
             .read_break_even_mbit
-            .map_or_else(|| "-".to_owned(), decimal);
-        let numbers = [row.write_us, row.read_us, row.call_us].map(decimal);
+            .map_or_else(|| "-".to_owned(), format_decimal);
+        let numbers = [row.write_us, row.read_us, row.call_us].map(format_decimal);
         let cells = [row.codec.clone(), format!("{:.2}", row.ratio)];
-        table.row(cells.into_iter().chain(numbers).chain([break_even]));
+        table.push_row(cells.into_iter().chain(numbers).chain([break_even]));
     }
     table
 }
 
 /// The parts of a call before and after, as bars.
-fn call_parts_text(baseline: &Choice, recommended_choice: &Choice) -> String {
+fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
     let rows = [
         ("set before", &baseline.set),
         ("set after", &recommended_choice.set),
@@ -169,47 +173,47 @@ fn call_parts_text(baseline: &Choice, recommended_choice: &Choice) -> String {
         let _ = writeln!(
             text,
             "  {name:<10}  {:>6}  {bar}",
-            decimal(parts.total_us())
+            format_decimal(parts.total_us())
         );
     }
     let mut table = Table::new(&["", "set before", "after", "get before", "after"]);
     for (name, letter, time_of_part) in CALL_PARTS {
         let numbers = rows.map(|(_, parts)| match time_of_part(parts) {
             0.0 => "-".to_owned(),
-            us => decimal(us),
+            us => format_decimal(us),
         });
-        table.row(std::iter::once(format!("{letter} {name}")).chain(numbers));
+        table.push_row(std::iter::once(format!("{letter} {name}")).chain(numbers));
     }
     text + &table.to_string()
 }
 
-fn storage_table(rows: &[StorageRow]) -> Table {
+fn build_storage_table(rows: &[StorageRow]) -> Table {
     let mut table = Table::new(&["codec", "bytes", "ratio", "write s", "read s", "", ""]);
     for row in rows {
-        let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
+        let reads = row.read_s.iter().map(|seconds| format_decimal(*seconds));
         let cells = [
             row.codec.clone(),
-            bytes(row.bytes),
+            format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
-            decimal(row.write_s),
+            format_decimal(row.write_s),
         ];
-        table.row(cells.into_iter().chain(reads));
+        table.push_row(cells.into_iter().chain(reads));
     }
     table
 }
 
-fn notes(result: &CodecResult, prints_all: bool) -> String {
+fn format_notes(result: &CodecResult, prints_all: bool) -> String {
     let mut notes = vec![
         "ratio: bytes over those given. call: the mean time of a call with this form. Compressing makes a get faster on \
          networks below the last column."
             .to_owned(),
     ];
     if result.wrong_values() > 0 {
-        let wrong = count(result.wrong_values());
+        let wrong = format_count(result.wrong_values());
         notes.push(format!("{wrong} values were absent or WRONG when read."));
     }
     if result.skipped > 0 {
-        let skipped = count(result.skipped);
+        let skipped = format_count(result.skipped);
         notes.push(format!(
             "{skipped} values were left out: empty, above 1,000,000 bytes, or unreadable."
         ));
@@ -222,7 +226,7 @@ fn notes(result: &CodecResult, prints_all: bool) -> String {
     }
     let hidden = |rows: usize, singular, plural| {
         let hidden_rows = rows.saturating_sub(ROWS_WITHOUT_ALL) as u64;
-        (hidden_rows > 0 && !prints_all).then(|| counted(hidden_rows, singular, plural))
+        (hidden_rows > 0 && !prints_all).then(|| format_count_of(hidden_rows, singular, plural))
     };
     let hidden_rows: Vec<String> = [
         hidden(result.candidates.len(), "more form", "more forms"),

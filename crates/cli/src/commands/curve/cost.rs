@@ -37,7 +37,7 @@ impl Costs {
             let misses = curve.miss_ratio(*size) * requests as f64;
             self.total_seconds(*size, misses)
         };
-        let best = cheapest(curve.sizes_by_ratio(COMPARED_SIZES), cost)?;
+        let best = find_cheapest(curve.sizes_by_ratio(COMPARED_SIZES), cost)?;
         Some((best, cost(&best)))
     }
 }
@@ -46,7 +46,7 @@ impl Costs {
 const COMPARED_SIZES: u32 = 400;
 
 /// The candidate that costs least, the first of several.
-pub(super) fn cheapest<T>(
+pub(super) fn find_cheapest<T>(
     candidates: impl IntoIterator<Item = T>,
     cost: impl Fn(&T) -> f64,
 ) -> Option<T> {
@@ -70,7 +70,7 @@ mod tests {
             (2_000_000_000, 10_000.0),
             (3_000_000_000, 5_000.0),
         ];
-        let best = cheapest(sizes, |&(bytes, misses)| costs.total_seconds(bytes, misses));
+        let best = find_cheapest(sizes, |&(bytes, misses)| costs.total_seconds(bytes, misses));
         assert_eq!(best.map(|(bytes, _)| bytes), Some(2_000_000_000));
         assert!((costs.total_seconds(2_000_000_000, 10_000.0) - 300.0).abs() < 1e-9);
     }

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::table::count;
-use crate::traces::{InputArgs, note_left_out};
+use crate::table::format_count;
+use crate::traces::{InputArgs, report_left_out};
 use crate::word_wrap::wrap;
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
@@ -136,7 +136,7 @@ impl Args {
         }
         if self.cost_per_gb.is_some() && self.mode == ModeFlag::Objects {
             let message = "--cost-per-gb has no effect: objects are counted, not their bytes";
-            return Err(Failure::usage(message).hint("add --mode bytes or --server"));
+            return Err(Failure::usage(message).with_hint("add --mode bytes or --server"));
         }
         let policies = parse_policies(&self.policies)?;
         if !(0.0..=100.0).contains(&self.misses) {
@@ -187,24 +187,24 @@ impl Args {
             .zip(curve)
             .and_then(|(costs, curve)| costs.cheapest_of(curve, trace.requests()));
         if out.is_json() {
-            out.document(&self.document(&results, &summary));
+            out.set_result(&self.to_document(&results, &summary));
         } else {
-            out.line(wrap(&summary.text()))?;
-            out.line("")?;
-            out.bytes(table::text(&self, &trace, &results, &summary).as_bytes())?;
+            out.print_line(wrap(&summary.format_text()))?;
+            out.print_line("")?;
+            out.print_bytes(table::format_results(&self, &trace, &results, &summary).as_bytes())?;
         }
         if !results.is_complete {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.html {
-            let page = page::page(&self, &trace, &results, &summary);
-            page_file::write(path, page, &[&self.trace])?;
+            let build_page = page::build_page(&self, &trace, &results, &summary);
+            page_file::write(path, build_page, &[&self.trace])?;
         }
         Ok(Exit::Success)
     }
 
     /// Whether the table has every policy: the user named them, or said so.
-    fn prints_every_policy(&self) -> bool {
+    fn prints_all_policies(&self) -> bool {
         let is_named = |name: &String| !POLICY_GROUPS.contains(&name.as_str());
         self.all || self.policies.iter().any(is_named)
     }
@@ -227,7 +227,7 @@ impl Args {
         let mut stream = self.input.open(&self.trace, columns)?;
         let requests = InternedTrace::read(&name, &mut *stream, mode)?;
         let rows = requests.ids.len() as u64 + requests.without_size;
-        note_left_out(&name, rows, &*stream);
+        report_left_out(&name, rows, &*stream);
         if requests.without_size > 0 {
             eprintln!(
                 "note: {} requests of unknown size are left out",
@@ -235,11 +235,11 @@ impl Args {
             );
         }
         if requests.without_effect > 0 {
-            let rows = count(requests.without_effect);
+            let rows = format_count(requests.without_effect);
             eprintln!("note: {rows} rows that neither get, set nor delete are left out");
         }
         if requests.without_clock > 0 {
-            let rows = count(requests.without_clock);
+            let rows = format_count(requests.without_clock);
             eprintln!("note: {name} has no times, so the TTLs of {rows} rows are not honoured");
         }
         let has_size = requests.without_size == 0;
@@ -276,18 +276,22 @@ impl Args {
         Ok(trace)
     }
 
-    fn document(&self, results: &CurveResults, summary: &Summary) -> Value {
-        let rows: Vec<Value> = results.rows.iter().map(|row| self.row(row)).collect();
+    fn to_document(&self, results: &CurveResults, summary: &Summary) -> Value {
+        let rows: Vec<Value> = results
+            .rows
+            .iter()
+            .map(|row| self.row_to_json(row))
+            .collect();
         let mut document = json!({ "results": rows });
         // The summary is part of the default output; a script that names policies needs only the rows.
         if self.policies == ["common"] || self.policies == ["none"] {
-            document["answer"] = summary.document();
+            document["answer"] = summary.to_document();
             document["lru"] = summary.curve_document();
         }
         document
     }
 
-    fn row(&self, row: &ReplayedPoint) -> Value {
+    fn row_to_json(&self, row: &ReplayedPoint) -> Value {
         let mut result = json!({
             "policy": row.policy.name(),
             "mode": self.mode.name(),
@@ -317,7 +321,7 @@ fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
     if too_small_count == capacities.len() {
         let largest = capacities.iter().max().copied().unwrap_or(0);
         return Err(Failure::usage(format!("{message}, not {largest}"))
-            .hint("choose sizes with --capacities, or leave out --policies own"));
+            .with_hint("choose sizes with --capacities, or leave out --policies own"));
     }
     eprintln!("note: {message}; it is left out of smaller sizes");
     Ok(())

@@ -4,23 +4,23 @@ use glasscache_sim::page::{Chart, Mark, Page, Series};
 use glasscache_sim::replay::PreparedTrace;
 
 use super::jobs::CurveResults;
-use super::summary::{Summary, size_text};
+use super::summary::{Summary, format_size};
 use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
 
 /// Writes the page.
-pub(super) fn page(
+pub(super) fn build_page(
     args: &Args,
     trace: &PreparedTrace,
     results: &CurveResults,
     summary: &Summary,
 ) -> Page {
-    let table = Grid::best_first(results, summary).table(args, trace);
+    let table = Grid::best_first(results, summary).to_table(args, trace);
     Page {
         title: format!("Miss-ratio curve of {}", describe_trace(args, trace)),
-        sentence: summary.text(),
+        sentence: summary.format_text(),
         tables: if table.rows.is_empty() { Vec::new() } else { vec![table] },
-        charts: vec![chart(args, trace, results, summary)],
+        charts: vec![build_chart(args, trace, results, summary)],
         notes: vec![
             format!("Seed {}.", args.seed),
             "Cold start; every request counts and every miss stores. Belady policies know the future: no cache \
@@ -31,7 +31,12 @@ pub(super) fn page(
     }
 }
 
-fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &Summary) -> Chart {
+fn build_chart(
+    args: &Args,
+    trace: &PreparedTrace,
+    results: &CurveResults,
+    summary: &Summary,
+) -> Chart {
     let points = summary.chart_points();
     let is_sampled = results.curves.len() > 1;
     let range = |(size, range): &(u64, glasscache_sim::curve::MissRatioRange)| {
@@ -61,25 +66,25 @@ fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &S
             ModeFlag::Objects => "size of the cache (objects, logarithmic)".to_owned(),
             ModeFlag::Bytes => "size of the cache (bytes, logarithmic)".to_owned(),
         },
-        x_log: true,
+        is_x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: std::iter::once(lru)
-            .chain(other_policy_series(results))
+            .chain(list_other_policy_series(results))
             .collect(),
-        marks: chart_marks(trace, summary),
+        marks: list_chart_marks(trace, summary),
         ..Chart::default()
     }
 }
 
 /// The knee, the size that has the wanted miss ratio, and the size at which memory and policies are compared.
-fn chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
+fn list_chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
     let mark = |name: &str, size: u64| Mark {
         x: size as f64,
-        label: format!("{name}: {}", size_text(trace.mode(), size)),
+        label: format!("{name}: {}", format_size(trace.mode(), size)),
     };
     let knee = summary.knee().map(|knee| mark("knee", knee.size));
     let wanted_mark = summary.wanted_ratio_and_size().map(|(ratio, size)| {
-        let name = format!("{} misses", super::summary::percent(ratio));
+        let name = format!("{} misses", super::summary::format_percent(ratio));
         mark(&name, size)
     });
     let compared_mark = summary
@@ -92,10 +97,10 @@ fn chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
 }
 
 /// A series of points for each replayed policy except LRU, which has a curve.
-fn other_policy_series(results: &CurveResults) -> Vec<Series> {
+fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     let grid = Grid::from_results(results);
     let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
-    let series = |&policy: &_| {
+    let new_series = |&policy: &_| {
         let rows = results.rows.iter().filter(|row| row.policy == policy);
         let mut points: Vec<(f64, f64)> = rows
             .map(|row| (row.capacity as f64, row.result.miss_ratio()))
@@ -111,10 +116,10 @@ fn other_policy_series(results: &CurveResults) -> Vec<Series> {
     };
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
-    let misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
+    let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
         let rows = results.rows.iter().filter(|row| row.policy == *policy);
         rows.map(|row| row.result.misses).sum()
     };
-    policies.sort_by_key(|policy| (policy.is_offline(), misses(policy)));
-    policies.into_iter().map(series).collect()
+    policies.sort_by_key(|policy| (policy.is_offline(), count_misses(policy)));
+    policies.into_iter().map(new_series).collect()
 }

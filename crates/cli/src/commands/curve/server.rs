@@ -9,15 +9,15 @@ use glasscache_sim::page::{Chart, Mark, Page, Series, Table};
 use glasscache_sim::replay::PreparedTrace;
 use serde_json::{Value, json};
 
-use super::cost::{Costs, cheapest};
-use super::summary::percent;
+use super::cost::{Costs, find_cheapest};
+use super::summary::format_percent;
 use super::table::describe_trace;
 use super::{Args, sizes};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::table_text;
+use crate::page_table::format_titled_table;
 use crate::parallel::in_parallel;
-use crate::table::count;
+use crate::table::format_count;
 use crate::word_wrap::wrap;
 
 /// Ours, ours with 10 % more memory, memcached.
@@ -39,7 +39,7 @@ struct MemorySizeRow {
 /// Computes and prints the curve over `-m`.
 pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Exit, Failure> {
     let costs = Costs::from_args(args);
-    let sizes = memory_sizes(args, trace)?;
+    let sizes = choose_memory_sizes(args, trace)?;
     let memory = ServerMemory::new(trace, args.key_bytes());
     let replays = sizes.len() * REPLAYS_PER_SIZE;
     let replay_outcome = in_parallel(replays, args.threads, "replaying", |index| {
@@ -72,19 +72,23 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
             "stopped before the first size was done",
         ));
     }
-    let sentence = sentence(args, trace, &rows, costs);
+    let sentence = format_sentence(args, trace, &rows, costs);
     print(args, out, trace, (&rows, &sentence), costs)?;
     if replay_outcome.is_stopped {
         return Err(Failure::stopped());
     }
     if let Some(path) = &args.html {
-        page_file::write(path, page(args, trace, &rows, &sentence), &[&args.trace])?;
+        page_file::write(
+            path,
+            build_page(args, trace, &rows, &sentence),
+            &[&args.trace],
+        )?;
     }
     Ok(Exit::Success)
 }
 
 /// The sizes of `--capacities`, else powers of two around the memory that everything needs.
-fn memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
+fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
     if args.capacities.is_empty() {
         let footprint_mib = (trace.footprint() >> 20).max(1).next_power_of_two();
         let sizes = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
@@ -95,7 +99,7 @@ fn memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, Failure>
     let sizes = sizes::parse_all(&args.capacities, trace)?;
     if let Some(size) = sizes.iter().find(|&&size| size < SERVER_STORE_BYTES_MIN) {
         let message = format!("a server needs {SERVER_STORE_BYTES_MIN} bytes, not {size}");
-        return Err(Failure::usage(message).hint("--capacities 64m,128m are values of -m"));
+        return Err(Failure::usage(message).with_hint("--capacities 64m,128m are values of -m"));
     }
     Ok(sizes)
 }
@@ -114,20 +118,20 @@ fn print(
             document["cost_s"] = json!(cost(row));
             document
         };
-        let cheapest_row = costs.and_then(|costs| cheapest_row(rows, trace, costs));
+        let cheapest_row = costs.and_then(|costs| find_cheapest_row(rows, trace, costs));
         let document: Value = json!({
             "sentence": sentence,
             "key_bytes": args.key_bytes(),
             "server": rows.iter().map(row).collect::<Vec<_>>(),
             "cheapest_m_bytes": cheapest_row.map(|row| row.m_bytes),
         });
-        out.document(&document);
+        out.set_result(&document);
         return Ok(());
     }
-    out.line(wrap(sentence))?;
-    out.line("")?;
-    out.line(table_text(&table(args, rows)).trim_end())?;
-    out.line(wrap(&format!(
+    out.print_line(wrap(sentence))?;
+    out.print_line("")?;
+    out.print_line(format_titled_table(&build_table(args, rows)).trim_end())?;
+    out.print_line(wrap(&format!(
         "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes; how many \
          items it holds is not known where they have less than two pages each.",
         describe_trace(args, trace),
@@ -136,7 +140,7 @@ fn print(
 }
 
 /// The size that has the wanted miss ratio, what more memory would give, and the cheapest size.
-fn sentence(
+fn format_sentence(
     args: &Args,
     trace: &PreparedTrace,
     rows: &[MemorySizeRow],
@@ -152,10 +156,10 @@ fn sentence(
         "-m {} gives {} hits, 10 % more memory {points_gained:.1} points; \
          a memcached with the same -m has {} hits.",
         row.m_bytes >> 20,
-        percent(1.0 - row.glasscache_miss_ratio),
-        percent(1.0 - row.memcached_miss_ratio)
+        format_percent(1.0 - row.glasscache_miss_ratio),
+        format_percent(1.0 - row.memcached_miss_ratio)
     );
-    if let Some(cheapest_row) = costs.and_then(|costs| cheapest_row(rows, trace, costs)) {
+    if let Some(cheapest_row) = costs.and_then(|costs| find_cheapest_row(rows, trace, costs)) {
         let _ = write!(
             sentence,
             " The cheapest is -m {}.",
@@ -170,15 +174,15 @@ fn cost_s(row: &MemorySizeRow, trace: &PreparedTrace, costs: Costs) -> f64 {
     costs.total_seconds(row.m_bytes, misses)
 }
 
-fn cheapest_row(
+fn find_cheapest_row(
     rows: &[MemorySizeRow],
     trace: &PreparedTrace,
     costs: Costs,
 ) -> Option<MemorySizeRow> {
-    cheapest(rows.iter().copied(), |row| cost_s(row, trace, costs))
+    find_cheapest(rows.iter().copied(), |row| cost_s(row, trace, costs))
 }
 
-fn table(args: &Args, rows: &[MemorySizeRow]) -> Table {
+fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
     let header = [
         "-m",
         "memcached items",
@@ -188,11 +192,12 @@ fn table(args: &Args, rows: &[MemorySizeRow]) -> Table {
     ];
     let row = |row: &MemorySizeRow| {
         vec![
-            format!("{} MiB", count(row.m_bytes >> 20)),
-            row.memcached_items.map_or_else(|| "-".to_owned(), count),
-            percent(row.memcached_miss_ratio),
-            count(row.glasscache_items),
-            percent(row.glasscache_miss_ratio),
+            format!("{} MiB", format_count(row.m_bytes >> 20)),
+            row.memcached_items
+                .map_or_else(|| "-".to_owned(), format_count),
+            format_percent(row.memcached_miss_ratio),
+            format_count(row.glasscache_items),
+            format_percent(row.glasscache_miss_ratio),
         ]
     };
     let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
@@ -203,7 +208,7 @@ fn table(args: &Args, rows: &[MemorySizeRow]) -> Table {
     }
 }
 
-fn page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
+fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
     let series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
         label: label.to_owned(),
         points: rows
@@ -218,7 +223,7 @@ fn page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &s
         charts: vec![Chart {
             title: "Miss ratio by -m".to_owned(),
             x_label: "-m (MiB, logarithmic)".to_owned(),
-            x_log: true,
+            is_x_log: true,
             y_label: "miss ratio (misses / requests)".to_owned(),
             series: vec![
                 series("glasscache", |row| row.glasscache_miss_ratio),
@@ -232,14 +237,14 @@ fn page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &s
                     label: format!(
                         "-m {}: {} misses or fewer",
                         row.m_bytes >> 20,
-                        percent(args.misses / 100.0)
+                        format_percent(args.misses / 100.0)
                     ),
                 })
                 .into_iter()
                 .collect(),
             ..Chart::default()
         }],
-        tables: vec![table(args, rows)],
+        tables: vec![build_table(args, rows)],
         notes: vec![format!(
             "Seed {}; keys count {} bytes.",
             args.seed,

@@ -11,7 +11,7 @@ use glasscache_sim::trace::intern::Mode;
 use serde_json::{Value, json};
 
 use super::jobs::CurveResults;
-use crate::table::counted;
+use crate::table::format_count_of;
 
 /// Points of LRU's curve in JSON.
 const JSON_POINTS: u64 = 100;
@@ -48,7 +48,7 @@ impl Summary {
         let curve = results.curves.first();
         let knee = curve.and_then(Curve::knee);
         let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
-        let nearest_knee = |size| nearest_replayed_size(results, size).unwrap_or(size);
+        let nearest_knee = |size| find_nearest_replayed_size(results, size).unwrap_or(size);
         let compared_size = requested_size.or_else(|| knee.map(|knee| nearest_knee(knee.size)));
         let sizes = curve
             .map(|curve| curve.points(JSON_POINTS))
@@ -98,34 +98,34 @@ impl Summary {
     }
 
     /// The summary as text.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn format_text(&self) -> String {
         let mut clauses = Vec::new();
         if let Some(Knee { size, miss_ratio }) = self.knee {
-            let size = size_text(self.mode, size);
+            let size = format_size(self.mode, size);
             clauses.push(format!(
                 "LRU's curve bends at {size} ({} misses)",
-                percent(miss_ratio)
+                format_percent(miss_ratio)
             ));
         }
         clauses.push(match self.size_at_wanted_ratio {
             Some(size) => {
                 format!(
                     "{} misses need {}",
-                    percent(self.miss_ratio_wanted),
-                    size_text(self.mode, size)
+                    format_percent(self.miss_ratio_wanted),
+                    format_size(self.mode, size)
                 )
             }
             None => format!(
                 "no size has {} misses, for {} of the requests miss in a cache of any size",
-                percent(self.miss_ratio_wanted),
-                percent(self.first_use_ratio)
+                format_percent(self.miss_ratio_wanted),
+                format_percent(self.first_use_ratio)
             ),
         });
         if let Some((size, trade_off)) = &self.trade_off {
             clauses.push(self.trade_text(*size, trade_off));
         }
         if let Some((size, _)) = self.cheapest {
-            let size = size_text(self.mode, size);
+            let size = format_size(self.mode, size);
             clauses.push(format!("the cheapest size is {size}"));
         }
         if self.is_sampled {
@@ -139,13 +139,13 @@ impl Summary {
     fn trade_text(&self, size: u64, trade_off: &MemoryTradeOff<PolicyKind>) -> String {
         let mut text = format!(
             "at {} 10 % more memory takes LRU from {} to {}",
-            size_text(self.mode, size),
-            percent(trade_off.miss_ratio),
-            percent(trade_off.miss_ratio_with_more_memory)
+            format_size(self.mode, size),
+            format_percent(trade_off.miss_ratio),
+            format_percent(trade_off.miss_ratio_with_more_memory)
         );
         match trade_off.best {
             Some((policy, ratio)) if ratio < trade_off.miss_ratio => {
-                let ratio = percent(ratio);
+                let ratio = format_percent(ratio);
                 let _ = write!(text, ", {policy} in the same memory would have {ratio}");
             }
             Some(_) => text.push_str(", and no other policy does better in the same memory"),
@@ -155,7 +155,7 @@ impl Summary {
     }
 
     /// The summary as JSON.
-    pub(super) fn document(&self) -> Value {
+    pub(super) fn to_document(&self) -> Value {
         let knee = self
             .knee
             .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
@@ -171,7 +171,7 @@ impl Summary {
             })
         });
         json!({
-            "sentence": self.text(),
+            "sentence": self.format_text(),
             "knee": knee,
             "wanted_miss_ratio": self.miss_ratio_wanted,
             "size_for_wanted": self.size_at_wanted_ratio,
@@ -192,7 +192,7 @@ impl Summary {
 }
 
 /// The replayed size nearest to another, by ratio; `None` if none was replayed.
-pub(super) fn nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
+pub(super) fn find_nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
     let distance = |size: u64| (size as f64 / wanted_size.max(1) as f64).ln().abs();
     let sizes = results.rows.iter().map(|row| row.capacity);
     sizes.min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
@@ -209,9 +209,9 @@ fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOf
 }
 
 /// A size with its unit.
-pub(super) fn size_text(mode: Mode, size: u64) -> String {
+pub(super) fn format_size(mode: Mode, size: u64) -> String {
     match mode {
-        Mode::Objects => counted(size, "object", "objects"),
+        Mode::Objects => format_count_of(size, "object", "objects"),
         Mode::Bytes if size >= 10 << 20 => format!("{:.1} MiB", size as f64 / f64::from(1 << 20)),
         Mode::Bytes if size >= 10 << 10 => format!("{:.1} KiB", size as f64 / f64::from(1 << 10)),
         Mode::Bytes => format!("{size} bytes"),
@@ -219,7 +219,7 @@ pub(super) fn size_text(mode: Mode, size: u64) -> String {
 }
 
 /// A ratio in per cent with three significant digits.
-pub(super) fn percent(ratio: f64) -> String {
+pub(super) fn format_percent(ratio: f64) -> String {
     let percent_value = ratio * 100.0;
     let digits = if percent_value >= 99.95 {
         0

@@ -9,10 +9,10 @@ use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
 
 use super::jobs::{CurveResults, ReplayedPoint};
-use super::summary::{Summary, nearest_replayed_size, size_text};
+use super::summary::{Summary, find_nearest_replayed_size, format_size};
 use super::{Args, ModeFlag};
-use crate::page_table::best_rows_text;
-use crate::table::{count, counted};
+use crate::page_table::format_best_rows;
+use crate::table::{format_count, format_count_of};
 use crate::word_wrap::wrap;
 
 /// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
@@ -48,7 +48,8 @@ impl<'a> Grid<'a> {
     pub(super) fn best_first(results: &'a CurveResults, summary: &Summary) -> Self {
         let mut grid = Self::from_results(results);
         let compared_size = summary.compared_size();
-        let sorted_by_size = compared_size.and_then(|size| nearest_replayed_size(results, size));
+        let sorted_by_size =
+            compared_size.and_then(|size| find_nearest_replayed_size(results, size));
         let sorted_by_size = sorted_by_size.or(grid.sizes.last().copied());
         if let Some(size) = sorted_by_size {
             let mut policies = std::mem::take(&mut grid.policies);
@@ -65,11 +66,11 @@ impl<'a> Grid<'a> {
     }
 
     /// The grid as a table: one row per policy, one column per size.
-    pub(super) fn table(&self, args: &Args, trace: &PreparedTrace) -> Table {
+    pub(super) fn to_table(&self, args: &Args, trace: &PreparedTrace) -> Table {
         let footprint = trace.footprint() as f64;
         let size_heading = |&size: &u64| {
-            let share = two_significant_digits(size as f64 / footprint * 100.0);
-            format!("{} ({share} %)", count(size))
+            let share = format_two_significant_digits(size as f64 / footprint * 100.0);
+            format!("{} ({share} %)", format_count(size))
         };
         let row = |&policy: &PolicyKind| {
             let cells = self.sizes.iter().map(|&size| self.cell(policy, size));
@@ -78,7 +79,7 @@ impl<'a> Grid<'a> {
                 .collect()
         };
         let order = self.sorted_by_size.map(|size| {
-            let size = size_text(trace.mode(), size);
+            let size = format_size(trace.mode(), size);
             format!(", fewest misses at {size} first")
         });
         Table {
@@ -136,7 +137,7 @@ impl<'a> Grid<'a> {
 }
 
 /// The header line and the table.
-pub(super) fn text(
+pub(super) fn format_results(
     args: &Args,
     trace: &PreparedTrace,
     results: &CurveResults,
@@ -145,8 +146,8 @@ pub(super) fn text(
     let mut text = wrap(&describe_trace(args, trace)) + "\n";
     let grid = Grid::best_first(results, summary);
     if !grid.policies.is_empty() {
-        let table = grid.table(args, trace);
-        text.push_str(&best_rows_text(&table, args.prints_every_policy()));
+        let table = grid.to_table(args, trace);
+        text.push_str(&format_best_rows(&table, args.prints_all_policies()));
         text.push_str(&wrap(
             "* fewest misses of a realisable policy; the Belady policies know the future",
         ));
@@ -161,25 +162,25 @@ pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
     let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {}, {}",
-        counted(requests, "request", "requests"),
-        counted(objects, "object", "objects")
+        format_count_of(requests, "request", "requests"),
+        format_count_of(objects, "object", "objects")
     );
     if args.mode == ModeFlag::Bytes {
         let _ = write!(
             text,
             " of {} together",
-            size_text(Mode::Bytes, trace.footprint())
+            format_size(Mode::Bytes, trace.footprint())
         );
     }
     if let Some(timeline) = trace.timeline() {
-        let rows = counted(timeline.rows_with_ttl(), "row", "rows");
+        let rows = format_count_of(timeline.rows_with_ttl(), "row", "rows");
         let _ = write!(text, ", {rows} with a TTL");
     }
     text
 }
 
 /// A number with two significant digits.
-fn two_significant_digits(value: f64) -> String {
+fn format_two_significant_digits(value: f64) -> String {
     let digits = if value >= 9.95 {
         0
     } else if value >= 0.995 {

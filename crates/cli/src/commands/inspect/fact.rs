@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::table::count;
+use crate::table::format_count;
 
 /// One thing known of a trace.
 pub(super) struct Fact {
@@ -46,7 +46,7 @@ impl Fact {
     }
 
     /// Its value for a reader.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn format_value(&self) -> String {
         if let Some(printed) = &self.printed {
             return printed.clone();
         }
@@ -56,12 +56,12 @@ impl Fact {
             Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Value::Object(map) => {
                 let pairs = map.iter().map(|(name, number)| {
-                    format!("{name} {}", count(number.as_u64().unwrap_or(0)))
+                    format!("{name} {}", format_count(number.as_u64().unwrap_or(0)))
                 });
                 pairs.collect::<Vec<_>>().join(", ")
             }
             value => match (value.as_u64(), value.as_f64()) {
-                (Some(whole), _) => count(whole),
+                (Some(whole), _) => format_count(whole),
                 (None, Some(real)) => format!("{real:.4}"),
                 _ => value.to_string(),
             },

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Contents;
 use super::fact::Fact;
 use crate::output::{Exit, Failure};
-use crate::table::{count, counted};
+use crate::table::{format_count, format_count_of};
 use crate::traces::InputArgs;
 
 /// What is counted of a key stream while it is read.
@@ -62,13 +62,13 @@ impl Counts {
 }
 
 /// The failure of a file in which no line or row is a request.
-fn no_request(path: &Path, skipped_rows: u64) -> Failure {
+fn no_request_failure(path: &Path, skipped_rows: u64) -> Failure {
     let path = path.display();
     let message = match skipped_rows {
         0 => format!("{path}: has no request"),
         lines => format!(
             "{path}: has no request in its {}",
-            counted(lines, "line", "lines")
+            format_count_of(lines, "line", "lines")
         ),
     };
     Failure::new(Exit::BadData, message)
@@ -83,7 +83,7 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         counts.add_batch(&batch, &mut interner);
     }
     if counts.requests == 0 {
-        return Err(no_request(path, stream.facts().skipped_rows));
+        return Err(no_request_failure(path, stream.facts().skipped_rows));
     }
     let distinct_keys = counts.uses.len() as u64;
     let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
@@ -129,9 +129,9 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
     ];
     let sentence = format!(
         "{} of {}, {} seen once.",
-        counted(counts.requests, "request", "requests"),
-        counted(distinct_keys, "key", "keys"),
-        count(keys_used_once)
+        format_count_of(counts.requests, "request", "requests"),
+        format_count_of(distinct_keys, "key", "keys"),
+        format_count(keys_used_once)
     );
     Ok(Contents {
         facts,

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use glasscache_sim::page::{Page, Table};
 use serde_json::{Value, json};
 
-use crate::layout::two_column_list;
+use crate::layout::format_two_columns;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::best_rows_text;
+use crate::page_table::format_best_rows;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 use fact::Fact;
@@ -58,19 +58,19 @@ impl Args {
             key_stream::inspect(&self.trace, &self.input)?
         };
         if out.is_json() {
-            out.document(&contents.document());
+            out.set_result(&contents.to_document());
         } else {
-            out.line(wrap(&contents.sentence))?;
-            out.line("")?;
-            out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
+            out.print_line(wrap(&contents.sentence))?;
+            out.print_line("")?;
+            out.print_bytes(format_two_columns(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
-                out.line("")?;
-                out.bytes(best_rows_text(table, self.all).as_bytes())?;
+                out.print_line("")?;
+                out.print_bytes(format_best_rows(table, self.all).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {
             let title = format!("What is in {}", self.trace.display());
-            page_file::write(path, contents.page(title), &[&self.trace])?;
+            page_file::write(path, contents.into_page(title), &[&self.trace])?;
         }
         Ok(Exit::Success)
     }
@@ -79,7 +79,7 @@ impl Args {
 /// Rows of a table on the page.
 const PAGE_ROWS_MAX: usize = 50;
 
-fn page_rows(mut table: Table) -> Table {
+fn limit_rows(mut table: Table) -> Table {
     table.rows.truncate(PAGE_ROWS_MAX);
     table
 }
@@ -88,10 +88,10 @@ impl Contents {
     /// Name and text of each fact that no table has.
     fn listed_facts(&self) -> impl Iterator<Item = (String, String)> {
         let listed = self.facts.iter().filter(|fact| !fact.is_in_table);
-        listed.map(|fact| (fact.name.replace('_', " "), fact.text()))
+        listed.map(|fact| (fact.name.replace('_', " "), fact.format_value()))
     }
 
-    fn document(&self) -> Value {
+    fn to_document(&self) -> Value {
         let mut document = json!({ "sentence": self.sentence });
         for fact in &self.facts {
             document[fact.name] = fact.value.clone();
@@ -99,7 +99,7 @@ impl Contents {
         document
     }
 
-    fn page(self, title: String) -> Page {
+    fn into_page(self, title: String) -> Page {
         let facts = Table {
             title: "Counts".to_owned(),
             header: vec!["name".to_owned(), "value".to_owned()],
@@ -112,7 +112,7 @@ impl Contents {
             title,
             sentence: self.sentence,
             tables: std::iter::once(facts)
-                .chain(self.tables.into_iter().map(page_rows))
+                .chain(self.tables.into_iter().map(limit_rows))
                 .collect(),
             ..Page::default()
         }

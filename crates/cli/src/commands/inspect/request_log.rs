@@ -7,7 +7,7 @@ use std::path::Path;
 
 use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::key_prefix::NO_PREFIX;
-use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::summary::{RequestsBySize, cache_time_share, items_histogram};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::Contents;
 use super::fact::Fact;
 use crate::output::{Exit, Failure};
-use crate::table::{count, counted, percent};
+use crate::table::{format_count, format_count_of, format_percent};
 use crate::traces::read_log;
 
 /// Items and prefixes in the tables and in JSON.
@@ -30,53 +30,53 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     let prepared = PreparedLog::new(&log, |_| true);
     let usage = LogUsage::new(&prepared);
     let rows = items_histogram(&log);
-    let mut facts = count_facts(&log);
-    facts.push(cache_share(folder, &log, &prepared)?);
-    facts.extend(usage_facts(&log, &usage, file_bytes(folder)));
-    facts.extend(range_facts(&log));
-    facts.push(left_out_fact(&left_out));
+    let mut facts = list_count_facts(&log);
+    facts.push(compute_cache_share(folder, &log, &prepared)?);
+    facts.extend(list_usage_facts(&log, &usage, measure_log_files(folder)));
+    facts.extend(list_range_facts(&log));
+    facts.push(new_left_out_fact(&left_out));
     facts.push(Fact::in_table(
         "requests_by_items",
-        rows.iter().map(histogram_document),
+        rows.iter().map(build_histogram_document),
     ));
-    let item_document = |item: &ItemUsage| item_document(&log, *item);
+    let to_document = |item: &ItemUsage| build_item_document(&log, *item);
     let items = usage.items.iter().take(ROWS_MAX);
-    facts.push(Fact::in_table("most_used_items", items.map(item_document)));
+    facts.push(Fact::in_table("most_used_items", items.map(to_document)));
     let prefixes = usage.prefixes.iter().take(ROWS_MAX);
     facts.push(Fact::in_table(
         "most_used_prefixes",
-        prefixes.map(prefix_document),
+        prefixes.map(build_prefix_document),
     ));
     Ok(Contents {
         facts,
         tables: vec![
-            histogram_table(&rows, log.requests.len()),
-            items_table(&log, &usage),
-            prefixes_table(&usage, log.requests.len()),
+            build_histogram_table(&rows, log.requests.len()),
+            build_items_table(&log, &usage),
+            build_prefixes_table(&usage, log.requests.len()),
         ],
-        sentence: sentence(&log, &usage),
+        sentence: format_sentence(&log, &usage),
     })
 }
 
-fn sentence(log: &RequestLog, usage: &LogUsage) -> String {
+fn format_sentence(log: &RequestLog, usage: &LogUsage) -> String {
     let requests = log.requests.len() as u64;
     let read = format!(
         "{} read {}",
-        counted(requests, "request", "requests"),
-        counted(usage.items.len() as u64, "item", "items")
+        format_count_of(requests, "request", "requests"),
+        format_count_of(usage.items.len() as u64, "item", "items")
     );
     match usage.never_repeated_reads_share() {
         Some(share) => format!(
             "{read}, {:.1} a request; {} of the reads go to items that no other request reads.",
             usage.reads as f64 / requests.max(1) as f64,
-            percent(Some(share))
+            format_percent(Some(share))
         ),
         None => format!("{read}."),
     }
 }
 
 /// The counts of the log.
-fn count_facts(log: &RequestLog) -> Vec<Fact> {
+fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
     let (items, requests) = (&log.items, &log.requests);
     let is_root = |parent: &&u32| **parent == NONE;
     let roots = items.parents.iter().filter(is_root).count();
@@ -97,7 +97,7 @@ fn count_facts(log: &RequestLog) -> Vec<Fact> {
 }
 
 /// When the log begins and ends, and whether its end is missing.
-fn range_facts(log: &RequestLog) -> [Fact; 3] {
+fn list_range_facts(log: &RequestLog) -> [Fact; 3] {
     let times = &log.requests.time_us;
     [
         Fact::new("first_time_us", times.first().copied().unwrap_or(0)),
@@ -107,7 +107,7 @@ fn range_facts(log: &RequestLog) -> [Fact; 3] {
 }
 
 /// The parts that are not in the log, each with its reason.
-fn left_out_fact(left_out: &[LeftOutPart]) -> Fact {
+fn new_left_out_fact(left_out: &[LeftOutPart]) -> Fact {
     let parts: Vec<String> = left_out.iter().map(ToString::to_string).collect();
     let printed = match parts.as_slice() {
         [] => "none".to_owned(),
@@ -117,19 +117,23 @@ fn left_out_fact(left_out: &[LeftOutPart]) -> Fact {
 }
 
 /// What never comes back, and what a day brings.
-fn usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4] {
+fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4] {
     let times = &log.requests.time_us;
     let (first, last) = (times.first().copied(), times.last().copied());
     let by_day = |amount| per_day(amount, first.unwrap_or(0), last.unwrap_or(0));
     let bytes_fact = |name, bytes: Option<f64>| {
-        Fact::printed(name, bytes, bytes.map(|bytes| short_bytes(bytes as u64)))
+        Fact::printed(
+            name,
+            bytes,
+            bytes.map(|bytes| format_short_bytes(bytes as u64)),
+        )
     };
     [
-        share_fact(
+        new_share_fact(
             "never_repeated_items_share",
             usage.never_repeated_items_share(),
         ),
-        share_fact(
+        new_share_fact(
             "never_repeated_reads_share",
             usage.never_repeated_reads_share(),
         ),
@@ -138,12 +142,12 @@ fn usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4]
     ]
 }
 
-fn share_fact(name: &'static str, share: Option<f64>) -> Fact {
-    Fact::printed(name, share, share.map(|share| percent(Some(share))))
+fn new_share_fact(name: &'static str, share: Option<f64>) -> Fact {
+    Fact::printed(name, share, share.map(|share| format_percent(Some(share))))
 }
 
 /// The bytes of the log's own files.
-fn file_bytes(folder: &Path) -> u64 {
+fn measure_log_files(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_of_log = |name: &str| name.starts_with("requests") || name.starts_with("items");
     entries
@@ -154,7 +158,7 @@ fn file_bytes(folder: &Path) -> u64 {
 }
 
 /// How much of the requests' time the cache takes without a strategy, if the folder has a latency table.
-fn cache_share(
+fn compute_cache_share(
     folder: &Path,
     log: &RequestLog,
     prepared: &PreparedLog<'_>,
@@ -171,14 +175,14 @@ fn cache_share(
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(unusable(error.to_string())),
     };
-    Ok(share_fact("cache_time_share", share))
+    Ok(new_share_fact("cache_time_share", share))
 }
 
-fn histogram_document(row: &RequestsBySize) -> Value {
+fn build_histogram_document(row: &RequestsBySize) -> Value {
     json!({ "items_from": row.items_from, "items_to": row.items_to, "requests": row.requests })
 }
 
-fn item_document(log: &RequestLog, usage: ItemUsage) -> Value {
+fn build_item_document(log: &RequestLog, usage: ItemUsage) -> Value {
     let bytes = log.items.sizes[usage.item as usize];
     json!({
         "key": log.items.keys[usage.item as usize],
@@ -187,7 +191,7 @@ fn item_document(log: &RequestLog, usage: ItemUsage) -> Value {
     })
 }
 
-fn prefix_document(usage: &PrefixUsage) -> Value {
+fn build_prefix_document(usage: &PrefixUsage) -> Value {
     json!({
         "prefix": usage.prefix,
         "items": usage.items,
@@ -197,7 +201,7 @@ fn prefix_document(usage: &PrefixUsage) -> Value {
     })
 }
 
-fn histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
+fn build_histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
     let mut most_first: Vec<&RequestsBySize> = rows.iter().collect();
     most_first.sort_by_key(|row| std::cmp::Reverse(row.requests));
     let range = |row: &RequestsBySize| {
@@ -210,60 +214,60 @@ fn histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
     let cells = |row: &RequestsBySize| {
         vec![
             range(row),
-            count(row.requests),
-            share_of(row.requests, requests),
+            format_count(row.requests),
+            format_share(row.requests, requests),
         ]
     };
     Table {
         title: "Requests by items".to_owned(),
-        header: header(&["items", "requests", "share"]),
+        header: to_header(&["items", "requests", "share"]),
         rows: most_first.into_iter().map(cells).collect(),
     }
 }
 
-fn items_table(log: &RequestLog, usage: &LogUsage) -> Table {
+fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
     let cells = |usage: &ItemUsage| {
         let bytes = u64::from(log.items.sizes[usage.item as usize]);
         vec![
             log.items.keys[usage.item as usize].clone(),
-            count(u64::from(usage.requests)),
-            share_of(u64::from(usage.requests), log.requests.len()),
+            format_count(u64::from(usage.requests)),
+            format_share(u64::from(usage.requests), log.requests.len()),
             if bytes == 0 {
                 "unknown".to_owned()
             } else {
-                count(bytes)
+                format_count(bytes)
             },
         ]
     };
     Table {
         title: "Most used items".to_owned(),
-        header: header(&["item", "requests", "share", "bytes"]),
+        header: to_header(&["item", "requests", "share", "bytes"]),
         rows: usage.items.iter().take(ROWS_MAX).map(cells).collect(),
     }
 }
 
-fn prefixes_table(usage: &LogUsage, requests: usize) -> Table {
+fn build_prefixes_table(usage: &LogUsage, requests: usize) -> Table {
     let cells = |usage: &PrefixUsage| {
         vec![
             usage.prefix.clone().unwrap_or_else(|| NO_PREFIX.to_owned()),
-            count(usage.requests),
-            share_of(usage.requests, requests),
-            count(usage.reads),
-            count(usage.items),
-            short_bytes(usage.bytes),
+            format_count(usage.requests),
+            format_share(usage.requests, requests),
+            format_count(usage.reads),
+            format_count(usage.items),
+            format_short_bytes(usage.bytes),
         ]
     };
     Table {
         title: "Most used prefixes".to_owned(),
-        header: header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
+        header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
         rows: usage.prefixes.iter().take(ROWS_MAX).map(cells).collect(),
     }
 }
 
-fn header(names: &[&str]) -> Vec<String> {
+fn to_header(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn share_of(part: u64, requests: usize) -> String {
-    percent((requests > 0).then(|| part as f64 / requests as f64))
+fn format_share(part: u64, requests: usize) -> String {
+    format_percent((requests > 0).then(|| part as f64 / requests as f64))
 }

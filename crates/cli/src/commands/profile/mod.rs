@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latency_file};
+use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, build_latency_file};
 use serde_json::{Value, json};
 
 use crate::access;
 use crate::files::write_atomically;
-use crate::interrupts::stop_flag;
-use crate::live_target::{LiveTarget, parse_duration, progress_bar};
+use crate::interrupts::new_stop_flag;
+use crate::live_target::{LiveTarget, new_progress_bar, parse_duration};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use python_client::PythonClient;
@@ -123,13 +123,13 @@ impl Args {
             sizes: self.sizes.clone(),
             widths: self.widths.clone(),
             run_for: self.run_for,
-            stop: stop_flag()?,
+            stop: new_stop_flag()?,
         };
         let mut callers = Vec::new();
         for target in &targets {
             callers.push(self.new_caller(target)?);
         }
-        let bar = progress_bar();
+        let bar = new_progress_bar();
         let outcome = profile::run(&settings, &mut callers, |done_share| {
             bar.set_position((done_share * 1000.0) as u64);
         });
@@ -145,9 +145,8 @@ impl Args {
         }
         self.print(out, &targets, &profile)?;
         if let Some(error) = error {
-            return Err(
-                failure(&error).hint("what was measured before is printed; no file was written")
-            );
+            return Err(failure(&error)
+                .with_hint("what was measured before is printed; no file was written"));
         }
         if profile.stopped {
             return Err(Failure::stopped());
@@ -186,7 +185,7 @@ impl Args {
         }
         if self.via.as_deref() == Some("pymemcache") && self.protocol == ClientProtocol::Binary {
             return Err(Failure::usage("--via pymemcache: it does not speak binary")
-                .hint("pylibmc and glasscache do"));
+                .with_hint("pylibmc and glasscache do"));
         }
         Ok(())
     }
@@ -218,9 +217,9 @@ impl Args {
         }
     }
 
-    fn document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
+    fn to_document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
         let mut document = json!(profile);
-        document["sentence"] = json!(table::sentence(targets, profile));
+        document["sentence"] = json!(table::format_sentence(targets, profile));
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         document["target"] = targets.first().map_or(Value::Null, target_json);
@@ -248,14 +247,14 @@ impl Args {
         profile: &Profile,
     ) -> Result<(), Failure> {
         if out.is_json() {
-            out.document(&self.document(targets, profile));
+            out.set_result(&self.to_document(targets, profile));
             return Ok(());
         }
-        out.line(table::text(targets, profile, self.wide).trim_end())
+        out.print_line(table::format_profile(targets, profile, self.wide).trim_end())
     }
 
     fn write_files(&self, targets: &[LiveTarget], profile: &Profile) -> Result<(), Failure> {
-        if let Some(table) = latency_file(&profile.measured) {
+        if let Some(table) = build_latency_file(&profile.measured) {
             let text = format!("{table:#}\n");
             write_atomically(&self.latency_out, text.as_bytes())?;
             eprintln!("latency table written to {}", self.latency_out.display());
@@ -266,7 +265,7 @@ impl Args {
             );
         }
         if let Some(path) = &self.html {
-            let page = page::page(targets, profile, self.via.as_deref());
+            let page = page::build_page(targets, profile, self.via.as_deref());
             page_file::write(path, page, &[])?;
             eprintln!("page written to {}", path.display());
         }

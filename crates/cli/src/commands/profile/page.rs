@@ -1,49 +1,49 @@
 //! The page of a profile: percentiles over size, the run over time, and what shorter runs would have reported.
 
 use glasscache_lab::profile::{CellPercentiles, Profile};
-use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
+use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 
-use super::table::{named_parts, sentence};
+use super::table::{format_sentence, list_named_parts};
 use crate::live_target::LiveTarget;
-use crate::table::{count, decimal};
+use crate::table::{format_count, format_decimal};
 
 /// The percentiles that are drawn, with their names.
 const PERCENTILES_DRAWN: [(f64, &str); 4] =
     [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")];
 
 /// Writes the page.
-pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> Page {
+pub(super) fn build_page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> Page {
     let measured = &profile.measured;
     let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
     let mut charts = vec![
-        latency_chart(
+        build_latency_chart(
             "Time of a get by size of the value",
             "bytes of the value (logarithmic)",
             &measured.by_size,
         ),
-        latency_chart(
+        build_latency_chart(
             "Time of a multi-get by number of keys",
             "keys (logarithmic)",
             &measured.by_width,
         ),
     ];
     if measured.series.len() > 2 {
-        charts.push(calls_over_time(profile));
+        charts.push(build_calls_chart(profile));
     }
     if measured.shorter_runs.len() > 1 {
-        charts.push(shorter_runs_chart(profile));
+        charts.push(build_shorter_runs_chart(profile));
     }
     let charts = charts
         .into_iter()
         .filter(|chart| chart.series.iter().any(|series| !series.points.is_empty()));
     Page {
         title: format!("Profile of {}", names.join(" beside ")),
-        sentence: sentence(targets, profile),
+        sentence: format_sentence(targets, profile),
         charts: charts.collect(),
         tables: vec![
-            percentile_table("Gets, us", "bytes", &measured.by_size),
-            percentile_table("Multi-gets, us", "keys", &measured.by_width),
-            parts_table(profile),
+            build_percentile_table("Gets, us", "bytes", &measured.by_size),
+            build_percentile_table("Multi-gets, us", "keys", &measured.by_width),
+            build_parts_table(profile),
         ],
         notes: vec![
             format!(
@@ -59,7 +59,7 @@ pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>)
     }
 }
 
-fn latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) -> Chart {
+fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) -> Chart {
     let series = PERCENTILES_DRAWN.map(|(percent, name)| {
         let (mut points, mut band) = (Vec::new(), Vec::new());
         for cell in cells {
@@ -86,14 +86,14 @@ fn latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) -> Chart
         title: title.to_owned(),
         x_label: x_label.to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: series.into(),
         ..Chart::default()
     }
 }
 
-fn calls_over_time(profile: &Profile) -> Chart {
+fn build_calls_chart(profile: &Profile) -> Chart {
     let seconds = &profile.measured.series;
     let series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
         label: label.to_owned(),
@@ -107,16 +107,16 @@ fn calls_over_time(profile: &Profile) -> Chart {
         title: "Calls over time".to_owned(),
         x_label: "seconds since the start".to_owned(),
         y_label: "time of a call / median of its size".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series: vec![
-            series("p50", |s| s.relative_p50),
-            series("p99", |s| s.relative_p99),
+            series("p50", |second| second.relative_p50),
+            series("p99", |second| second.relative_p99),
         ],
         ..Chart::default()
     }
 }
 
-fn shorter_runs_chart(profile: &Profile) -> Chart {
+fn build_shorter_runs_chart(profile: &Profile) -> Chart {
     let rows = &profile.measured.shorter_runs;
     let series = |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
         label: label.to_owned(),
@@ -130,7 +130,7 @@ fn shorter_runs_chart(profile: &Profile) -> Chart {
         title: "What a shorter run would have reported".to_owned(),
         x_label: "first operations (logarithmic)".to_owned(),
         y_label: "time of a call / median of the whole run".to_owned(),
-        x_log: true,
+        is_x_log: true,
         series: vec![
             series("p50", |row| row.relative_p50),
             series("p99", |row| row.relative_p99),
@@ -139,28 +139,28 @@ fn shorter_runs_chart(profile: &Profile) -> Chart {
     }
 }
 
-fn percentile_table(title: &str, first_column: &str, cells: &[CellPercentiles]) -> Table {
+fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercentiles]) -> Table {
     let mut header = vec![first_column.to_owned(), "calls".to_owned()];
     for percentile in cells.first().into_iter().flat_map(|cell| &cell.percentiles) {
         header.push(format!("p{}", percentile.percent));
     }
     let row = |cell: &CellPercentiles| {
         let position = match (cell.bytes, cell.keys) {
-            (Some(bytes), _) => short_bytes(bytes as u64),
-            (_, keys) => count(keys.unwrap_or(0) as u64),
+            (Some(bytes), _) => format_short_bytes(bytes as u64),
+            (_, keys) => format_count(keys.unwrap_or(0) as u64),
         };
         let percentiles = cell.percentiles.iter().map(|percentile| {
             match (percentile.us.value, percentile.us.high) {
                 (Some(us), Some(high)) => format!(
                     "{} ({}-{})",
-                    decimal(us),
-                    decimal(percentile.us.low),
-                    decimal(high)
+                    format_decimal(us),
+                    format_decimal(percentile.us.low),
+                    format_decimal(high)
                 ),
-                _ => format!(">= {}", decimal(percentile.us.low)),
+                _ => format!(">= {}", format_decimal(percentile.us.low)),
             }
         });
-        [position, count(cell.samples)]
+        [position, format_count(cell.samples)]
             .into_iter()
             .chain(percentiles)
             .collect()
@@ -172,11 +172,11 @@ fn percentile_table(title: &str, first_column: &str, cells: &[CellPercentiles]) 
     }
 }
 
-fn parts_table(profile: &Profile) -> Table {
+fn build_parts_table(profile: &Profile) -> Table {
     let rows = profile.measured.get_times.as_ref().map(|get_times| {
-        named_parts(get_times)
+        list_named_parts(get_times)
             .into_iter()
-            .map(|(name, us)| vec![name.to_owned(), decimal(us)])
+            .map(|(name, us)| vec![name.to_owned(), format_decimal(us)])
             .collect()
     });
     Table {

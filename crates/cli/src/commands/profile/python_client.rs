@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::profile::{CallBlock, CallError, CallTimes, Caller, Cell};
+use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, GetTimes};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ impl<'t> PythonClient<'t> {
             .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
         Ok(CallBlock {
             latencies_ns: times.latencies_ns,
-            wrong: times.wrong,
+            wrong_values: times.wrong,
         })
     }
 }
@@ -122,7 +122,7 @@ impl Caller for PythonClient<'_> {
         self.request("clear", cell, 0).map(|_| ())
     }
 
-    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError> {
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<GetTimes, CallError> {
         let reply = self.request("read", Cell::Bytes(bytes), calls)?;
         let us_per_call =
             |name: &str| reply.parts.get(name).copied().unwrap_or(0.0) * 1e6 / calls.max(1) as f64;
@@ -133,7 +133,7 @@ impl Caller for PythonClient<'_> {
         self.rust_client.fill(Cell::Bytes(bytes))?;
         let direct = self.rust_client.measure_parts(bytes, calls)?;
         self.rust_client.clear(Cell::Bytes(bytes))?;
-        Ok(CallTimes {
+        Ok(GetTimes {
             total_us,
             deserialise_us,
             decompress_us,

@@ -6,9 +6,9 @@ use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, Options, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
-use glasscache_lab::profile::{CallBlock, CallError, CallTimes, Caller, Cell, WIDTH_VALUE_BYTES};
+use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, GetTimes, WIDTH_VALUE_BYTES};
 
-use crate::live_client::{call_budget, call_error, connect, plain_key};
+use crate::live_client::{connect, new_call_budget, to_call_error, to_wire_key};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
@@ -68,13 +68,13 @@ impl<'t> RustClient<'t> {
         keys: &[&[u8]],
         is_single_get: bool,
     ) -> Result<(Duration, u64), CallError> {
-        let budget = call_budget();
+        let budget = new_call_budget();
         if let ([(key, value)], true) = (items, is_single_get) {
             let started = Instant::now();
             let reply = self
                 .client
-                .get(plain_key(key), false, &budget)
-                .map_err(|error| call_error(&error))?;
+                .get(to_wire_key(key), false, &budget)
+                .map_err(|error| to_call_error(&error))?;
             let elapsed = started.elapsed();
             let is_correct = reply.is_some_and(|reply| reply.bytes == *value);
             return Ok((elapsed, u64::from(!is_correct)));
@@ -83,10 +83,10 @@ impl<'t> RustClient<'t> {
         let (reply, failures) = self
             .client
             .get_many(keys, &budget)
-            .map_err(|error| call_error(&error))?;
+            .map_err(|error| to_call_error(&error))?;
         let elapsed = started.elapsed();
         if let Some((_, error)) = failures.first() {
-            return Err(call_error(error));
+            return Err(to_call_error(error));
         }
         let is_correct = |(index, _, bytes): &&(usize, u32, Vec<u8>)| {
             items.get(*index).is_some_and(|(_, value)| bytes == value)
@@ -116,7 +116,7 @@ impl<'t> RustClient<'t> {
             });
             let (elapsed, wrong) =
                 self.timed_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
-            block.wrong += wrong;
+            block.wrong_values += wrong;
             block
                 .latencies_ns
                 .push((lateness + elapsed).as_nanos() as u64);
@@ -179,15 +179,15 @@ impl Caller for RustClient<'_> {
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         for (key, body) in self.cell_items(cell) {
             let item = Item {
-                key: plain_key(&key),
+                key: to_wire_key(&key),
                 flags: 0,
                 body,
             };
-            let budget = call_budget();
+            let budget = new_call_budget();
             match self.client.store(StoreMode::Set, item, 0, false, &budget) {
                 Ok(_) => {}
                 Err(Error::TooLarge { .. }) => return Ok(false),
-                Err(error) => return Err(call_error(&error)),
+                Err(error) => return Err(to_call_error(&error)),
             }
         }
         Ok(true)
@@ -211,7 +211,7 @@ impl Caller for RustClient<'_> {
                 let block =
                     result.map_err(|_| CallError::BadData("a thread ended early".to_owned()))??;
                 merged_block.latencies_ns.extend(block.latencies_ns);
-                merged_block.wrong += block.wrong;
+                merged_block.wrong_values += block.wrong_values;
             }
             Ok(merged_block)
         })
@@ -219,15 +219,15 @@ impl Caller for RustClient<'_> {
 
     fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
         for (key, _) in self.cell_items(cell) {
-            let budget = call_budget();
+            let budget = new_call_budget();
             self.client
-                .delete(plain_key(&key), false, &budget)
-                .map_err(|error| call_error(&error))?;
+                .delete(to_wire_key(&key), false, &budget)
+                .map_err(|error| to_call_error(&error))?;
         }
         Ok(())
     }
 
-    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError> {
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<GetTimes, CallError> {
         let total_part_ns = |client: &Client, part: CostPart| -> u64 {
             let call_classes = client.costs().by_size();
             call_classes
@@ -246,7 +246,7 @@ impl Caller for RustClient<'_> {
         let is_server_cpu_visible = self.target.meter.workers() > 0;
         let server_us = is_server_cpu_visible
             .then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
-        Ok(CallTimes {
+        Ok(GetTimes {
             bytes,
             total_us,
             client_us: total_us - wire_us,

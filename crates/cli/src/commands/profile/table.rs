@@ -2,21 +2,19 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::profile::{
-    CallTimes, CellPercentiles, Percentile, Profile, ProfileMeasurement,
-};
+use glasscache_lab::profile::{CellPercentiles, GetTimes, Percentile, Profile, ProfileMeasurement};
 use glasscache_lab::statistics::SteadinessKind;
 
 use crate::live_target::LiveTarget;
-use crate::table::{Table, bytes, count, decimal};
+use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 /// The percentiles of the narrow table.
 const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 
 /// Everything that the command prints.
-pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
-    let mut text = wrap(&sentence(targets, profile)) + "\n";
+pub(super) fn format_profile(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
+    let mut text = wrap(&format_sentence(targets, profile)) + "\n";
     append_tables(&mut text, targets.first(), &profile.measured, is_wide);
     if let Some(other_measured) = &profile.vs {
         append_tables(&mut text, targets.get(1), other_measured, is_wide);
@@ -26,8 +24,8 @@ pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> 
         let _ = write!(
             text,
             "\nMean time of a get of {}, in us:\n{}",
-            bytes(get_times.bytes as u64),
-            parts_table(&get_times)
+            format_bytes(get_times.bytes as u64),
+            format_parts(&get_times)
         );
     }
     let mut notes = Vec::new();
@@ -40,7 +38,7 @@ pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> 
     if measured.wrong_values > 0 {
         notes.push(format!(
             "{} values were absent or WRONG.",
-            count(measured.wrong_values)
+            format_count(measured.wrong_values)
         ));
     }
     notes.push(
@@ -53,7 +51,7 @@ pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> 
 }
 
 /// The conclusion in one or two sentences.
-pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
+pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     let measured = &profile.measured;
     let name = targets.first().map_or("", |target| target.name.as_str());
     let typical_cell = measured
@@ -74,10 +72,10 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
             .percentiles
             .iter()
             .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
-        found_percentile.map_or_else(|| "-".to_owned(), percentile_text)
+        found_percentile.map_or_else(|| "-".to_owned(), format_percentile)
     };
     let cell_name = match (typical_cell.bytes, typical_cell.keys) {
-        (Some(size), _) => format!("A get of {}", bytes(size as u64)),
+        (Some(size), _) => format!("A get of {}", format_bytes(size as u64)),
         (_, Some(1)) => "A multi-get of 1 key".to_owned(),
         (_, keys) => format!("A multi-get of {} keys", keys.unwrap_or(0)),
     };
@@ -86,7 +84,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         at_percentile(50.0),
         at_percentile(99.0)
     );
-    if let Some((name, share)) = measured.get_times.as_ref().and_then(largest_part) {
+    if let Some((name, share)) = measured.get_times.as_ref().and_then(find_largest_part) {
         let _ = write!(
             sentence,
             "; {:.0} % of the time is spent in the {name}",
@@ -107,7 +105,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
             ratio.p99.high
         );
     }
-    let calls_before_change = count(measured.steadiness.after_operations.unwrap_or(0));
+    let calls_before_change = format_count(measured.steadiness.after_operations.unwrap_or(0));
     let steadiness = match measured.steadiness.kind {
         SteadinessKind::Flat => "The run was steady.".to_owned(),
         SteadinessKind::WarmUp => format!("The first {calls_before_change} calls were a warm-up."),
@@ -119,15 +117,15 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     format!("{sentence} {steadiness}")
 }
 
-fn largest_part(get_times: &CallTimes) -> Option<(&'static str, f64)> {
-    let longest = named_parts(get_times)
+fn find_largest_part(get_times: &GetTimes) -> Option<(&'static str, f64)> {
+    let longest = list_named_parts(get_times)
         .into_iter()
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
     (get_times.total_us > 0.0).then_some((longest.0, longest.1 / get_times.total_us))
 }
 
 /// The parts of a get, in the order of its way.
-pub(super) fn named_parts(get_times: &CallTimes) -> Vec<(&'static str, f64)> {
+pub(super) fn list_named_parts(get_times: &GetTimes) -> Vec<(&'static str, f64)> {
     let mut parts = vec![("client", get_times.client_us)];
     match get_times.server_us {
         Some(server_us) => parts.extend([("network", get_times.network_us), ("server", server_us)]),
@@ -140,18 +138,18 @@ pub(super) fn named_parts(get_times: &CallTimes) -> Vec<(&'static str, f64)> {
     parts
 }
 
-fn parts_table(get_times: &CallTimes) -> String {
+fn format_parts(get_times: &GetTimes) -> String {
     let mut table = Table::new(&["", "us", "share"]);
-    for (name, us) in named_parts(get_times) {
-        table.row([
+    for (name, us) in list_named_parts(get_times) {
+        table.push_row([
             name.to_owned(),
-            decimal(us),
+            format_decimal(us),
             format!("{:.0} %", 100.0 * us / get_times.total_us.max(1e-9)),
         ]);
     }
-    table.row([
+    table.push_row([
         "total".to_owned(),
-        decimal(get_times.total_us),
+        format_decimal(get_times.total_us),
         String::new(),
     ]);
     table.to_string()
@@ -173,13 +171,13 @@ fn append_tables(
                 text,
                 "\n{}\n{}",
                 wrap(&format!("{title} of {name}, us:")),
-                percentile_table(cells, is_wide)
+                build_percentile_table(cells, is_wide)
             );
         }
     }
 }
 
-fn percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
+fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
     let is_displayed = |percentile: &&Percentile| {
         is_wide
             || NARROW_PERCENTS
@@ -203,26 +201,29 @@ fn percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
     let mut table = Table::new(&column_titles.iter().map(String::as_str).collect::<Vec<_>>());
     for cell in cells {
         let mut row = vec![match (cell.bytes, cell.keys) {
-            (Some(size), _) => bytes(size as u64),
+            (Some(size), _) => format_bytes(size as u64),
             (_, Some(1)) => "1 key".to_owned(),
             (_, keys) => format!("{} keys", keys.unwrap_or(0)),
         }];
         for percentile in cell.percentiles.iter().filter(is_displayed) {
-            row.push(percentile_text(percentile));
+            row.push(format_percentile(percentile));
             if is_median(percentile) {
-                let high = percentile.us.high.map_or_else(|| "?".to_owned(), decimal);
-                row.push(format!("{}-{high}", decimal(percentile.us.low)));
+                let high = percentile
+                    .us
+                    .high
+                    .map_or_else(|| "?".to_owned(), format_decimal);
+                row.push(format!("{}-{high}", format_decimal(percentile.us.low)));
             }
         }
-        row.push(count(cell.samples));
-        table.row(row);
+        row.push(format_count(cell.samples));
+        table.push_row(row);
     }
     table
 }
 
-fn percentile_text(percentile: &Percentile) -> String {
+fn format_percentile(percentile: &Percentile) -> String {
     match percentile.us.value {
-        Some(us) => decimal(us),
-        None => format!(">= {}", decimal(percentile.us.low)),
+        Some(us) => format_decimal(us),
+        None => format!(">= {}", format_decimal(percentile.us.low)),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use glasscache_client::Address;
 use glasscache_lab::record::{
-    Options, RecordError, RecordedCounts, Recorder, dropped_by_threads, record,
+    Options, RecordError, RecordedCounts, Recorder, read_dropped_lines, record,
 };
 use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
@@ -20,10 +20,10 @@ use serde_json::json;
 
 use super::target::{Stream, Target, failure};
 use crate::files::{AtomicFile, cannot_write};
-use crate::interrupts::stop_flag;
-use crate::live_target::not_memcached;
+use crate::interrupts::new_stop_flag;
+use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure, Output};
-use crate::table::{count, duration};
+use crate::table::{format_count, format_duration};
 use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
@@ -155,14 +155,14 @@ impl WatchRecording {
             sample: self.sample,
         };
         let mut recorder = Recorder::new(writer, options);
-        let stop = stop_flag()?;
+        let stop = new_stop_flag()?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
         let dropped_before = self.dropped_by_threads();
         if !out.is_json() {
             eprintln!(
                 "recording {} for {} ...",
                 self.server,
-                duration(self.duration)
+                format_duration(self.duration)
             );
         }
         let outcome = record(lines, &mut recorder, self.duration, || {
@@ -206,22 +206,22 @@ impl WatchRecording {
             skipped_lines,
         } = recorded;
         if out.is_json() {
-            out.document(&json!(recorded));
+            out.set_result(&json!(recorded));
             return Ok(());
         }
         let file = self.out.display();
-        out.line(wrap(&format!(
+        out.print_line(wrap(&format!(
             "{file}: {} gets and {} writes",
-            count(gets),
-            count(writes)
+            format_count(gets),
+            format_count(writes)
         )))?;
         if skipped_lines > 0 {
-            let skipped = count(skipped_lines);
-            out.line(wrap(&format!(
+            let skipped = format_count(skipped_lines);
+            out.print_line(wrap(&format!(
                 "{skipped} lines were skipped by the server, which was too busy to print them"
             )))?;
         }
-        out.line(format!("next: glasscache curve {file}"))
+        out.print_line(format!("next: glasscache curve {file}"))
     }
 
     /// The failure of a watch that ended before its time.
@@ -229,8 +229,8 @@ impl WatchRecording {
         let message = format!(
             "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
             self.server,
-            count(recorded.gets),
-            count(recorded.writes)
+            format_count(recorded.gets),
+            format_count(recorded.writes)
         );
         Failure::new(Exit::Unreachable, message)
     }
@@ -252,7 +252,7 @@ impl WatchRecording {
 
     /// What the server's threads had to drop since it started, if it says.
     fn dropped_by_threads(&self) -> Option<u64> {
-        dropped_by_threads(self.connect(STATS_TIMEOUT_MS).ok()?.ok()?)
+        read_dropped_lines(self.connect(STATS_TIMEOUT_MS).ok()?.ok()?)
     }
 
     /// A connection with a running watch.
@@ -271,26 +271,30 @@ impl WatchRecording {
         };
         watch().map_err(|error| {
             if error.kind() == io::ErrorKind::InvalidData {
-                let message = not_memcached(&self.server, WATCH_COMMAND, &error.to_string());
+                let message = format_not_memcached(&self.server, WATCH_COMMAND, &error.to_string());
                 return Failure::new(Exit::BadData, message);
             }
             Failure::new(Exit::Unreachable, format!("{}: {error}", self.server))
-                .hint("give the address of a running server: glasscache record HOST:PORT")
+                .with_hint("give the address of a running server: glasscache record HOST:PORT")
         })
     }
 }
 
-/// Why a watch did not begin, by a reply that starts with `start`; of the kind `InvalidData` and with the beginning of
+/// Why a watch did not begin, by a reply that starts with `reply_start`; of the kind `InvalidData` and with the beginning of
 /// the reply if that is not one of memcached's.
-fn refused_watch(start: &[u8], stream: &mut dyn Stream) -> io::Error {
-    let mut rest = [0; 64];
-    let length = stream.read(&mut rest).unwrap_or(0);
-    let reply = [start, rest.get(..length).unwrap_or_default()].concat();
+fn refused_watch(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
+    let mut reply_rest = [0; 64];
+    let rest_bytes = stream.read(&mut reply_rest).unwrap_or(0);
+    let reply = [
+        reply_start,
+        reply_rest.get(..rest_bytes).unwrap_or_default(),
+    ]
+    .concat();
     let reply = String::from_utf8_lossy(&reply);
     let line = reply.lines().next().unwrap_or_default();
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]
         .iter()
-        .any(|start| line.starts_with(start));
+        .any(|reply_start| line.starts_with(reply_start));
     if !is_refusal {
         return io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
     }
@@ -308,16 +312,16 @@ mod tests {
         assert_eq!(parse_duration("10m"), Ok(Duration::from_mins(10)));
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["10", "", "m", "-1s", "0s", "10 years", "1e300d"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        for invalid_text in ["10", "", "m", "-1s", "0s", "10 years", "1e300d"] {
+            assert!(parse_duration(invalid_text).is_err(), "{invalid_text}");
         }
     }
 
     #[test]
     fn a_share_is_above_0_and_up_to_1() {
         assert_eq!(parse_share("0.1"), Ok(0.1));
-        for wrong in ["0", "1.1", "-1", "x", "nan"] {
-            assert!(parse_share(wrong).is_err(), "{wrong}");
+        for invalid_text in ["0", "1.1", "-1", "x", "nan"] {
+            assert!(parse_share(invalid_text).is_err(), "{invalid_text}");
         }
     }
 }

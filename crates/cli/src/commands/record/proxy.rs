@@ -8,9 +8,9 @@ use glasscache_record::proxy::{Proxy, ProxyError, ProxyStats};
 use serde_json::json;
 
 use super::Args;
-use crate::interrupts::stop_flag;
+use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
-use crate::table::count;
+use crate::table::format_count;
 use crate::word_wrap::wrap;
 
 /// How soon the end is noticed.
@@ -27,14 +27,14 @@ pub(super) fn run(
         salt: args.salt.as_ref().map(|salt| salt.as_bytes().to_vec()),
         ..Options::new(&args.out)
     };
-    let stop = stop_flag()?;
+    let stop = new_stop_flag()?;
     let gap = Duration::from_millis(args.gap);
     let proxy = Proxy::start(listen, server, options, gap).map_err(|error| match error {
         ProxyError::Listen(error) => Failure::new(
             Exit::Unreachable,
             format!("listening on {listen} failed: {error}"),
         )
-        .hint("--listen takes a free address such as 127.0.0.1:11212"),
+        .with_hint("--listen takes a free address such as 127.0.0.1:11212"),
         ProxyError::Options(error) => Failure::usage(error.to_string()),
     })?;
     eprintln!(
@@ -64,18 +64,18 @@ pub(super) fn run(
 
 fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> {
     if out.is_json() {
-        out.document(&json!(stats));
+        out.set_result(&json!(stats));
         return Ok(());
     }
     let folder = args.out.display();
-    out.line(wrap(&format!(
+    out.print_line(wrap(&format!(
         "{folder}: {} requests of {} connections, {} keys read, {} writes",
-        count(stats.recorded),
-        count(stats.connections),
-        count(stats.reads),
-        count(stats.writes),
+        format_count(stats.recorded),
+        format_count(stats.connections),
+        format_count(stats.reads),
+        format_count(stats.writes),
     )))?;
-    out.line(wrap(&format!(
+    out.print_line(wrap(&format!(
         "the proxy's own part of the hop: {:.1} us in each direction",
         stats.hop_us
     )))?;
@@ -95,8 +95,8 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
     ];
     for (problem_count, problem) in problems {
         if problem_count > 0 {
-            out.line(wrap(&format!("{} {problem}", count(problem_count))))?;
+            out.print_line(wrap(&format!("{} {problem}", format_count(problem_count))))?;
         }
     }
-    out.line(format!("next: glasscache inspect {folder}"))
+    out.print_line(format!("next: glasscache inspect {folder}"))
 }

@@ -23,7 +23,7 @@ impl ForecastFile {
                 Exit::Usage,
                 format!("writing the forecast failed: {} exists", path.display()),
             )
-            .hint("a forecast is never written again: name another file with --forecast"),
+            .with_hint("a forecast is never written again: name another file with --forecast"),
             _ => cannot_write(path, &error),
         })
     }

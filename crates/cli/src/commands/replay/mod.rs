@@ -21,18 +21,18 @@ use glasscache_lab::bench::record;
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::noise::error_intervals;
+use glasscache_sim::strategy::noise::compute_error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
 
 use super::target;
-use crate::interrupts::stop_flag;
-use crate::live_target::progress_bar;
+use crate::interrupts::new_stop_flag;
+use crate::live_target::new_progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::sentence_and_tables;
-use crate::table::counted;
+use crate::page_table::format_sentence_and_tables;
+use crate::table::format_count_of;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
@@ -131,7 +131,7 @@ impl Args {
             fill::fill(&servers, &log.items)?;
         }
         let processes = Processes::load(&servers, &strategy_file, &log)?;
-        let single_gets = SingleGets::new(&used_items(&prepared))?;
+        let single_gets = SingleGets::new(&list_used_items(&prepared))?;
         let uncached_processes = self.new_uncached_processes(&servers)?;
         let rehearsal = Rehearsal {
             servers: &servers,
@@ -152,7 +152,7 @@ impl Args {
             clients: self.clients as usize,
             forecast_path: forecast_file.path().to_owned(),
         };
-        forecast_file.write(&results::forecast_document(
+        forecast_file.write(&results::build_forecast_document(
             &setup,
             &prepared,
             &forecast,
@@ -163,7 +163,7 @@ impl Args {
         let second_half = |cost: &CostModel| {
             run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
         };
-        let added_errors = error_intervals(
+        let added_errors = compute_error_intervals(
             &latency_before.round_forecasts(second_half),
             &latency_after.round_forecasts(second_half),
             &replay_outcome.request_stats[prepared.second_half_start()..],
@@ -179,14 +179,14 @@ impl Args {
     }
 
     fn print(&self, out: &Output, results: &Results) -> Result<Exit, Failure> {
-        let page = table::page(results);
+        let page = table::build_page(results);
         if out.is_json() {
-            out.document(&results.document(&page.sentence));
+            out.set_result(&results.to_document(&page.sentence));
         } else {
-            out.line(sentence_and_tables(&page.sentence, &page.tables))?;
+            out.print_line(format_sentence_and_tables(&page.sentence, &page.tables))?;
             page.notes
                 .iter()
-                .try_for_each(|note| out.line(wrap(note)))?;
+                .try_for_each(|note| out.print_line(wrap(note)))?;
         }
         if let Some(path) = &self.html {
             page_file::write(path, page, &[&self.log])?;
@@ -202,7 +202,7 @@ impl Args {
         let text = std::fs::read_to_string(&self.strategy).map_err(|error| {
             let message = format!("cannot open {}: {error}", self.strategy.display());
             Failure::new(Exit::Unreachable, message)
-                .hint("glasscache simulate LOG --save writes one")
+                .with_hint("glasscache simulate LOG --save writes one")
         })?;
         text.parse().map_err(|error| self.strategy_failure(&error))
     }
@@ -220,7 +220,7 @@ impl Args {
         if clients as usize <= processes {
             return Ok(());
         }
-        let processes = counted(processes as u64, "process", "processes");
+        let processes = format_count_of(processes as u64, "process", "processes");
         Err(Failure::usage(format!(
             "--clients {clients} has no effect: the log has {processes}, and one thread makes the requests of each"
         )))
@@ -229,7 +229,7 @@ impl Args {
     fn create_forecast_file(&self) -> Result<ForecastFile, Failure> {
         match &self.forecast {
             Some(path) => ForecastFile::create(path),
-            None => ForecastFile::create_in(&self.log, &record::now()),
+            None => ForecastFile::create_in(&self.log, &record::format_now()),
         }
     }
 
@@ -250,8 +250,8 @@ impl Args {
         log: &RequestLog,
         prepared: &PreparedLog<'_>,
     ) -> Result<ReplayOutcome, Failure> {
-        let stop = stop_flag()?;
-        let bar = progress_bar();
+        let stop = new_stop_flag()?;
+        let bar = new_progress_bar();
         bar.set_length(prepared.len() as u64);
         let replay_options = ReplayOptions {
             thread_count: self.clients as usize,
@@ -278,14 +278,14 @@ fn failure(error: &Error) -> Failure {
     let failure = target::failure(error);
     match error {
         Error::Unavailable(..) => failure
-            .hint("--target names the server; glasscache serve starts one on 127.0.0.1:11211"),
-        Error::Deadline(_) => failure.hint("a replay gives each call ten seconds"),
+            .with_hint("--target names the server; glasscache serve starts one on 127.0.0.1:11211"),
+        Error::Deadline(_) => failure.with_hint("a replay gives each call ten seconds"),
         _ => failure,
     }
 }
 
 /// Key and bytes of each item that a request reads.
-fn used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
+fn list_used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
     let uses = prepared.uses(0..prepared.len());
     let items = prepared
         .items

@@ -53,9 +53,9 @@ impl Rehearsal<'_> {
     /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
     fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
         let processes = Processes::load(self.servers, self.strategy_file, self.log)?;
-        let bound = |n: usize| self.prepared.second_half_start() * n / ROUNDS;
+        let round_start = |round: usize| self.prepared.second_half_start() * round / ROUNDS;
         (0..ROUNDS)
-            .map(|n| self.measure_round(&processes, bound(n)..bound(n + 1)))
+            .map(|round| self.measure_round(&processes, round_start(round)..round_start(round + 1)))
             .collect()
     }
 
@@ -65,7 +65,7 @@ impl Rehearsal<'_> {
         requests: Range<usize>,
     ) -> Result<Vec<TimedCall>, Failure> {
         let started = Instant::now();
-        let thread = |thread_index: usize| {
+        let time_requests = |thread_index: usize| {
             let mut timed_calls = Vec::new();
             let thread_requests = processes.requests_of_thread(
                 (self.log, self.prepared),
@@ -76,20 +76,20 @@ impl Rehearsal<'_> {
                 if started.elapsed() > ROUND_TIME {
                     break;
                 }
-                request.make(Some(&mut timed_calls))?;
+                request.make_calls(Some(&mut timed_calls))?;
             }
             Ok::<_, Failure>(timed_calls)
         };
-        let joined: Vec<Result<_, _>> = std::thread::scope(|scope| {
-            let thread = &thread;
-            let spawn_thread = |thread_index| scope.spawn(move || thread(thread_index));
+        let thread_results: Vec<Result<_, _>> = std::thread::scope(|scope| {
+            let time_requests = &time_requests;
+            let spawn_thread = |thread_index| scope.spawn(move || time_requests(thread_index));
             let threads: Vec<_> = (0..self.thread_count).map(spawn_thread).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
         let mut timed_calls = Vec::new();
-        for joined in joined {
+        for thread_results in thread_results {
             let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-            timed_calls.extend(joined.map_err(panic_failure)??);
+            timed_calls.extend(thread_results.map_err(panic_failure)??);
         }
         Ok(timed_calls)
     }

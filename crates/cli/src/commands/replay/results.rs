@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use glasscache_sim::strategy::comparison::Comparison;
-use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::latency_table::LatencyTable;
 use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -44,7 +44,7 @@ pub(super) struct Results {
 }
 
 /// The forecast before the replay, as its file has it.
-pub(super) fn forecast_document(
+pub(super) fn build_forecast_document(
     setup: &ReplaySetup,
     prepared: &PreparedLog<'_>,
     forecast: &[RequestStats],
@@ -56,8 +56,8 @@ pub(super) fn forecast_document(
         "strategy": setup.strategy,
         "latency": latency.document,
         "forecast": {
-            "all": figures(prepared, forecast, 0..prepared.len()).document(),
-            "second_half": figures(prepared, forecast, prepared.second_half_start()..prepared.len()).document(),
+            "all": compute_figures(prepared, forecast, 0..prepared.len()).to_document(),
+            "second_half": compute_figures(prepared, forecast, prepared.second_half_start()..prepared.len()).to_document(),
         },
     })
 }
@@ -71,8 +71,8 @@ impl Results {
         (added_errors, tolerance): ([Interval; 2], f64),
     ) -> Self {
         let compare = |from: usize| Comparison {
-            forecast: figures(prepared, forecast, from..prepared.len()),
-            measured: figures(
+            forecast: compute_figures(prepared, forecast, from..prepared.len()),
+            measured: compute_figures(
                 prepared,
                 &replay_outcome.request_stats,
                 from..prepared.len(),
@@ -117,7 +117,7 @@ impl Results {
         self.latency_before.drift(&self.latency_after)
     }
 
-    pub(super) fn document(&self, sentence: &str) -> Value {
+    pub(super) fn to_document(&self, sentence: &str) -> Value {
         let both_ranges = |document_of: fn(&Comparison) -> Value| json!({ "all": document_of(&self.all_requests), "second_half": document_of(&self.second_half) });
         json!({
             "sentence": sentence,
@@ -128,8 +128,8 @@ impl Results {
             "instances": self.setup.instances,
             "clients": self.setup.clients,
             "forecast_file": self.setup.forecast_path.display().to_string(),
-            "forecast": both_ranges(|comparison| comparison.forecast.document()),
-            "measured": both_ranges(|comparison| comparison.measured.document()),
+            "forecast": both_ranges(|comparison| comparison.forecast.to_document()),
+            "measured": both_ranges(|comparison| comparison.measured.to_document()),
             "error": both_ranges(Comparison::error_document),
             "held": self.is_forecast_within(),
             "too_noisy": self.is_too_noisy(),

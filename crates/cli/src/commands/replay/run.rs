@@ -90,7 +90,7 @@ impl Processes {
     ) -> Result<ReplayOutcome, Failure> {
         let started = Instant::now();
         let has_failed = AtomicBool::new(false);
-        let thread = |thread_index: usize| {
+        let run_thread = |thread_index: usize| {
             let is_stopped = || {
                 replay_options.stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed)
             };
@@ -105,9 +105,9 @@ impl Processes {
             has_failed.fetch_or(replay_outcome.is_err(), Ordering::Relaxed);
             replay_outcome
         };
-        let joined: Vec<_> = std::thread::scope(|scope| {
-            let thread = &thread;
-            let spawn_thread = |thread_index| scope.spawn(move || thread(thread_index));
+        let thread_results: Vec<_> = std::thread::scope(|scope| {
+            let run_thread = &run_thread;
+            let spawn_thread = |thread_index| scope.spawn(move || run_thread(thread_index));
             let threads: Vec<_> = (0..replay_options.thread_count).map(spawn_thread).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
@@ -117,9 +117,9 @@ impl Processes {
             fixed_set_calls: 0,
             fixed_set_keys: 0,
         };
-        for joined in joined {
+        for thread_results in thread_results {
             let panic_failure = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
-            let (stats, absent_reads) = joined.map_err(panic_failure)??;
+            let (stats, absent_reads) = thread_results.map_err(panic_failure)??;
             replay_outcome.absent_reads += absent_reads;
             for (request_index, stats) in stats {
                 replay_outcome.request_stats[request_index] = stats;
@@ -156,7 +156,7 @@ impl Processes {
                 let due_after = Duration::try_from_secs_f64(due_after).unwrap_or(Duration::MAX);
                 std::thread::sleep(due_after.saturating_sub(started.elapsed()));
             }
-            let (stats_of_request, absent_in_request) = request.make(None)?;
+            let (stats_of_request, absent_in_request) = request.make_calls(None)?;
             stats.push((request_index, stats_of_request));
             absent_reads += absent_in_request;
             replay_options.bar.inc(1);
@@ -194,7 +194,7 @@ impl Processes {
 impl RecordedRequest<'_> {
     /// Makes it once more: what it needed, and how many of its reads found nothing. Its calls are added to a list if
     /// there is one.
-    pub(super) fn make(
+    pub(super) fn make_calls(
         &self,
         timed_calls: Option<&mut Vec<TimedCall>>,
     ) -> Result<(RequestStats, u64), Failure> {
@@ -220,5 +220,5 @@ fn load_process(servers: &[Address], strategy_file: &StrategyFile) -> Result<Pro
         strategy_file.fixed_keys.len(),
     );
     let hint = "store them, or add --fill for random values of the recorded sizes";
-    Err(Failure::new(Exit::BadData, message).hint(hint))
+    Err(Failure::new(Exit::BadData, message).with_hint(hint))
 }

@@ -26,8 +26,8 @@ impl<'l> SingleGets<'l> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
         let mut single_gets: Vec<(&str, u32)> = (0..SIZES)
-            .filter_map(|n| {
-                items_by_size.get(n * items_by_size.len().saturating_sub(1) / (SIZES - 1))
+            .filter_map(|size_index| {
+                items_by_size.get(size_index * items_by_size.len().saturating_sub(1) / (SIZES - 1))
             })
             .copied()
             .collect();

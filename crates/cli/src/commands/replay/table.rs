@@ -6,27 +6,27 @@ use glasscache_sim::strategy::figures::{Figures, P50, P95, PERCENTILES, SLOWDOWN
 use glasscache_sim::strategy::noise::Interval;
 
 use super::results::Results;
-use crate::table::count;
+use crate::table::format_count;
 
 /// Points of a curve.
 const CURVE_POINTS: usize = 300;
 
 /// Everything; the terminal shows it without charts.
-pub(super) fn page(results: &Results) -> Page {
+pub(super) fn build_page(results: &Results) -> Page {
     Page {
         title: format!("Forecast and replay: {}", results.setup.log_name),
-        sentence: sentence(results),
+        sentence: format_sentence(results),
         tables: vec![
-            table("Second half of the requests", &results.second_half),
-            table("All requests", &results.all_requests),
+            build_table("Second half of the requests", &results.second_half),
+            build_table("All requests", &results.all_requests),
         ],
-        charts: vec![chart(results)],
-        notes: notes(results),
+        charts: vec![build_chart(results)],
+        notes: list_notes(results),
         ..Page::default()
     }
 }
 
-fn sentence(results: &Results) -> String {
+fn format_sentence(results: &Results) -> String {
     let half = &results.second_half;
     let measured = &half.measured;
     let counts_text = if half.counts_are_equal() {
@@ -39,15 +39,15 @@ fn sentence(results: &Results) -> String {
         format!(
             "{} ms ({})",
             format_milliseconds(measured),
-            signed_percent(half.added_error(percentile_index))
+            format_signed_percent(half.added_error(percentile_index))
         )
     };
     let noise_text = if results.is_too_noisy() {
         let range_text = |error: &Interval| {
             format!(
                 "{} to {}",
-                signed_percent(Some(error.low)),
-                signed_percent(Some(error.high))
+                format_signed_percent(Some(error.low)),
+                format_signed_percent(Some(error.high))
             )
         };
         let [median, p95] = results.added_errors.each_ref().map(range_text);
@@ -71,7 +71,7 @@ fn sentence(results: &Results) -> String {
     )
 }
 
-fn notes(results: &Results) -> Vec<String> {
+fn list_notes(results: &Results) -> Vec<String> {
     let (setup, replay_outcome) = (&results.setup, &results.replay_outcome);
     let mut notes = vec![
         format!("The forecast is in {}.", setup.forecast_path.display()),
@@ -80,19 +80,19 @@ fn notes(results: &Results) -> Vec<String> {
             setup.instances,
             setup.clients,
             setup.target,
-            count(replay_outcome.fixed_set_calls),
-            count(replay_outcome.fixed_set_keys),
+            format_count(replay_outcome.fixed_set_calls),
+            format_count(replay_outcome.fixed_set_keys),
         ),
         format!(
             "The same reads took {} after the replay, compared with before.",
-            signed_percent(Some(results.drift()))
+            format_signed_percent(Some(results.drift()))
         ),
     ];
     if replay_outcome.absent_reads > 0 {
         notes.push(format!(
             "{} reads found no value: the server lacks keys of the log, so calls and bytes differ from the forecast. \
              --fill stores random values.",
-            count(replay_outcome.absent_reads)
+            format_count(replay_outcome.absent_reads)
         ));
     }
     notes.extend(setup.left_out_parts.iter().map(|part| format!("{part}.")));
@@ -100,7 +100,7 @@ fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-fn table(title: &str, comparison: &Comparison) -> Table {
+fn build_table(title: &str, comparison: &Comparison) -> Table {
     let (forecast, measured) = (&comparison.forecast, &comparison.measured);
     let mut rows = Vec::new();
     let mut push_count_row = |name: &str, value: fn(&Figures) -> u64| {
@@ -114,7 +114,7 @@ fn table(title: &str, comparison: &Comparison) -> Table {
             name.to_owned(),
             format!("{forecast:.3}"),
             format!("{measured:.3}"),
-            signed_percent(error),
+            format_signed_percent(error),
         ]);
     };
     push_count_row("calls a request", |side_figures| side_figures.calls);
@@ -127,7 +127,7 @@ fn table(title: &str, comparison: &Comparison) -> Table {
                 format!("added ms, p{name}"),
                 format_milliseconds(forecast.added_ns_pct.get(percentile_index).copied()),
                 format_milliseconds(measured.added_ns_pct.get(percentile_index).copied()),
-                signed_percent(comparison.added_error(percentile_index)),
+                format_signed_percent(comparison.added_error(percentile_index)),
             ]);
         }
     }
@@ -145,7 +145,7 @@ fn table(title: &str, comparison: &Comparison) -> Table {
         ]);
     }
     Table {
-        title: format!("{title}: {}", count(measured.requests)),
+        title: format!("{title}: {}", format_count(measured.requests)),
         header: ["", "forecast", "measured", "error"]
             .map(str::to_owned)
             .to_vec(),
@@ -153,7 +153,7 @@ fn table(title: &str, comparison: &Comparison) -> Table {
     }
 }
 
-fn chart(results: &Results) -> Chart {
+fn build_chart(results: &Results) -> Chart {
     let (forecast, measured) = &results.added_ns;
     // Beyond there is only a tail, which would press everything else to the left.
     let p99_of = |sorted: &[u64]| sorted.get(sorted.len() * 99 / 100).copied();
@@ -184,7 +184,7 @@ fn format_milliseconds(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.3}", ns as f64 / 1e6))
 }
 
-fn signed_percent(share: Option<f64>) -> String {
+fn format_signed_percent(share: Option<f64>) -> String {
     share.map_or_else(
         || "-".to_owned(),
         |share| format!("{:+.1} %", 100.0 * share),

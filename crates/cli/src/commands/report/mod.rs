@@ -42,30 +42,30 @@ impl Args {
                 Exit::BadData,
                 format!("no result of a command is in {folder}"),
             )
-            .hint("glasscache profile --json > FOLDER/profile.json writes one"));
+            .with_hint("glasscache profile --json > FOLDER/profile.json writes one"));
         }
         let path = self.html.unwrap_or_else(|| self.folder.join("report.html"));
         let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
-        let page = page::page(&name.to_string_lossy(), &results, &left_out);
+        let page = page::build_page(&name.to_string_lossy(), &results, &left_out);
         page_file::write(&path, page, &[])?;
         if out.is_json() {
             let results: Vec<Value> = results.iter().map(ResultFile::list_entry).collect();
-            out.document(&json!({ "page": path, "results": results, "left_out": left_out }));
+            out.set_result(&json!({ "page": path, "results": results, "left_out": left_out }));
             return Ok(Exit::Success);
         }
         let count = results.len();
         let noun = if count == 1 { "result" } else { "results" };
-        out.line(wrap(&format!("{count} {noun} on {}.", path.display())))?;
+        out.print_line(wrap(&format!("{count} {noun} on {}.", path.display())))?;
         for result in &results {
-            out.line(format!("\n{}: {}", result.name, result.command_line()))?;
-            out.line(wrap(&result.sentence()))?;
+            out.print_line(format!("\n{}: {}", result.name, result.command_line()))?;
+            out.print_line(wrap(&result.find_sentence()))?;
         }
         if !left_out.is_empty() {
             let note = format!(
                 "Left out, because they are not results: {}.",
                 left_out.join(", ")
             );
-            out.line(format!("\n{}", wrap(&note)))?;
+            out.print_line(format!("\n{}", wrap(&note)))?;
         }
         Ok(Exit::Success)
     }
@@ -90,7 +90,7 @@ fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure>
         let document: Value = serde_json::from_slice(&bytes).map_err(|error| {
             let message = format!("{}: not a JSON document: {error}", path.display());
             Failure::new(Exit::BadData, message)
-                .hint("it may have been cut; write it again, or remove it")
+                .with_hint("it may have been cut; write it again, or remove it")
         })?;
         match ResultFile::from_document(&name, &document) {
             Some(result) => results.push(result),

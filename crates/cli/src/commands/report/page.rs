@@ -4,7 +4,7 @@ use glasscache_sim::page::{Chart, Page, Series, Table};
 use serde_json::{Map, Value};
 
 use super::result::ResultFile;
-use crate::table::{count, decimal};
+use crate::table::{format_count, format_decimal};
 
 /// Rows of a table; more are in the file.
 const ROWS_MAX: usize = 60;
@@ -25,7 +25,7 @@ const EXCLUDED_KEYS: [&str; 8] = [
 ];
 
 /// Writes the page.
-pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) -> Page {
+pub(super) fn build_page(folder: &str, results: &[ResultFile], left_out: &[String]) -> Page {
     let mut machines: Vec<String> = results.iter().map(ResultFile::machine).collect();
     machines.retain(|machine| !machine.is_empty());
     machines.sort_unstable();
@@ -46,17 +46,17 @@ pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) ->
     Page {
         title: format!("Report of {folder}"),
         sentence: format!("{} result{plural_suffix}{measured_on}.", results.len()),
-        charts: results.iter().flat_map(charts).collect(),
-        tables: results.iter().flat_map(tables).collect(),
+        charts: results.iter().flat_map(build_charts).collect(),
+        tables: results.iter().flat_map(build_tables).collect(),
         notes,
         ..Page::default()
     }
 }
 
 /// The origin of a result, and its figures.
-fn tables(result: &ResultFile) -> Vec<Table> {
+fn build_tables(result: &ResultFile) -> Vec<Table> {
     let origin = [
-        ("result", result.sentence()),
+        ("result", result.find_sentence()),
         ("to repeat it", result.command_line()),
         ("date", result.date()),
         ("version", result.version.clone()),
@@ -72,19 +72,19 @@ fn tables(result: &ResultFile) -> Vec<Table> {
     };
     let mut tables = vec![origin];
     let Some(object) = result.result_json.as_object() else {
-        tables.extend(list_table(&result.name, &result.result_json));
+        tables.extend(build_list_table(&result.name, &result.result_json));
         return tables;
     };
-    tables.extend(figures_table(&result.name, object));
+    tables.extend(build_figures_table(&result.name, object));
     for (key, value) in object
         .iter()
         .filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str()))
     {
         let title = format!("{}: {}", result.name, key.replace('_', " "));
         tables.extend(match value {
-            Value::Array(_) => list_table(&title, value),
+            Value::Array(_) => build_list_table(&title, value),
             Value::Object(map) if map.values().all(Value::is_object) && !map.is_empty() => {
-                map_table(&title, map)
+                build_map_table(&title, map)
             }
             _ => None,
         });
@@ -93,7 +93,7 @@ fn tables(result: &ResultFile) -> Vec<Table> {
 }
 
 /// The scalars of a result, those of its inner objects included.
-fn figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
+fn build_figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
     let mut cells = Vec::new();
     for (key, value) in object
         .iter()
@@ -120,27 +120,27 @@ fn figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
 }
 
 /// A list of objects, one row each.
-fn list_table(title: &str, list: &Value) -> Option<Table> {
+fn build_list_table(title: &str, list: &Value) -> Option<Table> {
     let rows: Vec<Vec<(String, String)>> = list
         .as_array()?
         .iter()
         .filter(|row| row.is_object())
-        .map(named_cells)
+        .map(list_named_cells)
         .collect();
-    table(title, &rows)
+    build_table(title, &rows)
 }
 
 /// An object of objects, one row each with its key first.
-fn map_table(title: &str, map: &Map<String, Value>) -> Option<Table> {
+fn build_map_table(title: &str, map: &Map<String, Value>) -> Option<Table> {
     let row = |(key, value): (&String, &Value)| {
         let mut row = vec![(String::new(), key.clone())];
-        row.extend(named_cells(value));
+        row.extend(list_named_cells(value));
         row
     };
-    table(title, &map.iter().map(row).collect::<Vec<_>>())
+    build_table(title, &map.iter().map(row).collect::<Vec<_>>())
 }
 
-fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
+fn build_table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
     let mut header: Vec<String> = Vec::new();
     for (name, _) in rows.iter().flatten() {
         if !header.contains(name) && header.len() < COLUMNS_MAX {
@@ -165,7 +165,7 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
     })
 }
 
-fn named_cells(value: &Value) -> Vec<(String, String)> {
+fn list_named_cells(value: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         flatten_json(key, value, &mut cells);
@@ -180,8 +180,8 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
         Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
-            Some(number) => count(number),
-            None => decimal(number.as_f64().unwrap_or(0.0)),
+            Some(number) => format_count(number),
+            None => format_decimal(number.as_f64().unwrap_or(0.0)),
         },
         Value::Array(list)
             if list
@@ -190,7 +190,7 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
         {
             let texts = list.iter().map(|element| match element {
                 Value::String(text) => text.clone(),
-                number => decimal(number.as_f64().unwrap_or(0.0)),
+                number => format_decimal(number.as_f64().unwrap_or(0.0)),
             });
             texts.collect::<Vec<_>>().join(", ")
         }
@@ -199,8 +199,8 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
             let at_least = map.get("at_least").and_then(Value::as_f64);
             let figure = map.get("us").or(map.get("value")).and_then(Value::as_f64);
             match (figure, at_least) {
-                (Some(figure), _) => decimal(figure),
-                (None, Some(bound)) => format!(">= {}", decimal(bound)),
+                (Some(figure), _) => format_decimal(figure),
+                (None, Some(bound)) => format!(">= {}", format_decimal(bound)),
                 (None, None) => {
                     for (inner_key, value) in map {
                         let name = if key == "percentiles" {
@@ -219,20 +219,20 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
 }
 
 /// Charts of the results that have a form of their own: curves of misses, and profiles.
-fn charts(result: &ResultFile) -> Vec<Chart> {
-    [curve_chart(result), profile_chart(result)]
+fn build_charts(result: &ResultFile) -> Vec<Chart> {
+    [build_curve_chart(result), build_profile_chart(result)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn curve_chart(result: &ResultFile) -> Option<Chart> {
+fn build_curve_chart(result: &ResultFile) -> Option<Chart> {
     let points = result.result_json["lru"]["points"].as_array()?;
     let point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
     Some(Chart {
         title: format!("{}: miss ratio by size", result.name),
         x_label: "size of the cache (logarithmic)".to_owned(),
-        x_log: true,
+        is_x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: vec![Series {
             label: "LRU".to_owned(),
@@ -243,7 +243,7 @@ fn curve_chart(result: &ResultFile) -> Option<Chart> {
     })
 }
 
-fn profile_chart(result: &ResultFile) -> Option<Chart> {
+fn build_profile_chart(result: &ResultFile) -> Option<Chart> {
     let rows = result.result_json["by_size"].as_array()?;
     let series = |percent: &str| {
         let point = |row: &Value| {
@@ -264,9 +264,9 @@ fn profile_chart(result: &ResultFile) -> Option<Chart> {
     (!series.is_empty()).then(|| Chart {
         title: format!("{}: time of a get by size of the value", result.name),
         x_label: "bytes of the value (logarithmic)".to_owned(),
-        x_log: true,
+        is_x_log: true,
         y_label: "microseconds (logarithmic)".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series,
         ..Chart::default()
     })

@@ -52,7 +52,12 @@ impl ResultFile {
     pub(super) fn command_line(&self) -> String {
         match self.run_json["arguments"].as_array() {
             Some(arguments) => std::iter::once("glasscache".to_owned())
-                .chain(arguments.iter().filter_map(Value::as_str).map(shell_quoted))
+                .chain(
+                    arguments
+                        .iter()
+                        .filter_map(Value::as_str)
+                        .map(quote_for_shell),
+                )
                 .collect::<Vec<_>>()
                 .join(" "),
             None => format!("glasscache {}", self.command),
@@ -85,7 +90,7 @@ impl ResultFile {
     }
 
     /// What it found in words, and the error if one ended it.
-    pub(super) fn sentence(&self) -> String {
+    pub(super) fn find_sentence(&self) -> String {
         let curve_sentence = &self.result_json["answer"]["sentence"];
         let found_sentence = self.result_json["sentence"]
             .as_str()
@@ -108,14 +113,14 @@ impl ResultFile {
             "version": self.version,
             "date": self.date(),
             "machine": self.machine(),
-            "sentence": self.sentence(),
+            "sentence": self.find_sentence(),
             "error": self.error,
         })
     }
 }
 
 /// A word as a POSIX shell reads it back.
-fn shell_quoted(argument: &str) -> String {
+fn quote_for_shell(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) {
         return argument.to_owned();

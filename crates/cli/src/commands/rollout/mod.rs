@@ -39,19 +39,19 @@ impl Args {
         let reports = Reports::read(&self.stats)?;
         let recommendation = recommend(&reports.forecast, &reports.measured);
         if out.is_json() {
-            out.document(&table::document(&reports, &recommendation));
+            out.set_result(&table::build_document(&reports, &recommendation));
         } else {
             let sentence = format!(
                 "Recommendation: {}. {}.",
                 recommendation.action.name(),
-                table::capitalised(&recommendation.reason)
+                table::capitalise(&recommendation.reason)
             );
-            out.line(wrap(&sentence))?;
-            out.line(format!("\n{}", table::figures_table(&reports)))?;
-            out.line(wrap(&table::about_reports(&reports)))?;
+            out.print_line(wrap(&sentence))?;
+            out.print_line(format!("\n{}", table::format_figures(&reports)))?;
+            out.print_line(wrap(&table::describe_reports(&reports)))?;
             for reason in &reports.disabled_because {
                 let note = format!("Disabled in a process: {reason}.");
-                out.line(wrap(&note))?;
+                out.print_line(wrap(&note))?;
             }
         }
         Ok(match recommendation.action {

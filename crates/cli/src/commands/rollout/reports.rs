@@ -103,7 +103,7 @@ impl Reports {
             let rollouts = read_file(path)?;
             if rollouts.is_empty() {
                 let message = format!("{}: no report is in it", path.display());
-                return Err(Failure::new(Exit::BadData, message).hint(HINT));
+                return Err(Failure::new(Exit::BadData, message).with_hint(HINT));
             }
             for rollout in rollouts {
                 let known_rollout = by_process.get(&rollout.process);
@@ -115,9 +115,9 @@ impl Reports {
             }
         }
         let mut rollouts = by_process.into_values();
-        let (first_path, first_rollout) = rollouts
-            .next()
-            .ok_or_else(|| Failure::new(Exit::BadData, "no report is in these files").hint(HINT))?;
+        let (first_path, first_rollout) = rollouts.next().ok_or_else(|| {
+            Failure::new(Exit::BadData, "no report is in these files").with_hint(HINT)
+        })?;
         let mut reports = Self::from_rollout(&first_rollout);
         for (path, rollout) in rollouts {
             if rollout.strategy != first_rollout.strategy
@@ -131,7 +131,7 @@ impl Reports {
                     rollout.strategy
                 );
                 return Err(Failure::new(Exit::BadData, message)
-                    .hint("compare the reports of one strategy file at a time"));
+                    .with_hint("compare the reports of one strategy file at a time"));
             }
             reports.add(&rollout);
         }
@@ -174,10 +174,10 @@ impl Reports {
 fn read_file(path: &Path) -> Result<Vec<RollOut>, Failure> {
     let name = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")).hint(HINT)
+        Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")).with_hint(HINT)
     })?;
     let bad_data =
-        |reason: String| Failure::new(Exit::BadData, format!("{name}: {reason}")).hint(HINT);
+        |reason: String| Failure::new(Exit::BadData, format!("{name}: {reason}")).with_hint(HINT);
     let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
     let rollout_of = |report: Result<Report, serde_json::Error>| {
         let report = report.map_err(|error| bad_data(format!("not a report: {error}")))?;

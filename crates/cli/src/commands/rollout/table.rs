@@ -6,10 +6,10 @@ use glasscache_client::near::rollout::metrics::{Estimate, METRICS, Metric};
 use serde_json::{Value, json};
 
 use super::reports::Reports;
-use crate::table::{Table, count, decimal};
+use crate::table::{Table, format_count, format_decimal};
 
 /// What the reports are about, in a sentence.
-pub(super) fn about_reports(reports: &Reports) -> String {
+pub(super) fn describe_reports(reports: &Reports) -> String {
     let share = match reports.share_by.as_str() {
         "process" => "of the processes",
         _ => "of the requests",
@@ -24,41 +24,49 @@ pub(super) fn about_reports(reports: &Reports) -> String {
     format!(
         "{} in {} % {share}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.",
         reports.strategy,
-        decimal(reports.share * 100.0),
+        format_decimal(reports.share * 100.0),
         reports.processes,
-        count(reports.warm_up_requests),
-        count(failed)
+        format_count(reports.warm_up_requests),
+        format_count(failed)
     )
 }
 
 /// The figures of both groups, their difference, and the forecast with what it allows for this many requests.
-pub(super) fn figures_table(reports: &Reports) -> String {
+pub(super) fn format_figures(reports: &Reports) -> String {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
-    table.row([
+    table.push_row([
         "requests".to_owned(),
-        count(strategy.sum.requests),
-        count(control.sum.requests),
+        format_count(strategy.sum.requests),
+        format_count(control.sum.requests),
         String::new(),
         String::new(),
     ]);
     for metric in METRICS {
-        let value = |group| metric.value(group).map_or_else(|| "-".to_owned(), decimal);
+        let value = |group| {
+            metric
+                .value(group)
+                .map_or_else(|| "-".to_owned(), format_decimal)
+        };
         let difference = metric.difference(strategy, control);
         let forecast = reports
             .forecast
             .iter()
             .find(|forecast_line| forecast_line.figure == metric.name());
-        table.row([
+        table.push_row([
             metric.name().replace('_', " "),
             value(strategy),
             value(control),
-            difference.map_or_else(|| "-".to_owned(), interval_text),
+            difference.map_or_else(|| "-".to_owned(), format_interval),
             forecast.map_or_else(
                 || "-".to_owned(),
                 |forecast_line| {
                     let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
-                    format!("{} (<= {})", decimal(forecast_line.value), decimal(bound))
+                    format!(
+                        "{} (<= {})",
+                        format_decimal(forecast_line.value),
+                        format_decimal(bound)
+                    )
                 },
             ),
         ]);
@@ -66,24 +74,24 @@ pub(super) fn figures_table(reports: &Reports) -> String {
     table.to_string()
 }
 
-fn interval_text(estimate: Estimate) -> String {
+fn format_interval(estimate: Estimate) -> String {
     let signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
-        format!("{sign}{}", decimal(value.abs()))
+        format!("{sign}{}", format_decimal(value.abs()))
     };
     let Estimate { value, low, high } = estimate;
     format!("{} ({} to {})", signed(value), signed(low), signed(high))
 }
 
 /// A sentence with a capital.
-pub(super) fn capitalised(sentence: &str) -> String {
+pub(super) fn capitalise(sentence: &str) -> String {
     let mut chars = sentence.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
 }
 
 /// The same as JSON.
-pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Value {
+pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation) -> Value {
     let measured = &reports.measured;
     let group = |counts: &GroupCounts| {
         json!({
@@ -92,7 +100,7 @@ pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Va
             "bytes": counts.bytes,
         })
     };
-    let figures = METRICS.map(|metric| figure_document(reports, metric));
+    let figures = METRICS.map(|metric| build_figure_document(reports, metric));
     json!({
         "strategy": reports.strategy,
         "share": reports.share,
@@ -108,7 +116,7 @@ pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Va
     })
 }
 
-fn figure_document(reports: &Reports, metric: Metric) -> Value {
+fn build_figure_document(reports: &Reports, metric: Metric) -> Value {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let group_document = |counts| {
         let estimate = metric.estimate(counts);

@@ -26,7 +26,7 @@ pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy
 }
 
 /// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
-pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedStrategy> {
+pub(super) fn list_default_strategies(items: usize, has_parents: bool) -> Vec<NamedStrategy> {
     let mut notation: Vec<String> = [
         "remote",
         "children",
@@ -62,7 +62,7 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
 }
 
 /// The strategy with the least added time on the second half, hindsight left aside.
-pub(super) fn best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
+pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
         !matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)))
     };
@@ -73,7 +73,7 @@ pub(super) fn best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
 }
 
 /// The best strategy that has a fixed set.
-pub(super) fn best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
+pub(super) fn find_best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
     let is_eligible = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
     let with_fixed_set = replays
         .reports
@@ -85,7 +85,7 @@ pub(super) fn best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
 }
 
 /// The file that a client loads: the strategy and the keys of its fixed set.
-pub(super) fn strategy_file(
+pub(super) fn build_strategy_file(
     (named, _): &(NamedStrategy, Report),
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,

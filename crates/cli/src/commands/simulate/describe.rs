@@ -1,24 +1,27 @@
 //! Strategies in words: what a process keeps, and what it fetches together.
 
-use glasscache_sim::page::short_bytes;
+use glasscache_sim::page::format_short_bytes;
 use glasscache_sim::strategy::report::KeptSizes;
 use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
 
-use crate::table::{count, counted};
+use crate::table::{format_count, format_count_of};
 
 /// A strategy in words, such as "keep 312 items (4.00 MiB); LRU for 584 others; fetch children with what is missing".
 pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     let mut clauses = Vec::new();
     let has_fixed = strategy.fixed.is_some();
     if has_fixed {
-        let items = counted(kept.fixed_items, "item", "items");
-        clauses.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
+        let items = format_count_of(kept.fixed_items, "item", "items");
+        clauses.push(format!(
+            "keep {items} ({})",
+            format_short_bytes(kept.fixed_bytes)
+        ));
     }
     let for_others = |item_count: usize| {
         if has_fixed {
-            format!("{} others", count(item_count as u64))
+            format!("{} others", format_count(item_count as u64))
         } else {
-            counted(item_count as u64, "item", "items")
+            format_count_of(item_count as u64, "item", "items")
         }
     };
     match strategy.local {
@@ -27,7 +30,9 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         LocalRule::S3Fifo(item_count) => {
             clauses.push(format!("S3-FIFO for {}", for_others(item_count)));
         }
-        LocalRule::LruBytes(bytes) => clauses.push(format!("LRU for {}", short_bytes(bytes))),
+        LocalRule::LruBytes(bytes) => {
+            clauses.push(format!("LRU for {}", format_short_bytes(bytes)));
+        }
     }
     match strategy.prefetch {
         Prefetch::Nothing => {}

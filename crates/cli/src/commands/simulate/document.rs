@@ -4,14 +4,14 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Map, Value, json};
 
 use super::Replays;
-use super::choice::best_with_fixed_set;
+use super::choice::find_best_with_fixed_set;
 use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::table::sentence;
+use super::table::format_sentence;
 
 /// The whole document.
-pub(super) fn document(
+pub(super) fn build_document(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     replays: &Replays,
@@ -21,24 +21,24 @@ pub(super) fn document(
         .reports
         .iter()
         .map(|(named, report)| {
-            let mut document = report.document(routes);
+            let mut document = report.to_document(routes);
             document["words"] = json!(describe(&named.strategy, &report.kept));
             (named.notation.clone(), document)
         })
         .collect();
     json!({
-        "sentence": sentence(replays),
-        "log": log_document(loaded, prepared),
+        "sentence": format_sentence(replays),
+        "log": build_log_document(loaded, prepared),
         "stopped": replays.is_stopped,
         "strategies": strategies,
-        "fixed_set": best_with_fixed_set(replays)
+        "fixed_set": find_best_with_fixed_set(replays)
             .and_then(|named| FixedItems::of_strategy(named, loaded, prepared))
-            .map(|fixed_items| fixed_items.document()),
+            .map(|fixed_items| fixed_items.to_document()),
     })
 }
 
 /// What was replayed.
-pub(super) fn log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Value {
+pub(super) fn build_log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Value {
     json!({
         "requests": prepared.len(),
         "items": prepared.items.len(),

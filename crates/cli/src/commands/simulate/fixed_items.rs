@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use glasscache_sim::key_prefix::{DELIMITERS, NO_PREFIX, text_key_prefix};
-use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Value, json};
 
 use super::NamedStrategy;
 use super::load::LoadedLog;
-use crate::table::count;
+use crate::table::format_count;
 
 /// Items in JSON.
 const ITEMS_MAX: usize = 10_000;
@@ -82,7 +82,7 @@ impl FixedItems {
                 if item.bytes == 0 {
                     "unknown".to_owned()
                 } else {
-                    count(item.bytes)
+                    format_count(item.bytes)
                 },
                 format!("{:.4}", item.saved_ms),
             ]
@@ -91,7 +91,7 @@ impl FixedItems {
             title: format!(
                 "What `{}` keeps: the items that save most, of {}",
                 self.notation,
-                count(self.items.len() as u64)
+                format_count(self.items.len() as u64)
             ),
             header: header("item", "requests that use it"),
             rows: self.items.iter().take(rows_max).map(row).collect(),
@@ -101,8 +101,8 @@ impl FixedItems {
             let row = |(prefix, [items, bytes], saved_ms): &PrefixRow| {
                 vec![
                     prefix.clone(),
-                    count(*items),
-                    short_bytes(*bytes),
+                    format_count(*items),
+                    format_short_bytes(*bytes),
                     format!("{saved_ms:.4}"),
                 ]
             };
@@ -135,7 +135,7 @@ impl FixedItems {
     }
 
     /// The set as JSON.
-    pub(super) fn document(&self) -> Value {
+    pub(super) fn to_document(&self) -> Value {
         let item = |item: &FixedItem| {
             json!({
                 "key": item.key,
@@ -166,7 +166,7 @@ pub(super) fn unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, String)>
     let noun = if items == 1 { "item has" } else { "items have" };
     let note = format!(
         "{} used {noun} an unknown size and {} as empty: calls and memory are underestimated.",
-        count(items),
+        format_count(items),
         if items == 1 { "counts" } else { "count" }
     );
     (items > 0).then_some((items, note))

@@ -33,7 +33,7 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
     let latency_path = latency_path.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency_path).map_err(|error| {
         let message = format!("cannot open {}: {error}", latency_path.display());
-        Failure::new(Exit::Unreachable, message).hint(
+        Failure::new(Exit::Unreachable, message).with_hint(
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
@@ -52,7 +52,7 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.
-pub(super) fn routes_to_show(log: &RequestLog, wants_routes: bool) -> Routes {
+pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     if !wants_routes {
         return Routes {
             names: Vec::new(),
@@ -98,7 +98,10 @@ pub(super) fn routes_to_show(log: &RequestLog, wants_routes: bool) -> Routes {
 }
 
 /// The numbers of the routes to leave out.
-pub(super) fn excluded_routes(log: &RequestLog, names: &[String]) -> Result<HashSet<u32>, Failure> {
+pub(super) fn find_excluded_routes(
+    log: &RequestLog,
+    names: &[String],
+) -> Result<HashSet<u32>, Failure> {
     let routes = &log.requests.routes;
     let route_id = |name: &String| {
         let route_index = routes.iter().position(|route| route == name);
@@ -110,7 +113,7 @@ pub(super) fn excluded_routes(log: &RequestLog, names: &[String]) -> Result<Hash
                     [] => "the requests of this log have no routes".to_owned(),
                     routes => format!("routes of this log: {}", routes.join(", ")),
                 };
-                Failure::usage(message).hint(hint)
+                Failure::usage(message).with_hint(hint)
             })
     };
     names.iter().map(route_id).collect()

@@ -23,7 +23,7 @@ use glasscache_sim::trace::log::NONE;
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::{ROWS_WITHOUT_ALL, best_rows_text};
+use crate::page_table::{ROWS_WITHOUT_ALL, format_best_rows};
 use crate::parallel;
 use crate::word_wrap::wrap;
 use load::LoadedLog;
@@ -129,8 +129,8 @@ impl Args {
                 "--by route has no effect: the requests of this log have no routes; leave it out",
             ));
         }
-        let routes = load::routes_to_show(&loaded.log, self.by.is_some());
-        let excluded_routes = load::excluded_routes(&loaded.log, &self.exclude)?;
+        let routes = load::choose_routes(&loaded.log, self.by.is_some());
+        let excluded_routes = load::find_excluded_routes(&loaded.log, &self.exclude)?;
         let route_of = &loaded.log.requests.route;
         let prepared = PreparedLog::new(&loaded.log, |request| {
             !excluded_routes.contains(&route_of[request])
@@ -152,14 +152,14 @@ impl Args {
             ));
         }
         if out.is_json() {
-            out.document(&document::document(
+            out.set_result(&document::build_document(
                 &loaded,
                 &prepared,
                 &replays,
                 &routes.names,
             ));
         } else {
-            let page = table::page(
+            let page = table::build_page(
                 &loaded,
                 &prepared,
                 &replays,
@@ -174,14 +174,14 @@ impl Args {
             return Err(Failure::stopped());
         }
         if let Some(file) = &self.html {
-            let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
+            let page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
             page_file::write(file, page, &[&self.log])?;
         }
         if let Some(file) = &self.save {
-            let best = choice::best_replay(&replays);
+            let best = choice::find_best_replay(&replays);
             write_atomically(
                 file,
-                choice::strategy_file(best, &loaded, &prepared).as_bytes(),
+                choice::build_strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;
         }
         Ok(Exit::Success)
@@ -202,7 +202,7 @@ impl Args {
         routes: usize,
     ) -> Result<Replays, Failure> {
         let named_strategies = if self.strategies.is_empty() {
-            choice::default_strategies(prepared.items.len(), has_parents(prepared))
+            choice::list_default_strategies(prepared.items.len(), has_parents(prepared))
         } else {
             choice::parse_strategies(&self.strategies)?
         };
@@ -249,7 +249,7 @@ fn print(
     page: &Page,
     (prints_all_strategies, prints_all_others): (bool, bool),
 ) -> Result<(), Failure> {
-    out.line(wrap(&page.sentence))?;
+    out.print_line(wrap(&page.sentence))?;
     for table in &page.tables {
         let is_of_strategies = table.header.first().is_some_and(|name| name == "strategy");
         let prints_all = if is_of_strategies {
@@ -257,9 +257,11 @@ fn print(
         } else {
             prints_all_others
         };
-        out.line("")?;
-        out.bytes(best_rows_text(table, prints_all).as_bytes())?;
+        out.print_line("")?;
+        out.print_bytes(format_best_rows(table, prints_all).as_bytes())?;
     }
-    out.line("")?;
-    page.notes.iter().try_for_each(|note| out.line(wrap(note)))
+    out.print_line("")?;
+    page.notes
+        .iter()
+        .try_for_each(|note| out.print_line(wrap(note)))
 }

@@ -3,9 +3,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
+use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 use glasscache_sim::search::{
-    BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
+    BestSoFar, Candidate, Evaluation, LearnedByShare, evaluate, find_pareto_front, list_candidates,
 };
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -15,7 +15,9 @@ use serde_json::json;
 use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::table::{left_out_notes, percent, percent_with_interval, with_columns};
+use super::table::{
+    format_percent, format_percent_with_interval, list_left_out_notes, select_columns,
+};
 use super::{Args, NamedStrategy, TableLimits, choice, document, print};
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
@@ -52,7 +54,7 @@ pub(super) fn run(
         ));
     }
     let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
-    let candidates = candidates(prepared, memory_bytes_max, &learned_by_share);
+    let candidates = list_candidates(prepared, memory_bytes_max, &learned_by_share);
     let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
     if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
@@ -60,9 +62,9 @@ pub(super) fn run(
             "stopped before the first combination was done",
         ));
     }
-    let front_candidates = pareto_front(&past_result.candidate_times)
+    let front_candidates = find_pareto_front(&past_result.candidate_times)
         .into_iter()
-        .map(|i| past_result.candidate_times[i].0);
+        .map(|index| past_result.candidate_times[index].0);
     let front_candidates: Vec<Candidate> = front_candidates.collect();
     let tried_count = past_result.candidate_times.len();
     let mut is_stopped = past_result.is_stopped;
@@ -80,8 +82,8 @@ pub(super) fn run(
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
-    let page = |table_limits| {
-        page(
+    let build_page_within = |table_limits| {
+        build_page(
             args,
             (loaded, prepared, table_limits),
             &points,
@@ -90,24 +92,28 @@ pub(super) fn run(
         )
     };
     if out.is_json() {
-        let mut document = search_document(loaded, prepared, &points, tried_count, is_stopped);
-        document["sentence"] = json!(sentence(args, &points));
+        let mut document = build_document(loaded, prepared, &points, tried_count, is_stopped);
+        document["sentence"] = json!(format_sentence(args, &points));
         let best = points.last();
         let fixed_items =
             best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
-        document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.document()));
-        out.document(&document);
+        document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.to_document()));
+        out.set_result(&document);
     } else {
-        print(out, &page(args.table_limits()), (args.all, args.all))?;
+        print(
+            out,
+            &build_page_within(args.table_limits()),
+            (args.all, args.all),
+        )?;
     }
     if is_stopped {
         return Err(Failure::stopped());
     }
     if let Some(file) = &args.html {
-        page_file::write(file, page(TableLimits::HTML), &[&args.log])?;
+        page_file::write(file, build_page_within(TableLimits::HTML), &[&args.log])?;
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
-        let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
+        let text = choice::build_strategy_file(&(best.named, best.report), loaded, prepared);
         write_atomically(file, text.as_bytes())?;
     }
     Ok(Exit::Success)
@@ -138,7 +144,7 @@ fn evaluate_all(
     let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {
         let candidate = &candidates[index];
         let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-        let ns = added_ns(
+        let ns = evaluate(
             prepared,
             &loaded.cost,
             candidate,
@@ -207,7 +213,7 @@ fn evaluate_front(
     Ok(points.collect())
 }
 
-fn page(
+fn build_page(
     args: &Args,
     (loaded, prepared, table_limits): (&LoadedLog, &PreparedLog<'_>, TableLimits),
     points: &[FrontPoint],
@@ -223,10 +229,10 @@ fn page(
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
     notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
-    notes.extend(left_out_notes(loaded));
+    notes.extend(list_left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
-    let mut tables = vec![table(points, table_limits)];
+    let mut tables = vec![build_table(points, table_limits)];
     tables.extend(
         fixed_items
             .iter()
@@ -234,15 +240,15 @@ fn page(
     );
     Page {
         title: format!("Best use of memory: {}", loaded.name),
-        sentence: sentence(args, points),
+        sentence: format_sentence(args, points),
         tables,
-        charts: vec![chart(points)],
+        charts: vec![build_chart(points)],
         notes,
         ..Page::default()
     }
 }
 
-fn sentence(args: &Args, points: &[FrontPoint]) -> String {
+fn format_sentence(args: &Args, points: &[FrontPoint]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
@@ -262,7 +268,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
         args.memory,
         best.named.notation,
         best.report.second_half.added_ms(),
-        percent_with_interval(&best.report.second_half),
+        format_percent_with_interval(&best.report.second_half),
         first.report.second_half.added_ms(),
         describe(&best.named.strategy, &best.report.kept)
     )
@@ -271,7 +277,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
 /// The columns of the front that fit 80 characters.
 const NARROW_COLUMNS: [usize; 5] = [0, 1, 2, 3, 7];
 
-fn table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
+fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     let header = [
         "memory",
         "strategy",
@@ -286,7 +292,7 @@ fn table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     let row = |point: &FrontPoint| {
         let figures = &point.report.second_half;
         let mut cells = vec![
-            short_bytes(point.memory_bytes),
+            format_short_bytes(point.memory_bytes),
             point.named.notation.clone(),
             format!("{:.3}", figures.added_ms()),
             point
@@ -297,7 +303,7 @@ fn table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
                 figures.calls as f64 / figures.requests.max(1) as f64
             ),
         ];
-        cells.extend(figures.share_slower.map(percent));
+        cells.extend(figures.share_slower.map(format_percent));
         cells
     };
     let title = "The front, the least added time first: what each amount of memory (a process) can buy, judged on the \
@@ -310,11 +316,11 @@ fn table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     if table_limits.wide {
         table
     } else {
-        with_columns(&table, &NARROW_COLUMNS, title)
+        select_columns(&table, &NARROW_COLUMNS, title)
     }
 }
 
-fn chart(points: &[FrontPoint]) -> Chart {
+fn build_chart(points: &[FrontPoint]) -> Chart {
     let series = |label: &str, ms: fn(&FrontPoint) -> Option<f64>| Series {
         label: label.into(),
         points: points
@@ -338,7 +344,7 @@ fn chart(points: &[FrontPoint]) -> Chart {
     }
 }
 
-fn search_document(
+fn build_document(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     points: &[FrontPoint],
@@ -350,13 +356,13 @@ fn search_document(
             "memory_bytes": point.memory_bytes,
             "strategy": point.named.notation,
             "words": describe(&point.named.strategy, &point.report.kept),
-            "all": point.report.all.document(),
-            "second_half": point.report.second_half.document(),
+            "all": point.report.all.to_document(),
+            "second_half": point.report.second_half.to_document(),
             "hindsight_added_ms": point.hindsight_ms,
         })
     };
     json!({
-        "log": document::log_document(loaded, prepared),
+        "log": document::build_log_document(loaded, prepared),
         "tried": tried_count,
         "stopped": is_stopped,
         "front": points.iter().map(point).collect::<Vec<_>>(),

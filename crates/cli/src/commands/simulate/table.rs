@@ -1,6 +1,6 @@
 //! The results as text: a table of strategies, a table of routes, and a summary sentence.
 
-use glasscache_sim::page::{Page, Table, short_bytes};
+use glasscache_sim::page::{Page, Table, format_short_bytes};
 use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
@@ -18,19 +18,19 @@ const Z_95: f64 = 1.96;
 pub(super) const HALF_SLOWER: usize = 2;
 
 /// Tables and sentence, without charts.
-pub(super) fn page(
+pub(super) fn build_page(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
     table_limits: TableLimits,
 ) -> Page {
-    let mut tables = vec![strategies_table(replays, table_limits)];
+    let mut tables = vec![build_strategies_table(replays, table_limits)];
     if !routes.is_empty() {
-        tables.push(route_table(replays, routes));
+        tables.push(build_route_table(replays, routes));
     }
-    tables.extend(drawn_table(replays));
-    let fixed_items = choice::best_with_fixed_set(replays);
+    tables.extend(build_drawn_table(replays));
+    let fixed_items = choice::find_best_with_fixed_set(replays);
     let fixed_items =
         fixed_items.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
     tables.extend(
@@ -40,9 +40,9 @@ pub(super) fn page(
     );
     Page {
         title: format!("What requests wait for: {}", loaded.name),
-        sentence: sentence(replays),
+        sentence: format_sentence(replays),
         tables,
-        notes: notes(loaded, prepared, replays),
+        notes: list_notes(loaded, prepared, replays),
         ..Page::default()
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn page(
 const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 3, 5, 7, 11];
 
 /// The given columns of a table, with another title.
-pub(super) fn with_columns(table: &Table, columns: &[usize], title: &str) -> Table {
+pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> Table {
     let select = |cells: &Vec<String>| {
         columns
             .iter()
@@ -66,23 +66,23 @@ pub(super) fn with_columns(table: &Table, columns: &[usize], title: &str) -> Tab
 }
 
 /// The strategies with their reports, that with the least added time first.
-fn best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
+fn sort_best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
     let mut reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
     reports.sort_by_key(|(_, report)| report.second_half.added_ns);
     reports
 }
 
-fn strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
-    let table = wide_strategies_table(replays);
+fn build_strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
+    let table = build_wide_strategies_table(replays);
     if table_limits.wide {
         return table;
     }
     let title = "Second half of the requests, least added time first. Per request: calls, keys, added ms. p95: added / \
                  base. >=50 %: share of requests slower by at least that much (--wide: all percentiles)";
-    with_columns(&table, &NARROW_COLUMNS, title)
+    select_columns(&table, &NARROW_COLUMNS, title)
 }
 
-fn wide_strategies_table(replays: &Replays) -> Table {
+fn build_wide_strategies_table(replays: &Replays) -> Table {
     let header = [
         "strategy",
         "kept a process",
@@ -100,13 +100,14 @@ fn wide_strategies_table(replays: &Replays) -> Table {
     ];
     let row = |(named, report): &(NamedStrategy, Report)| {
         let figures = &report.second_half;
-        let per_request = |n: u64| format!("{:.2}", n as f64 / figures.requests.max(1) as f64);
+        let per_request =
+            |number: u64| format!("{:.2}", number as f64 / figures.requests.max(1) as f64);
         let used_share = if figures.keys == 0 {
             "-".into()
         } else {
-            percent(figures.used_keys as f64 / figures.keys as f64)
+            format_percent(figures.used_keys as f64 / figures.keys as f64)
         };
-        let kept_text = short_bytes(report.kept.bytes());
+        let kept_text = format_short_bytes(report.kept.bytes());
         let mut cells = vec![
             named.notation.clone(),
             kept_text,
@@ -119,9 +120,9 @@ fn wide_strategies_table(replays: &Replays) -> Table {
             figures
                 .slowdown_pct
                 .get(percentile)
-                .map_or("-".into(), |slowdown| percent(*slowdown))
+                .map_or("-".into(), |slowdown| format_percent(*slowdown))
         }));
-        cells.extend(figures.share_slower.map(percent));
+        cells.extend(figures.share_slower.map(format_percent));
         cells
     };
     Table {
@@ -129,14 +130,14 @@ fn wide_strategies_table(replays: &Replays) -> Table {
                 added / base. Last four: share of requests slower by at least that much"
             .into(),
         header: header.map(String::from).to_vec(),
-        rows: best_first(replays).into_iter().map(row).collect(),
+        rows: sort_best_first(replays).into_iter().map(row).collect(),
     }
 }
 
 /// The worst routes first, under the first given strategy and under the best.
-fn route_table(replays: &Replays, routes: &[String]) -> Table {
+fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     let (first_named, first_report) = &replays.reports[0];
-    let (best_named, best_report) = choice::best_replay(replays);
+    let (best_named, best_report) = choice::find_best_replay(replays);
     let total_requests = first_report.second_half.requests.max(1);
     let mut routes_worst_first: Vec<usize> = (0..routes.len())
         .filter(|&route| first_report.routes[route].1.requests > 0)
@@ -152,11 +153,11 @@ fn route_table(replays: &Replays, routes: &[String]) -> Table {
         vec![
             routes[route].clone(),
             before.requests.to_string(),
-            percent(before.requests as f64 / total_requests as f64),
+            format_percent(before.requests as f64 / total_requests as f64),
             format!("{:.3}", before.added_ms()),
-            percent_with_interval(before),
+            format_percent_with_interval(before),
             format!("{:.3}", after.added_ms()),
-            percent_with_interval(after),
+            format_percent_with_interval(after),
         ]
     };
     let header = [
@@ -175,7 +176,7 @@ fn route_table(replays: &Replays, routes: &[String]) -> Table {
     }
 }
 
-fn drawn_table(replays: &Replays) -> Option<Table> {
+fn build_drawn_table(replays: &Replays) -> Option<Table> {
     let row = |(named, report): &(NamedStrategy, Report)| {
         let (drawn, upper_bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
         let percentile = |figures: &Figures, index: usize| {
@@ -187,7 +188,7 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
                     .map_or(0.0, |&ns| ns as f64 / 1e6)
             )
         };
-        let slower = |figures: &Figures| percent(figures.share_slower[HALF_SLOWER]);
+        let slower = |figures: &Figures| format_percent(figures.share_slower[HALF_SLOWER]);
         Some(vec![
             named.notation.clone(),
             slower(&report.second_half),
@@ -198,7 +199,10 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
             percentile(upper_bound, 6),
         ])
     };
-    let rows: Vec<Vec<String>> = best_first(replays).into_iter().filter_map(row).collect();
+    let rows: Vec<Vec<String>> = sort_best_first(replays)
+        .into_iter()
+        .filter_map(row)
+        .collect();
     let header = [
         "strategy",
         ">=50 %: median",
@@ -215,10 +219,10 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
     })
 }
 
-pub(super) fn sentence(replays: &Replays) -> String {
+pub(super) fn format_sentence(replays: &Replays) -> String {
     let (first_named, first_report) = &replays.reports[0];
-    let (best_named, best_report) = choice::best_replay(replays);
-    let slower_text = |report: &Report| percent_with_interval(&report.second_half);
+    let (best_named, best_report) = choice::find_best_replay(replays);
+    let slower_text = |report: &Report| format_percent_with_interval(&report.second_half);
     let before = format!(
         "Under `{}` {} of the requests are at least 50 % slower",
         first_named.notation,
@@ -240,7 +244,7 @@ pub(super) fn sentence(replays: &Replays) -> String {
     )
 }
 
-fn notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> Vec<String> {
+fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> Vec<String> {
     let mut notes = vec![format!(
         "{} requests over {} items in {} processes; fixed sets chosen on the first half; latencies are medians, calls of a request one after the other.",
         prepared.len(),
@@ -257,7 +261,7 @@ fn notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> V
     notes.extend(loaded.log.truncated_after.map(|complete_requests| {
         format!("The log ends in the middle of a request: it is read up to its last complete request, {complete_requests}.")
     }));
-    notes.extend(left_out_notes(loaded));
+    notes.extend(list_left_out_notes(loaded));
     notes.extend(
         replays
             .is_stopped
@@ -267,17 +271,17 @@ fn notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> V
 }
 
 /// A sentence for each part of the log that is not in it.
-pub(super) fn left_out_notes(loaded: &LoadedLog) -> impl Iterator<Item = String> {
+pub(super) fn list_left_out_notes(loaded: &LoadedLog) -> impl Iterator<Item = String> {
     loaded.left_out.iter().map(|part| format!("{part}."))
 }
 
 /// A share as per cent.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
-pub(super) fn percent_with_interval(figures: &Figures) -> String {
+pub(super) fn format_percent_with_interval(figures: &Figures) -> String {
     let (requests, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
     if requests * share < SAMPLES_MIN || requests * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);

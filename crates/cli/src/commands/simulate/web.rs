@@ -12,15 +12,15 @@ use super::{NamedStrategy, Replays, TableLimits, table};
 const CURVES_MAX: usize = 10;
 
 /// The page with its charts.
-pub(super) fn page(
+pub(super) fn build_page(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
     seed: u64,
 ) -> Page {
-    let mut page = table::page(loaded, prepared, replays, routes, TableLimits::HTML);
-    page.charts = vec![slowdown_chart(replays), memory_chart(replays)];
+    let mut page = table::build_page(loaded, prepared, replays, routes, TableLimits::HTML);
+    page.charts = vec![build_slowdown_chart(replays), build_memory_chart(replays)];
     let row = |(named, report): &(NamedStrategy, Report)| {
         vec![
             named.notation.clone(),
@@ -37,7 +37,7 @@ pub(super) fn page(
 }
 
 /// Share of requests that are slower by at least x.
-fn slowdown_chart(replays: &Replays) -> Chart {
+fn build_slowdown_chart(replays: &Replays) -> Chart {
     let mut compared_reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
     compared_reports[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
@@ -48,13 +48,13 @@ fn slowdown_chart(replays: &Replays) -> Chart {
         y_label: "share of requests (%)".into(),
         series: compared_reports
             .into_iter()
-            .map(|(named, report)| survival_series(&named.notation, report))
+            .map(|(named, report)| build_survival_series(&named.notation, report))
             .collect(),
         ..Chart::default()
     }
 }
 
-fn survival_series(notation: &str, report: &Report) -> Series {
+fn build_survival_series(notation: &str, report: &Report) -> Series {
     let mut slowdowns_percent: Vec<f64> = report
         .second_half_ns
         .iter()
@@ -62,15 +62,16 @@ fn survival_series(notation: &str, report: &Report) -> Series {
         .collect();
     slowdowns_percent.sort_unstable_by(f64::total_cmp);
     let count = slowdowns_percent.len().max(1) as f64;
-    let share = |x: f64| {
+    let share = |percent: f64| {
         100.0
             * (slowdowns_percent.len()
-                - slowdowns_percent.partition_point(|&slowdown| slowdown < x)) as f64
+                - slowdowns_percent.partition_point(|&slowdown| slowdown < percent))
+                as f64
             / count
     };
     // The chart ends at 3: beyond that there is only a tail.
     let points = (0..=300)
-        .map(|x| (f64::from(x), share(f64::from(x))))
+        .map(|percent| (f64::from(percent), share(f64::from(percent))))
         .collect();
     Series {
         label: notation.into(),
@@ -81,7 +82,7 @@ fn survival_series(notation: &str, report: &Report) -> Series {
 }
 
 /// Memory against added time: one colour for each kind of strategy.
-fn memory_chart(replays: &Replays) -> Chart {
+fn build_memory_chart(replays: &Replays) -> Chart {
     let mut series_by_kind: Vec<Series> = Vec::new();
     for (named, report) in &replays.reports {
         let point = (
@@ -107,8 +108,13 @@ fn memory_chart(replays: &Replays) -> Chart {
         series.is_scatter = true;
     }
     // The first ones have colours: those that do best.
-    let least_added_ms =
-        |series: &Series| series.points.iter().map(|p| p.1).fold(f64::MAX, f64::min);
+    let least_added_ms = |series: &Series| {
+        series
+            .points
+            .iter()
+            .map(|point| point.1)
+            .fold(f64::MAX, f64::min)
+    };
     series_by_kind.sort_by(|a, b| least_added_ms(a).total_cmp(&least_added_ms(b)));
     Chart {
         title: "What memory buys (second half)".into(),

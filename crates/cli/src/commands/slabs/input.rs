@@ -10,7 +10,7 @@ use glasscache_sim::trace;
 
 use super::source::Source;
 use crate::output::{Exit, Failure};
-use crate::traces::{InputArgs, note_left_out};
+use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::histogram::{self, Histogram};
 use crate::value_sizes::server;
 
@@ -23,21 +23,21 @@ pub(super) fn read(
 ) -> Result<Source, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
-        return server_source(source);
+        return read_server_source(source);
     }
     if let Some(histogram) = histogram::read(path)? {
         input.refuse_all("a histogram is read by its own header: leave it out")?;
-        let demand = histogram_demand(histogram, &config, key_bytes);
-        return checked_source(source, config, demand, Vec::new());
+        let demand = count_histogram_demand(histogram, &config, key_bytes);
+        return check_source(source, config, demand, Vec::new());
     }
-    let demand = trace_demand(path, &config, key_bytes, input)?;
+    let demand = count_trace_demand(path, &config, key_bytes, input)?;
     let note = format!(
         "One item for each key of the trace, with the last size seen; keys counted as {key_bytes} bytes."
     );
-    checked_source(source, config, demand, vec![note])
+    check_source(source, config, demand, vec![note])
 }
 
-fn checked_source(
+fn check_source(
     source: &str,
     config: SlabConfig,
     demand: Demand,
@@ -58,7 +58,7 @@ fn checked_source(
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
 /// to classes.
-fn server_source(address: &str) -> Result<Source, Failure> {
+fn read_server_source(address: &str) -> Result<Source, Failure> {
     let sizes = server::read(address)?;
     let mut demand = Demand::default();
     for (item_bytes, count) in sizes.counts {
@@ -66,11 +66,11 @@ fn server_source(address: &str) -> Result<Source, Failure> {
     }
     Ok(Source {
         is_glasscache: sizes.is_glasscache,
-        ..checked_source(address, sizes.config, demand, sizes.notes)?
+        ..check_source(address, sizes.config, demand, sizes.notes)?
     })
 }
 
-fn histogram_demand(histogram: Histogram, config: &SlabConfig, key_bytes: u32) -> Demand {
+fn count_histogram_demand(histogram: Histogram, config: &SlabConfig, key_bytes: u32) -> Demand {
     let mut demand = Demand::default();
     for (size, count) in histogram.counts {
         if histogram.is_item_bytes {
@@ -94,7 +94,7 @@ fn add_items(
     demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
 }
 
-fn trace_demand(
+fn count_trace_demand(
     path: &Path,
     config: &SlabConfig,
     key_bytes: u32,
@@ -116,7 +116,7 @@ fn trace_demand(
         }
     }
     let name = path.to_string_lossy();
-    note_left_out(&name, rows, &*stream);
+    report_left_out(&name, rows, &*stream);
     if sizes.is_empty() {
         return Err(TraceError::file(&name, "has no value sizes")
             .in_column("size")

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::best_rows_text;
+use crate::page_table::format_best_rows;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 
@@ -75,16 +75,18 @@ impl Args {
     /// Prints the classes, or their cost.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let config = self.config()?;
-        config.check().map_err(|e| Failure::usage(e.to_string()))?;
+        config
+            .check()
+            .map_err(|error| Failure::usage(error.to_string()))?;
         let Some(source) = &self.source else {
             return print_classes(out, &config);
         };
         let memory_bytes = parse_amount(&self.memory, "--memory")?;
         let source = input::read(source, config, self.key_bytes, &self.input)?;
         let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
-        let page = comparison.page();
+        let page = comparison.to_page();
         if out.is_json() {
-            out.document(&comparison.document());
+            out.set_result(&comparison.to_document());
         } else {
             print(out, &page, self.all)?;
         }
@@ -101,16 +103,16 @@ impl Args {
     }
 
     fn config(&self) -> Result<SlabConfig, Failure> {
-        let bytes = |text: &str, flag: &str| {
-            let bytes = parse_amount(text, flag)?;
-            u32::try_from(bytes)
+        let parse_u32_amount = |text: &str, flag: &str| {
+            let parse_u32_amount = parse_amount(text, flag)?;
+            u32::try_from(parse_u32_amount)
                 .map_err(|_| Failure::usage(format!("{text} is more than 4 GiB ({flag})")))
         };
         Ok(SlabConfig {
             factor: self.factor,
             chunk_bytes_min: self.chunk,
-            item_bytes_max: bytes(&self.item_max, "--item-max")?,
-            slab_chunk_bytes_max: bytes(&self.slab_chunk_max, "--slab-chunk-max")?,
+            item_bytes_max: parse_u32_amount(&self.item_max, "--item-max")?,
+            slab_chunk_bytes_max: parse_u32_amount(&self.slab_chunk_max, "--slab-chunk-max")?,
             slab_sizes: self.slab_sizes.clone(),
         })
     }
@@ -118,27 +120,29 @@ impl Args {
 
 /// The conclusion, what to start memcached with, the tables, the notes.
 fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
-    out.line(wrap(&page.sentence))?;
+    out.print_line(wrap(&page.sentence))?;
     for command in &page.commands {
-        out.line(format!("To copy: {command}"))?;
+        out.print_line(format!("To copy: {command}"))?;
     }
     for table in &page.tables {
-        out.line("")?;
-        out.bytes(best_rows_text(table, prints_all).as_bytes())?;
+        out.print_line("")?;
+        out.print_bytes(format_best_rows(table, prints_all).as_bytes())?;
     }
     if !page.notes.is_empty() {
-        out.line("")?;
+        out.print_line("")?;
     }
-    page.notes.iter().try_for_each(|note| out.line(wrap(note)))
+    page.notes
+        .iter()
+        .try_for_each(|note| out.print_line(wrap(note)))
 }
 
 /// The classes alone, as `memcached -vv` prints them.
 fn print_classes(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     let classes = SlabClasses::new(config);
     if out.is_json() {
-        out.document(&json!({ "chunk_sizes": classes.chunks() }));
+        out.set_result(&json!({ "chunk_sizes": classes.chunks() }));
     } else {
-        out.bytes(classes.to_string().as_bytes())?;
+        out.print_bytes(classes.to_string().as_bytes())?;
     }
     Ok(Exit::Success)
 }

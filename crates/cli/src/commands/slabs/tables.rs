@@ -1,9 +1,11 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
-use glasscache_sim::page::{Bar, Bars, Chart, Mark, Page, Panel, Series, Table, short_bytes};
+use glasscache_sim::page::{
+    Bar, Bars, Chart, Mark, Page, Panel, Series, Table, format_short_bytes,
+};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
-use glasscache_sim::slabs::optimum::optimal_sizes;
-use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
+use glasscache_sim::slabs::optimum::find_optimal_sizes;
+use glasscache_sim::slabs::plan::{ClassUse, Plan, count_items_in_segments};
 use serde_json::{Value, json};
 
 use super::source::Source;
@@ -43,7 +45,7 @@ impl<'a> Comparison<'a> {
             let items = plan.items_that_fit(memory_bytes);
             ClassList {
                 name,
-                start_options: start_options(config),
+                start_options: format_start_options(config),
                 plan,
                 items,
             }
@@ -64,7 +66,7 @@ impl<'a> Comparison<'a> {
         }
         let usual_class_count = class_lists[2].plan.used_classes().min(classes);
         let optimal_list = |class_count: usize| {
-            let sizes = optimal_sizes(current_config, &source.demand, class_count);
+            let sizes = find_optimal_sizes(current_config, &source.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
             new_class_list(
                 name,
@@ -94,7 +96,7 @@ impl<'a> Comparison<'a> {
         // Of equals the one with most classes, which stays good if the memory grows.
         let best = (optima_start..class_lists.len())
             .max_by_key(|&list_index| class_lists[list_index].items);
-        let segment_items = items_in_segments(&source.demand, memory_bytes);
+        let segment_items = count_items_in_segments(&source.demand, memory_bytes);
         Self {
             source,
             memory_bytes,
@@ -118,23 +120,23 @@ impl<'a> Comparison<'a> {
                 "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
                  begins pages of its own, of which {} has {pages}, and fewer classes leave fewer of them half empty.",
                 best.name,
-                short_bytes(self.memory_bytes),
+                format_short_bytes(self.memory_bytes),
             ));
         }
         (least_wasteful.items < best.items).then(|| {
             format!(
                 "Each class in use begins pages of its own, and {} has {pages} of them: {} waste least where memory is \
                  plenty ({}), {} keep more here.",
-                short_bytes(self.memory_bytes),
+                format_short_bytes(self.memory_bytes),
                 least_wasteful.name,
-                percent(least_wasteful.plan.waste()),
+                format_percent(least_wasteful.plan.waste()),
                 best.name,
             )
         })
     }
 
     /// What memcached takes with the best classes and with those of today, where either is more than `-m`.
-    fn taken_beyond_limit(&self) -> Option<String> {
+    fn describe_overshoot(&self) -> Option<String> {
         let taken_bytes = |class_list: &ClassList| {
             class_list.plan.pages_taken(class_list.items) * u64::from(PAGE_BYTES)
         };
@@ -142,17 +144,17 @@ impl<'a> Comparison<'a> {
         (best.max(current) > self.memory_bytes).then(|| {
             format!(
                 ", taking {} (today {})",
-                short_bytes(best),
-                short_bytes(current)
+                format_short_bytes(best),
+                format_short_bytes(current)
             )
         })
     }
 
     /// The page; its tables and sentence are what the terminal shows.
-    pub(super) fn page(&self) -> Page {
+    pub(super) fn to_page(&self) -> Page {
         let mut notes = self.source.notes.clone();
         notes.extend(self.small_memory_note());
-        notes.extend(self.taken_beyond_limit().map(|_| {
+        notes.extend(self.describe_overshoot().map(|_| {
             "memcached gives each class its first page even where -m is used up, so it takes more than that.".to_owned()
         }));
         notes.extend(self.class_lists.iter().filter_map(|class_list| {
@@ -172,10 +174,10 @@ impl<'a> Comparison<'a> {
         notes.push("Segments: from the layout of glasscache's store (item header, index slot), within 2 % of a full store's count; no flags, no expiry.".into());
         Page {
             title: format!("Slab classes: {}", self.source.name),
-            sentence: self.sentence(),
-            tables: vec![self.options_table(), self.classes_table()],
-            charts: vec![self.chart()],
-            bars: vec![self.bars()],
+            sentence: self.format_sentence(),
+            tables: vec![self.build_options_table(), self.build_classes_table()],
+            charts: vec![self.build_chart()],
+            bars: vec![self.build_bars()],
             commands: self
                 .best()
                 .start_options
@@ -187,12 +189,15 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn sentence(&self) -> String {
+    fn format_sentence(&self) -> String {
         let (current, best) = (&self.class_lists[0], self.best());
-        let (waste, best_waste) = (percent(current.plan.waste()), percent(best.plan.waste()));
-        let compared = |items: u64| more_or_fewer(items, current.items);
+        let (waste, best_waste) = (
+            format_percent(current.plan.waste()),
+            format_percent(best.plan.waste()),
+        );
+        let compared = |items: u64| describe_difference(items, current.items);
         let (best_items, segment_items) = (compared(best.items), compared(self.segment_items));
-        let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
+        let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
         if self.source.is_glasscache {
             return format!(
                 "Segments, as here, keep {segment_items} items than a memcached with the same settings, \
@@ -205,14 +210,14 @@ impl<'a> Comparison<'a> {
         } else {
             "and yet"
         };
-        let taken = self.taken_beyond_limit().unwrap_or_default();
+        let taken = self.describe_overshoot().unwrap_or_default();
         format!(
             "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {conjunction} keep {best_items} items \
              in {memory}{taken}, segments {segment_items}.",
         )
     }
 
-    fn classes_table(&self) -> Table {
+    fn build_classes_table(&self) -> Table {
         let classes = self.class_lists[0].plan.classes.iter().enumerate();
         let mut classes_in_use: Vec<(usize, &ClassUse)> =
             classes.filter(|(_, class)| class.chunks > 0).collect();
@@ -222,12 +227,12 @@ impl<'a> Comparison<'a> {
             vec![
                 (index + 1).to_string(),
                 class.chunk_bytes.to_string(),
-                class.per_page().to_string(),
+                class.chunks_per_page().to_string(),
                 class.chunks.to_string(),
                 format!("{:.0}", class.requested_bytes as f64 / class.chunks as f64),
                 format!("{:.2}", class.wasted_bytes() / f64::from(1 << 20)),
-                percent(class.wasted_bytes() / class.taken_bytes()),
-                percent(class.wasted_bytes() / total),
+                format_percent(class.wasted_bytes() / class.taken_bytes()),
+                format_percent(class.wasted_bytes() / total),
             ]
         };
         let header = [
@@ -250,7 +255,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn options_table(&self) -> Table {
+    fn build_options_table(&self) -> Table {
         let current_items = self.class_lists[0].items;
         let row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
@@ -258,14 +263,14 @@ impl<'a> Comparison<'a> {
                 classes,
                 waste,
                 items.to_string(),
-                format!("{:+.1} %", 100.0 * (ratio(items, current_items) - 1.0)),
+                format!("{:+.1} %", 100.0 * (divide(items, current_items) - 1.0)),
             ]
         };
         let list_row = |class_list: &ClassList| {
             let cells = row(
                 &class_list.name,
                 class_list.plan.used_classes().to_string(),
-                percent(class_list.plan.waste()),
+                format_percent(class_list.plan.waste()),
                 class_list.items,
             );
             (class_list.items, cells)
@@ -279,7 +284,7 @@ impl<'a> Comparison<'a> {
         Table {
             title: format!(
                 "What fits into {}, most items first (now: {current_items})",
-                short_bytes(self.memory_bytes)
+                format_short_bytes(self.memory_bytes)
             ),
             header: header.map(String::from).to_vec(),
             rows: rows.into_iter().map(|(_, cells)| cells).collect(),
@@ -287,7 +292,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.
-    fn bars(&self) -> Bars {
+    fn build_bars(&self) -> Bars {
         let panel = |class_list: &ClassList| {
             let mut bars: Vec<Bar> = Vec::new();
             let mut previous_chunk = None;
@@ -307,7 +312,7 @@ impl<'a> Comparison<'a> {
                 title: format!(
                     "{}: {} wasted",
                     class_list.name,
-                    percent(class_list.plan.waste())
+                    format_percent(class_list.plan.waste())
                 ),
                 bars,
             }
@@ -322,7 +327,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// How sizes are distributed, with the edges of the best classes.
-    fn chart(&self) -> Chart {
+    fn build_chart(&self) -> Chart {
         let total: u64 = self.source.demand.chunks().map(|(_, count)| count).sum();
         let mut chunks_so_far = 0;
         let points = self.source.demand.chunks().map(|(bytes, count)| {
@@ -342,7 +347,7 @@ impl<'a> Comparison<'a> {
             title: format!("Needed sizes, and the edges of: {}", best.name),
             x_label: "size of the item in memcached's measure (bytes)".into(),
             y_label: "share of the chunks up to that size (%)".into(),
-            x_log: true,
+            is_x_log: true,
             series: vec![Series {
                 label: "needed chunks".into(),
                 points,
@@ -361,7 +366,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The results as JSON.
-    pub(super) fn document(&self) -> Value {
+    pub(super) fn to_document(&self) -> Value {
         let list_document = |class_list: &ClassList| {
             json!({
                 "name": class_list.name,
@@ -383,7 +388,7 @@ impl<'a> Comparison<'a> {
             })
         };
         json!({
-            "sentence": self.sentence(),
+            "sentence": self.format_sentence(),
             "source": self.source.name,
             "items": self.source.demand.items(),
             "item_bytes": self.source.demand.item_bytes() as f64,
@@ -404,7 +409,7 @@ fn describe(config: &SlabConfig) -> String {
     }
 }
 
-fn start_options(config: &SlabConfig) -> Option<String> {
+fn format_start_options(config: &SlabConfig) -> Option<String> {
     let sizes = config
         .slab_sizes
         .as_ref()
@@ -413,17 +418,17 @@ fn start_options(config: &SlabConfig) -> Option<String> {
     Some(format!("-o slab_sizes={}", sizes.join("-")))
 }
 
-fn ratio(a: u64, b: u64) -> f64 {
-    a as f64 / b.max(1) as f64
+fn divide(numerator: u64, denominator: u64) -> f64 {
+    numerator as f64 / denominator.max(1) as f64
 }
 
 /// How many items there are beside another number of them: `8.0 % more`.
-fn more_or_fewer(items: u64, other_items: u64) -> String {
-    let difference = ratio(items, other_items) - 1.0;
+fn describe_difference(items: u64, other_items: u64) -> String {
+    let difference = divide(items, other_items) - 1.0;
     let word = if difference < 0.0 { "fewer" } else { "more" };
-    format!("{} {word}", percent(difference.abs()))
+    format!("{} {word}", format_percent(difference.abs()))
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use glasscache_lab::load::Error as LoadError;
-use glasscache_lab::proc::{Meter, own_resident_bytes};
+use glasscache_lab::proc::{Meter, read_own_resident_bytes};
 use glasscache_lab::server_process::{ServerCommand, find_memcached, send_line};
-use glasscache_lab::tour::{Folder, Stage, TourFigures, requested_keys, run_stage};
+use glasscache_lab::tour::{Folder, Stage, TourFigures, count_requested_keys, run_stage};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::embedded::EmbeddedServer;
-use crate::interrupts::stop_flag;
+use crate::interrupts::new_stop_flag;
 use crate::output::{Exit, Failure, Output};
 use table::stage_title;
 
@@ -66,13 +66,13 @@ impl Args {
     /// Runs the tour and prints its table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let memcached = self.find_memcached_program()?;
-        let stop = stop_flag()?;
+        let stop = new_stop_flag()?;
         let excluded: &[&str] = if self.folder.is_some() {
             &[]
         } else {
             &EXCLUDED_FOLDERS
         };
-        let path = self.folder.clone().unwrap_or_else(default_folder);
+        let path = self.folder.clone().unwrap_or_else(find_default_folder);
         let folder = Folder::read(&path, excluded).map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
@@ -95,9 +95,9 @@ impl Args {
             figures_by_server.push(self.measure_theirs(program, &folder, &stop)?);
         }
         if out.is_json() {
-            out.document(
+            out.set_result(
                 &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
-                "skipped": folder.skipped }, "servers": figures_by_server, "python": python_result.as_ref().ok() }),
+                "skipped": folder.skipped_files }, "servers": figures_by_server, "python": python_result.as_ref().ok() }),
             );
         } else {
             table::print(out, &figures_by_server)?;
@@ -119,7 +119,7 @@ impl Args {
                 format!("{failed_keys} keys were absent or wrong"),
             );
             return Err(match complaint {
-                Some(complaint) => failure.hint(complaint),
+                Some(complaint) => failure.with_hint(complaint),
                 None => failure,
             });
         }
@@ -136,7 +136,7 @@ impl Args {
             )),
             None if self.vs => find_memcached().map(Some).ok_or_else(|| {
                 Failure::new(Exit::Unreachable, "no memcached is on the path")
-                    .hint("--memcached takes the path of one")
+                    .with_hint("--memcached takes the path of one")
             }),
             None => Ok(None),
         }
@@ -153,7 +153,7 @@ impl Args {
         folder: &Arc<Folder>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
-        let resident_before = own_resident_bytes();
+        let resident_before = read_own_resident_bytes();
         let EmbeddedServer {
             running,
             address,
@@ -166,7 +166,7 @@ impl Args {
             meter,
         };
         let figures = run_stages(folder, &server_under_test, stop, || {
-            own_resident_bytes().saturating_sub(resident_before)
+            read_own_resident_bytes().saturating_sub(resident_before)
         });
         let python_result = python::run(&folder.path, address, stop);
         running.stop();
@@ -189,7 +189,9 @@ impl Args {
             address: server.address,
             meter: server.meter(),
         };
-        run_stages(folder, &server_under_test, stop, || server.resident_bytes())
+        run_stages(folder, &server_under_test, stop, || {
+            server.read_resident_bytes()
+        })
     }
 }
 
@@ -204,10 +206,10 @@ fn run_stages(
     let mut resident_max = 0;
     for stage in Stage::ALL {
         let progress = Arc::new(AtomicU64::new(0));
-        let bar = stage_bar(
+        let bar = new_stage_bar(
             server_under_test.name,
             stage,
-            requested_keys(folder, stage) as u64,
+            count_requested_keys(folder, stage) as u64,
         );
         let is_done = AtomicBool::new(false);
         let figures = std::thread::scope(|scope| {
@@ -251,7 +253,7 @@ fn run_stages(
     })
 }
 
-fn stage_bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
+fn new_stage_bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -274,7 +276,7 @@ fn request_version(address: SocketAddr) -> String {
 }
 
 /// The sources of Python's standard library, else the system's headers, else the working directory.
-fn default_folder() -> PathBuf {
+fn find_default_folder() -> PathBuf {
     let program = "import sysconfig; print(sysconfig.get_path('stdlib'))";
     let output = Command::new("python3").args(["-c", program]).output().ok();
     let library = output

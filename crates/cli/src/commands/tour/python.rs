@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Failure, Output};
-use crate::python::python_with;
-use crate::table::{Table, bytes, count, decimal};
+use crate::python::find_python_with;
+use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 /// Time limit: the whole tour should take at most a minute or two.
@@ -55,7 +55,7 @@ pub(super) fn run(
     server: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<PythonTour, String> {
-    let python = python_with("glasscache.tour")?;
+    let python = find_python_with("glasscache.tour")?;
     let mut child = Command::new(&python)
         .args(["-m", "glasscache.tour"])
         .arg(folder)
@@ -99,19 +99,19 @@ fn wait_for_output(child: &mut Child, stop: &AtomicBool) -> Result<String, Strin
 
 /// Prints the results, or the reason why there are none.
 pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(), Failure> {
-    out.line("")?;
+    out.print_line("")?;
     let tour = match tour {
         Ok(tour) => tour,
         Err(reason) => {
             let text = format!("The Python client was left out: {reason}.");
-            return out.line(wrap(&text));
+            return out.print_line(wrap(&text));
         }
     };
-    out.line(wrap(&format!(
+    out.print_line(wrap(&format!(
         "The same folder through Python's Client: {} files, {} as values, {} on the wire.",
-        count(tour.files),
-        bytes(tour.bytes),
-        bytes(tour.wire_bytes)
+        format_count(tour.files),
+        format_bytes(tour.bytes),
+        format_bytes(tour.wire_bytes)
     )))?;
     let times: Vec<String> = tour
         .seconds
@@ -119,12 +119,12 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
         .map(|(stage_name, seconds)| {
             format!(
                 "{stage_name} {} s",
-                decimal(seconds.as_f64().unwrap_or(0.0))
+                format_decimal(seconds.as_f64().unwrap_or(0.0))
             )
         })
         .collect();
-    out.line(wrap(&times.join(", ")))?;
-    out.line("")?;
+    out.print_line(wrap(&times.join(", ")))?;
+    out.print_line("")?;
     let parts = PARTS.map(|(_, name)| name);
     let head = ["", "", "calls", "us a call"];
     let mut table = Table::new(&[head.as_slice(), parts.as_slice()].concat());
@@ -133,30 +133,35 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
         .iter()
         .filter(|call_class| call_class.calls > 0)
     {
-        let size = format!("from {}", bytes(call_class.bytes_from));
-        table.row(cells(call_class, &call_class.operation, size, &parts));
+        let size = format!("from {}", format_bytes(call_class.bytes_from));
+        table.push_row(format_cells(
+            call_class,
+            &call_class.operation,
+            size,
+            &parts,
+        ));
     }
     for call_class in tour
         .by_width
         .iter()
         .filter(|call_class| call_class.calls > 0)
     {
-        let width = format!("from {} keys", count(call_class.keys_from));
-        table.row(cells(call_class, "bulk", width, &parts));
+        let width = format!("from {} keys", format_count(call_class.keys_from));
+        table.push_row(format_cells(call_class, "bulk", width, &parts));
     }
-    out.line(table.to_string())?;
-    out.line(wrap(
+    out.print_line(table.to_string())?;
+    out.print_line(wrap(
         "Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.",
     ))
 }
 
-fn cells(
+fn format_cells(
     call_class: &CallClass,
     operation: &str,
     class_name: String,
     parts: &[&str],
 ) -> Vec<String> {
-    let us = |seconds: f64| decimal(seconds * 1e6 / call_class.calls.max(1) as f64);
+    let format_us = |seconds: f64| format_decimal(seconds * 1e6 / call_class.calls.max(1) as f64);
     let part_seconds = |name: &&str| {
         call_class
             .seconds
@@ -168,9 +173,9 @@ fn cells(
     let head = [
         operation.to_owned(),
         class_name,
-        count(call_class.calls),
-        us(total),
+        format_count(call_class.calls),
+        format_us(total),
     ];
-    let part_times = parts.iter().map(|name| us(part_seconds(name)));
+    let part_times = parts.iter().map(|name| format_us(part_seconds(name)));
     head.into_iter().chain(part_times).collect()
 }

@@ -5,30 +5,33 @@ use glasscache_lab::tour::{
 };
 
 use crate::output::{Failure, Output};
-use crate::table::{Table, bytes, count, decimal};
+use crate::table::{Table, format_bytes, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
 pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> {
-    let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
+    let (items, size) = (
+        format_count(folder.items() as u64),
+        format_bytes(folder.user_bytes()),
+    );
     let which_files = if folder.is_truncated {
         "the first"
     } else {
         "the"
     };
-    out.line(wrap(&format!(
+    out.print_line(wrap(&format!(
         "The tour stores {which_files} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
          its path as the key, and reads them back one by one, in pipelines of {PIPELINE} and by multi-gets of \
          {KEYS_PER_GET}. Every byte is compared.",
         folder.path.display()
     )))?;
-    if folder.skipped > 0 {
-        let bound = bytes(FILE_BYTES_MAX);
-        let skipped = count(folder.skipped as u64);
-        out.line(wrap(&format!(
+    if folder.skipped_files > 0 {
+        let bound = format_bytes(FILE_BYTES_MAX);
+        let skipped = format_count(folder.skipped_files as u64);
+        out.print_line(wrap(&format!(
             "{skipped} files were left out: they are larger than {bound}, cannot be read, or have a name that is not a valid key."
         )))?;
     }
-    out.line("")
+    out.print_line("")
 }
 
 pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure> {
@@ -40,15 +43,15 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
         "user per resident byte",
     ]);
     for server in figures {
-        memory_table.row([
+        memory_table.push_row([
             format!("{} {}", server.server, server.version),
-            count(server.items as u64),
-            bytes(server.user_bytes),
-            bytes(server.resident_bytes),
+            format_count(server.items as u64),
+            format_bytes(server.user_bytes),
+            format_bytes(server.resident_bytes),
             format!("{:.2}", server.density()),
         ]);
     }
-    out.line(memory_table.to_string())?;
+    out.print_line(memory_table.to_string())?;
     let head = [
         "",
         "",
@@ -76,18 +79,18 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
             })
             .collect();
         for (index, (server, figures)) in rows.iter().enumerate() {
-            speed_table.row(stage_row(
+            speed_table.push_row(format_stage_row(
                 if index == 0 { stage_title(stage) } else { "" },
                 &server.server,
                 figures,
             ));
         }
         if let [(_, ours), (_, theirs)] = rows.as_slice() {
-            speed_table.row(ratio_row(ours, theirs));
+            speed_table.push_row(format_ratio_row(ours, theirs));
         }
     }
-    out.line(speed_table.to_string())?;
-    out.line(wrap(
+    out.print_line(speed_table.to_string())?;
+    out.print_line(wrap(
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
          server's threads used, kernel included; the generator's own is not in it.",
     ))?;
@@ -98,32 +101,32 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
             .skip(1)
             .map(|stage_figures| stage_figures.keys)
             .sum();
-        out.line(wrap(&format!(
+        out.print_line(wrap(&format!(
             "All {} values that were read came back byte for byte.",
-            count(checked_values)
+            format_count(checked_values)
         )))?;
     }
     Ok(())
 }
 
-fn stage_row(title: &str, server: &str, figures: &StageFigures) -> [String; 10] {
+fn format_stage_row(title: &str, server: &str, figures: &StageFigures) -> [String; 10] {
     [
         title.to_owned(),
         server.to_owned(),
-        count(figures.requests_per_s as u64),
-        count(figures.keys_per_s as u64),
-        count((figures.bytes_per_s / 1e6) as u64),
-        count(figures.latency_us_p50 as u64),
-        count(figures.latency_us_p99 as u64),
-        count(figures.latency_us_p999 as u64),
-        decimal(figures.server_cpu_us),
-        decimal(figures.server_cpu_us_per_key),
+        format_count(figures.requests_per_s as u64),
+        format_count(figures.keys_per_s as u64),
+        format_count((figures.bytes_per_s / 1e6) as u64),
+        format_count(figures.latency_us_p50 as u64),
+        format_count(figures.latency_us_p99 as u64),
+        format_count(figures.latency_us_p999 as u64),
+        format_decimal(figures.server_cpu_us),
+        format_decimal(figures.server_cpu_us_per_key),
     ]
 }
 
 /// The first server's figures over the second's.
-fn ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
-    let ratio = |figure: fn(&StageFigures) -> f64| decimal(figure(ours) / figure(theirs));
+fn format_ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
+    let ratio = |figure: fn(&StageFigures) -> f64| format_decimal(figure(ours) / figure(theirs));
     [
         String::new(),
         "ratio".to_owned(),

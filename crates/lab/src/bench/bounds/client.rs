@@ -43,7 +43,7 @@ impl Client {
         let Some(value_bytes) = header
             .rsplit(' ')
             .next()
-            .and_then(|b| b.parse::<usize>().ok())
+            .and_then(|bytes_text| bytes_text.parse::<usize>().ok())
         else {
             return Ok(None);
         };

@@ -53,7 +53,7 @@ impl Finding {
 }
 
 /// The budget of a server: 1.02 x `-m` + 16 MiB, in MiB.
-pub fn budget_mib(memory_mib: u64) -> f64 {
+pub fn compute_budget_mib(memory_mib: u64) -> f64 {
     1.02 * memory_mib as f64 + 16.0
 }
 
@@ -64,7 +64,7 @@ fn bytes_to_mib(bytes: u64) -> f64 {
 /// An empty server with a gigabyte.
 pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
-    let resident_mib = bytes_to_mib(server.resident_bytes());
+    let resident_mib = bytes_to_mib(server.read_resident_bytes());
     Ok(vec![Finding::new(
         "empty server at -m 1024",
         8.0,

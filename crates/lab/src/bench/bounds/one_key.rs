@@ -3,7 +3,7 @@
 use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
 use super::super::{Error, ServerPair};
-use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
+use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
 use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
 use crate::server_process::ServerProcess;
 
@@ -11,7 +11,7 @@ use crate::server_process::ServerProcess;
 pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set_request = |value_bytes: usize| store_request(StoreMode::Set, value_bytes);
+    let set_request = |value_bytes: usize| build_store_request(StoreMode::Set, value_bytes);
     let short_sets = send_repeatedly(servers, &server, &set_request(32), 300_000)?;
     let long_sets = send_repeatedly(servers, &server, &set_request(50_000), 10_000)?;
     let describe_p99_ratio = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
@@ -26,19 +26,19 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
         (
             "10,000 appends of 10 B to one key",
             set_request(1),
-            store_request(StoreMode::Append, 10),
+            build_store_request(StoreMode::Append, 10),
             10_000,
         ),
         (
             "1 M increments of one key",
-            set_number_request(),
-            build_request(|out| text::arithmetic(out, KEY, 1, false, false)),
+            build_set_number_request(),
+            build_request(|output| text::arithmetic(output, KEY, 1, false, false)),
             1_000_000,
         ),
         (
             "1 M touches of one key",
             set_request(32),
-            build_request(|out| text::touch(out, KEY, 100, false)),
+            build_request(|output| text::touch(output, KEY, 100, false)),
             1_000_000,
         ),
     ] {
@@ -62,10 +62,10 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
         }
         let refused = tally.refused as f64;
         findings.push(Finding::new(workload_name, 0.0, refused, "refused"));
-        let resident_mib = bytes_to_mib(server.resident_bytes());
+        let resident_mib = bytes_to_mib(server.read_resident_bytes());
         findings.push(Finding::new(
             workload_name,
-            budget_mib(MEMORY_MIB),
+            compute_budget_mib(MEMORY_MIB),
             resident_mib,
             "MiB resident at -m 64",
         ));
@@ -83,23 +83,23 @@ fn build_request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// A storage request with a value of `value_bytes` bytes.
-fn store_request(mode: StoreMode, value_bytes: usize) -> Vec<u8> {
-    store_value_request(mode, &vec![b'x'; value_bytes])
+fn build_store_request(mode: StoreMode, value_bytes: usize) -> Vec<u8> {
+    build_store_value_request(mode, &vec![b'x'; value_bytes])
 }
 
 /// Stores a number, which can be incremented.
-fn set_number_request() -> Vec<u8> {
-    store_value_request(StoreMode::Set, b"1")
+fn build_set_number_request() -> Vec<u8> {
+    build_store_value_request(StoreMode::Set, b"1")
 }
 
-fn store_value_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
+fn build_store_value_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
     let store_line = TextStoreParameters {
         flags: 0,
         exptime: 0,
         value_bytes: value.len(),
         noreply: false,
     };
-    let mut request = build_request(|out| text::store(out, mode, KEY, &store_line));
+    let mut request = build_request(|output| text::store(output, mode, KEY, &store_line));
     request.extend_from_slice(value);
     request.extend_from_slice(b"\r\n");
     request

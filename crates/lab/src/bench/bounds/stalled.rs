@@ -9,8 +9,8 @@ use super::super::memory::fill;
 use super::super::scenario::Scenario;
 use super::super::speed::measure_load;
 use super::super::{Error, ServerPair};
-use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
-use crate::load::{Size, Values, key_text};
+use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::load::{Size, Values, format_key};
 
 /// Clients that request megabytes and do not read them, uploads that stop half-way, and a normal reader at the same
 /// time.
@@ -55,7 +55,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
     let measured_with_stalled = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                resident_peak.fetch_max(server.resident_bytes(), Ordering::Relaxed);
+                resident_peak.fetch_max(server.read_resident_bytes(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -79,7 +79,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
     Ok(vec![
         Finding::new(
             workload,
-            budget_mib(MEMORY_MIB),
+            compute_budget_mib(MEMORY_MIB),
             resident_mib,
             "MiB resident at -m 64, peak",
         ),
@@ -96,7 +96,7 @@ fn open_stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address)?;
     for id in 0..8_u64 {
         let mut request = b"get ".to_vec();
-        request.extend_from_slice(&key_text(id));
+        request.extend_from_slice(&format_key(id));
         request.extend_from_slice(b"\r\n");
         socket.write_all(&request)?;
     }

@@ -2,8 +2,10 @@
 
 use super::super::{Error, ServerPair};
 use super::client::Client;
-use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
-use crate::load::{self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, key_text};
+use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
+use crate::load::{
+    self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, format_key,
+};
 use crate::server_process::ServerProcess;
 
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
@@ -35,12 +37,12 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let (_, workloads) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
-    let resident_full_mib = bytes_to_mib(server.resident_bytes());
+    let resident_full_mib = bytes_to_mib(server.read_resident_bytes());
     ttls_s.sort_unstable();
     let wrong_expiries = count_wrong_expiries(&server, &ttls_s)
         .map_err(|error| Error::load(server.name)(error.into()))?;
     let workload = "1,000 TTLs, 1 s to 30 d";
-    let resident_after_mib = bytes_to_mib(server.resident_bytes());
+    let resident_after_mib = bytes_to_mib(server.read_resident_bytes());
     Ok(vec![
         Finding::new(
             workload,
@@ -56,7 +58,7 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         ),
         Finding::new(
             workload,
-            budget_mib(MEMORY_MIB),
+            compute_budget_mib(MEMORY_MIB),
             resident_full_mib.max(resident_after_mib),
             "MiB resident at -m 64",
         ),
@@ -86,7 +88,7 @@ impl Workload for ExpiringSets {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {
@@ -112,15 +114,15 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
         let key = format!("ttl{index}");
         // Two tries: during the first, the clock may tick between the two requests.
         let is_expiry_right = |client: &mut Client| -> std::io::Result<Option<bool>> {
-            let Some(remaining_s) = seconds_left(client, &key)? else {
+            let Some(remaining_s) = read_remaining_ttl_s(client, &key)? else {
                 return Ok(None);
             };
             if remaining_s > 1 {
                 client.call(&format!("debugtime {}", remaining_s - 1))?;
             }
-            let remaining_at_last_second_s = seconds_left(client, &key)?;
+            let remaining_at_last_second_s = read_remaining_ttl_s(client, &key)?;
             client.call("debugtime 1")?;
-            let is_gone = seconds_left(client, &key)?.is_none();
+            let is_gone = read_remaining_ttl_s(client, &key)?.is_none();
             Ok(Some(
                 is_gone && remaining_at_last_second_s.is_none_or(|remaining_s| remaining_s <= 1),
             ))
@@ -145,7 +147,7 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
 }
 
 /// The remaining TTL from `mg <key> t`; `None` for a miss.
-fn seconds_left(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> {
+fn read_remaining_ttl_s(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> {
     let reply = client.call(&format!("mg {key} t"))?;
     Ok(reply
         .strip_prefix("HD t")

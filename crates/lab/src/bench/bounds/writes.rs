@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::memory::{FillSize, fill};
 use super::super::{Error, ServerPair};
 use super::client::Client;
-use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
+use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
 use crate::load::{self, Fill, Plan, Pool, Size, Values};
 use crate::proc::Meter;
 
@@ -65,8 +65,8 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
         ),
         Finding::new(
             workload,
-            budget_mib(MEMORY_MIB),
-            bytes_to_mib(server.resident_bytes()),
+            compute_budget_mib(MEMORY_MIB),
+            bytes_to_mib(server.read_resident_bytes()),
             "MiB resident at -m 64",
         ),
     ])

@@ -15,7 +15,10 @@ use crate::load::SecondHistogram;
 const NS_PER_MS: f64 = 1e6;
 
 /// Latencies of each second in nanoseconds, in version 1.3 of the log's form: compressed V2 histograms.
-pub fn interval_log(started: SystemTime, seconds: &[SecondHistogram]) -> io::Result<Vec<u8>> {
+pub fn format_interval_log(
+    started: SystemTime,
+    seconds: &[SecondHistogram],
+) -> io::Result<Vec<u8>> {
     let mut log = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
@@ -39,7 +42,7 @@ pub fn interval_log(started: SystemTime, seconds: &[SecondHistogram]) -> io::Res
 
 /// The distribution of the latency from the intended time: one line for each percentile, in microseconds, as the
 /// plotters of `HdrHistogram` read it.
-pub fn percentile_table(measured: &LoadMeasurement) -> String {
+pub fn format_percentile_table(measured: &LoadMeasurement) -> String {
     let tally = &measured.tally;
     let histogram = tally.from_intended.as_ref().unwrap_or(&tally.from_send);
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
@@ -81,7 +84,7 @@ mod tests {
         }
         let seconds = recorded.seconds();
         let started = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
-        let log = interval_log(started, &seconds).unwrap();
+        let log = format_interval_log(started, &seconds).unwrap();
         let text = String::from_utf8_lossy(&log);
         assert!(text.contains("#[StartTime: 1000.000 "), "{text}");
         assert!(text.contains("#[BaseTime: 1000.000 "), "{text}");

@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::load::{self, Pace, Picker, Plan, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
-pub use histogram_log::{interval_log, percentile_table};
+pub use histogram_log::{format_interval_log, format_percentile_table};
 pub use key_trace::KeyTrace;
 pub use result::{Bottleneck, Latencies, LatenciesFrom, LoadMeasurement, Second};
 pub use search::{Objective, Search, TriedRate, search};
@@ -208,9 +208,9 @@ fn run_once(
     let workload = |thread: usize| {
         let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread as u64);
         let share = ThreadShare {
-            thread,
-            threads: settings.threads,
-            round,
+            thread_index: thread,
+            thread_count: settings.threads,
+            round_index: round,
             rounds,
         };
         TrafficRequests::new(
@@ -245,7 +245,7 @@ pub fn run(
     }
 }
 
-fn rounds_within(run_for: Duration, pace: Pace) -> u32 {
+fn count_rounds(run_for: Duration, pace: Pace) -> u32 {
     let seconds = run_for.as_secs_f64();
     let by_time = seconds / ROUND_MIN.as_secs_f64();
     let rounds = match pace {
@@ -266,7 +266,7 @@ pub fn compare(
     mut progress: impl FnMut(f64),
 ) -> Result<Comparison, EarlyEnd> {
     let mut reports: [Vec<Report>; 2] = Default::default();
-    let rounds = rounds_within(settings.run_for, settings.pace);
+    let rounds = count_rounds(settings.run_for, settings.pace);
     let run_for = settings.run_for / rounds;
     let mut early_end = None;
     'rounds: for round in 0..rounds {
@@ -346,7 +346,7 @@ mod tests {
             (10.0, Pace::Open(400.0), 40),
             (10.0, Pace::Open(1e6), 80),
         ] {
-            let rounds = rounds_within(Duration::from_secs_f64(seconds), pace);
+            let rounds = count_rounds(Duration::from_secs_f64(seconds), pace);
             assert_eq!(rounds, expected, "{seconds} s, {pace:?}");
         }
     }

@@ -126,7 +126,7 @@ pub struct LoadMeasurement {
     /// Gets per CPU second of the generator.
     pub gets_per_generator_cpu_s: f64,
     /// What limits the throughput.
-    pub bound: Bottleneck,
+    pub bottleneck: Bottleneck,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
@@ -143,7 +143,7 @@ pub struct LoadMeasurement {
     /// Values that differ from those stored.
     pub wrong_values: u64,
     /// The first wrong value, described.
-    pub first_wrong: Option<String>,
+    pub first_wrong_value: Option<String>,
     /// Length of the measurement.
     pub seconds: f64,
     /// Cores used by other processes meanwhile.
@@ -152,7 +152,7 @@ pub struct LoadMeasurement {
     pub series: Vec<Second>,
     /// When the measurement began, its warm-up included.
     #[serde(skip)]
-    pub started: SystemTime,
+    pub started_at: SystemTime,
     /// The histograms of the series.
     #[serde(skip)]
     pub by_second: Vec<SecondHistogram>,
@@ -188,7 +188,7 @@ impl LoadMeasurement {
             is_closed && generator_cpu_s > BUSY_CORE_SHARE * settings.threads as f64 * seconds;
         let is_server_busy = meter.workers() > 0
             && server_cpu_s > BUSY_CORE_SHARE * meter.workers() as f64 * seconds;
-        let bound = if is_server_busy {
+        let bottleneck = if is_server_busy {
             Bottleneck::Server
         } else if is_generator_bound
             || is_generator_busy
@@ -205,9 +205,9 @@ impl LoadMeasurement {
             .map(|sample| sample.latency_ns as f64 / 1e3)
             .collect();
         let steadiness = Steadiness::of(&latencies_in_order, tally.samples.stride());
-        let started = reports
+        let started_at = reports
             .first()
-            .map_or(SystemTime::UNIX_EPOCH, |report| report.started);
+            .map_or(SystemTime::UNIX_EPOCH, |report| report.started_at);
         let by_second = by_second.seconds();
         let series = by_second.iter().map(Second::of).collect();
         let percentiles = Percentiles::new(latencies_in_order);
@@ -218,8 +218,8 @@ impl LoadMeasurement {
                 Pace::Closed => None,
             },
             latency_us: LatenciesFrom {
-                intended: latencies(&|percent| tally.latency_us(percent)),
-                sent: latencies(&|percent| tally.latency_from_send_us(percent)),
+                intended: collect_latencies(&|percent| tally.latency_us(percent)),
+                sent: collect_latencies(&|percent| tally.latency_from_send_us(percent)),
             },
             interval_us: Intervals {
                 p50: percentiles.estimate(50.0),
@@ -235,7 +235,7 @@ impl LoadMeasurement {
             server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * us_per_request),
             gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64
                 / generator_cpu_s.max(1e-9),
-            bound,
+            bottleneck,
             steadiness,
             requests: tally.requests,
             hits: tally.hits,
@@ -243,8 +243,8 @@ impl LoadMeasurement {
             stored: tally.stored,
             refused: tally.refused,
             wrong_values: tally.wrong,
-            first_wrong: tally.first_difference.clone(),
-            started,
+            first_wrong_value: tally.first_difference.clone(),
+            started_at,
             seconds,
             other_cores: other_cpu_s / seconds.max(1e-9),
             series,
@@ -254,7 +254,7 @@ impl LoadMeasurement {
     }
 }
 
-fn latencies(value_at: &dyn Fn(f64) -> f64) -> Latencies {
+fn collect_latencies(value_at: &dyn Fn(f64) -> f64) -> Latencies {
     Latencies {
         p50: value_at(50.0),
         p90: value_at(90.0),

@@ -98,7 +98,7 @@ pub fn search(
     )?
     .complete()?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
-    let mut found = Search {
+    let mut search_result = Search {
         tried_rates: Vec::new(),
         best: None,
         error: None,
@@ -114,14 +114,14 @@ pub fn search(
         let report = match report.and_then(Report::complete) {
             Ok(report) => report,
             Err(error) => {
-                found.error = Some(error);
+                search_result.error = Some(error);
                 break;
             }
         };
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
         let meets_objective = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
-        found.tried_rates.push(TriedRate {
+        search_result.tried_rates.push(TriedRate {
             rate,
             latency_us,
             meets_objective,
@@ -132,7 +132,7 @@ pub fn search(
                 pace: Pace::Open(rate),
                 ..settings.clone()
             };
-            found.best = Some(LoadMeasurement::of(
+            search_result.best = Some(LoadMeasurement::of(
                 &[report],
                 &open_settings,
                 &target.meter,
@@ -141,7 +141,7 @@ pub fn search(
             high_rate = rate;
         }
     }
-    Ok(found)
+    Ok(search_result)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::{Popularity, Traffic};
-use crate::load::{Batch, KeyResult, NextStep, Rng, Workload, key_text};
+use crate::load::{Batch, KeyResult, NextStep, Rng, Workload, format_key};
 
 /// Shares of the kinds of requests; they need not add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -24,10 +24,10 @@ pub struct Mix {
 /// Which of the requests of a trace are a thread's: every n-th, from another offset in each round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadShare {
-    pub(super) thread: usize,
-    pub(super) threads: usize,
+    pub(super) thread_index: usize,
+    pub(super) thread_count: usize,
     /// The number of the round, and how many there are.
-    pub(super) round: u32,
+    pub(super) round_index: u32,
     pub(super) rounds: u32,
 }
 
@@ -55,15 +55,15 @@ impl TrafficRequests {
             Popularity::Random(_) => 0,
             Popularity::Trace(keys) => {
                 let rounds = share.rounds.max(1) as usize;
-                keys.len() / rounds * (share.round as usize % rounds)
+                keys.len() / rounds * (share.round_index as usize % rounds)
             }
         };
         Self {
             traffic,
             first_id,
             rng: Rng::new(seed),
-            position: round_offset + share.thread,
-            stride: share.threads,
+            position: round_offset + share.thread_index,
+            stride: share.thread_count,
             missed_ids: vec![VecDeque::new(); connections],
             scratch_ids: Vec::new(),
         }
@@ -123,7 +123,7 @@ impl Workload for TrafficRequests {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {
@@ -153,7 +153,7 @@ impl Workload for DeleteKeys {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, _id: u64) -> &[u8] {
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn threads_share_the_requests_of_a_trace_and_begin_again_at_its_end() {
-        let share = |thread, round| ThreadShare {
-            thread,
-            threads: 2,
-            round,
+        let share = |thread_index, round_index| ThreadShare {
+            thread_index,
+            thread_count: 2,
+            round_index,
             rounds: 20,
         };
         let ids = |share| -> Vec<u64> {

@@ -4,7 +4,7 @@ use super::Trace;
 use crate::load::KEY_BYTES;
 
 /// Misses of an exact LRU of `capacity_bytes` user bytes over the same requests, all copies interleaved.
-pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
+pub fn count_lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
     let mut misses = 0;
     for &key_index in &trace.requests {
@@ -86,9 +86,9 @@ mod tests {
     fn lru_evicts_the_least_recently_used() {
         // Room for two items of 100 bytes: 2 pushes 1 out, since 0 was used again.
         let requests = [0, 1, 0, 2, 0, 1];
-        assert_eq!(lru_misses(&trace(&requests, 1), 200), 4);
-        assert_eq!(lru_misses(&trace(&requests, 2), 400), 8);
-        assert_eq!(lru_misses(&trace(&requests, 1), 300), 3);
-        assert_eq!(lru_misses(&trace(&requests, 1), 50), 6);
+        assert_eq!(count_lru_misses(&trace(&requests, 1), 200), 4);
+        assert_eq!(count_lru_misses(&trace(&requests, 2), 400), 8);
+        assert_eq!(count_lru_misses(&trace(&requests, 1), 300), 3);
+        assert_eq!(count_lru_misses(&trace(&requests, 1), 50), 6);
     }
 }

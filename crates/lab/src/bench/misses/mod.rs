@@ -17,11 +17,11 @@ use std::sync::Arc;
 use glasscache_sim::curve::ServerMemory;
 use serde::Serialize;
 
-pub use lru::lru_misses;
-pub use trace::{Trace, trace_files_in};
+pub use lru::count_lru_misses;
+pub use trace::{Trace, list_trace_files};
 
 use super::{Error, ServerPair};
-use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, key_text};
+use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, format_key};
 use crate::server_process::ServerCommand;
 
 /// Longer values are cut: memcached's default item size must take them.
@@ -128,7 +128,7 @@ pub fn measure_point(
     } else {
         Some(replay(servers, &servers.theirs(memory_mib), trace)?)
     };
-    let lru_avoidable_misses = lru_misses(trace, ours.user_bytes) - trace.first_uses();
+    let lru_avoidable_misses = count_lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(ReplayComparison {
         trace: trace.name.clone(),
         requests: trace.requests_of_all_copies(),
@@ -173,7 +173,7 @@ fn replay(
             description: difference,
         });
     }
-    let resident_bytes = server.resident_bytes();
+    let resident_bytes = server.read_resident_bytes();
     let misses = workloads
         .iter()
         .map(|workload| workload.misses)
@@ -302,7 +302,7 @@ impl Workload for Replay {
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
-        text.extend_from_slice(&key_text(id));
+        text.extend_from_slice(&format_key(id));
     }
 
     fn value(&self, id: u64) -> &[u8] {

@@ -147,7 +147,7 @@ impl Trace {
 }
 
 /// The traces of a folder, by name.
-pub fn trace_files_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn list_trace_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
     let mut paths: Vec<PathBuf> = entries

@@ -25,8 +25,8 @@ pub(crate) struct Connection {
     /// Counts reads: every [`READS_PER_DELAY`]th measures its delay.
     read_count: u32,
     measures_delay: bool,
-    out: Vec<u8>,
-    /// Bytes of `out`, then of the large value, then of its end that have been written.
+    output: Vec<u8>,
+    /// Bytes of `output`, then of the large value, then of its end that have been written.
     written_bytes: usize,
     large_value_id: Option<u64>,
     key_texts: KeyTexts,
@@ -50,7 +50,7 @@ impl Connection {
             // Connections take turns, so that one epoll event in several measures a delay.
             read_count: index as u32 % READS_PER_DELAY,
             measures_delay,
-            out: Vec::new(),
+            output: Vec::new(),
             written_bytes: 0,
             large_value_id: None,
             key_texts: KeyTexts::default(),
@@ -81,7 +81,7 @@ impl Connection {
     ) -> Result<(), Error> {
         for _ in 0..depth {
             let mut batch = Batch {
-                out: &mut self.out,
+                output: &mut self.output,
                 requests: &mut self.replies.requests,
                 keys: &mut self.replies.keys,
                 large_value_id: &mut self.large_value_id,
@@ -89,7 +89,7 @@ impl Connection {
                 next_opaque: &mut self.next_opaque,
                 key_texts: &mut self.key_texts,
             };
-            match workload.next(self.replies.index, &mut batch) {
+            match workload.next(self.replies.connection_index, &mut batch) {
                 NextStep::Sent => {}
                 NextStep::Wait => break,
                 NextStep::Finished => {
@@ -116,7 +116,7 @@ impl Connection {
     ) -> Result<(), Error> {
         let value = self.large_value_id.map(|id| workload.value(id));
         let value_end = value.map_or(&b""[..], |_| value_end(self.protocol));
-        let output_parts = [self.out.as_slice(), value.unwrap_or_default(), value_end];
+        let output_parts = [self.output.as_slice(), value.unwrap_or_default(), value_end];
         let total_bytes: usize = output_parts
             .iter()
             .map(|output_part| output_part.len())
@@ -150,7 +150,7 @@ impl Connection {
             Err(error) => return Err(error.into()),
         }
         self.is_waiting_to_write = false;
-        self.out.clear();
+        self.output.clear();
         self.written_bytes = 0;
         self.large_value_id = None;
         Ok(())

@@ -50,7 +50,7 @@ impl Clock {
 /// The outstanding requests of one connection and the state of its reply parser.
 pub(super) struct Replies {
     /// Index of the connection, for the workload.
-    pub(super) index: usize,
+    pub(super) connection_index: usize,
     protocol: Protocol,
     check: ValueCheck,
     /// Requests in flight, oldest first.
@@ -62,13 +62,13 @@ pub(super) struct Replies {
     state: ParserState,
     /// The beginning of a head whose end has not been received.
     partial_head: Vec<u8>,
-    key: Vec<u8>,
+    key_text: Vec<u8>,
 }
 
 impl Replies {
-    pub(super) fn new(index: usize, protocol: Protocol, check: ValueCheck) -> Self {
+    pub(super) fn new(connection_index: usize, protocol: Protocol, check: ValueCheck) -> Self {
         Self {
-            index,
+            connection_index,
             protocol,
             check,
             requests: VecDeque::new(),
@@ -76,7 +76,7 @@ impl Replies {
             next_opaque: 0,
             state: ParserState::Head,
             partial_head: Vec::new(),
-            key: Vec::new(),
+            key_text: Vec::new(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Replies {
         tally: &mut Tally,
     ) {
         tally.count(result);
-        workload.on_result(self.index, id, result);
+        workload.on_result(self.connection_index, id, result);
     }
 
     fn handle_head<W: Workload>(
@@ -275,9 +275,9 @@ impl Replies {
     }
 
     fn is_key_of<W: Workload>(&mut self, id: u64, key: &[u8], workload: &W) -> bool {
-        self.key.clear();
-        workload.write_key(id, &mut self.key);
-        self.key == key
+        self.key_text.clear();
+        workload.write_key(id, &mut self.key_text);
+        self.key_text == key
     }
 
     /// Completes the oldest request; keys without a result get `result`.

@@ -67,12 +67,20 @@ impl TriggerUses {
     /// Whether this many joint uses are significant among this many pairs: the probability, by Chernoff's bound on the
     /// binomial tail, is below [`ERROR_PROBABILITY`] for all pairs together.
     fn are_significant(self, pairs: usize) -> bool {
-        let (p, q) = (self.joint_share(), self.chance_share.clamp(1e-9, 1.0));
-        if p <= q {
+        let (observed_share, expected_share) =
+            (self.joint_share(), self.chance_share.clamp(1e-9, 1.0));
+        if observed_share <= expected_share {
             return false;
         }
-        let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).ln() } else { 0.0 };
-        let divergence = term(p, q) + term(1.0 - p, 1.0 - q);
+        let term = |observed_share: f64, expected_share: f64| {
+            if observed_share > 0.0 {
+                observed_share * (observed_share / expected_share).ln()
+            } else {
+                0.0
+            }
+        };
+        let divergence =
+            term(observed_share, expected_share) + term(1.0 - observed_share, 1.0 - expected_share);
         f64::from(self.all_uses) * divergence >= (pairs.max(1) as f64 / ERROR_PROBABILITY).ln()
     }
 }
@@ -193,7 +201,7 @@ impl<'a> RuleCounter<'a> {
         rules_by_trigger
             .into_iter()
             .map(|(template, companions_with_uses)| {
-                (template, most_used_companions(companions_with_uses))
+                (template, sort_companions(companions_with_uses))
             })
             .collect()
     }
@@ -288,7 +296,7 @@ impl<'a> RuleCounter<'a> {
                     .sum();
                 (
                     served_uses,
-                    self.item_rule(item, most_used_companions(companions_with_uses)),
+                    self.item_rule(item, sort_companions(companions_with_uses)),
                 )
             })
             .collect();
@@ -366,7 +374,7 @@ fn count_pair<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
 }
 
 /// The companions that are read most often, ties in their own order.
-fn most_used_companions<C: Ord>(mut companions_with_uses: Vec<(u32, C)>) -> Vec<C> {
+fn sort_companions<C: Ord>(mut companions_with_uses: Vec<(u32, C)>) -> Vec<C> {
     companions_with_uses.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     companions_with_uses.truncate(COMPANIONS_MAX);
     companions_with_uses

@@ -37,7 +37,7 @@ pub struct LearnedItems {
 impl LearnedItems {
     /// What these rules fetch.
     pub fn from_rules(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_>) -> Self {
-        learned_items(rules, prepared)
+        collect_learned_items(rules, prepared)
     }
 
     /// What is fetched with an item that has to be fetched.
@@ -92,7 +92,7 @@ pub fn learn(
 }
 
 /// The rules in terms of the log's items.
-fn learned_items(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_>) -> LearnedItems {
+fn collect_learned_items(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_>) -> LearnedItems {
     let keys = &prepared.items.keys;
     if rules.with_items.is_empty() && rules.with_pages.is_empty() {
         return LearnedItems::default();

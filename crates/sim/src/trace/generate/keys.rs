@@ -143,14 +143,15 @@ mod tests {
     use super::*;
 
     fn read_all_batches(workload: KeyWorkload) -> Batch {
-        let (mut keys, mut batch, mut all) = (workload.start(), Batch::default(), Batch::default());
+        let (mut keys, mut batch, mut all_rows) =
+            (workload.start(), Batch::default(), Batch::default());
         while keys.read(&mut batch) > 0 {
-            all.key.extend(&batch.key);
-            all.size.extend(&batch.size);
-            all.op.extend(&batch.op);
-            all.ttl.extend(&batch.ttl);
+            all_rows.key.extend(&batch.key);
+            all_rows.size.extend(&batch.size);
+            all_rows.op.extend(&batch.op);
+            all_rows.ttl.extend(&batch.ttl);
         }
-        all
+        all_rows
     }
 
     #[test]
@@ -177,20 +178,29 @@ mod tests {
             ttls: vec![(60, 0.25), (600, 0.75)],
             ..KeyWorkload::default()
         };
-        let all = read_all_batches(workload);
-        let rows = all.key.len() as f64;
-        let mean = all
+        let all_rows = read_all_batches(workload);
+        let rows = all_rows.key.len() as f64;
+        let size_mean = all_rows
             .size
             .iter()
             .flatten()
             .map(|&size| f64::from(size))
             .sum::<f64>()
             / rows;
-        assert!((mean - 300.0).abs() < 15.0, "mean {mean}");
-        let share = |count: usize| count as f64 / rows;
-        let writes = share(all.op.iter().filter(|op| **op == Some(Op::Set)).count());
-        assert!((writes - 0.1).abs() < 0.01, "writes {writes}");
-        let short = share(all.ttl.iter().filter(|ttl| **ttl == Some(60)).count());
-        assert!((short - 0.25).abs() < 0.01, "short {short}");
+        assert!((size_mean - 300.0).abs() < 15.0, "mean {size_mean}");
+        let share_of = |count: usize| count as f64 / rows;
+        let write_share = share_of(
+            all_rows
+                .op
+                .iter()
+                .filter(|op| **op == Some(Op::Set))
+                .count(),
+        );
+        assert!((write_share - 0.1).abs() < 0.01, "writes {write_share}");
+        let short_ttl_share = share_of(all_rows.ttl.iter().filter(|ttl| **ttl == Some(60)).count());
+        assert!(
+            (short_ttl_share - 0.25).abs() < 0.01,
+            "short {short_ttl_share}"
+        );
     }
 }

@@ -22,39 +22,42 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
     let row: Vec<&str> = lines
         .map(|line| line.split(',').collect::<Vec<_>>())
         .find(|row| row.first().and_then(|number| number.parse().ok()) == Some(cluster))?;
-    let text = |name: &str| {
-        let index = names.iter().position(|&other| other == name)?;
+    let column_text = |name: &str| {
+        let index = names.iter().position(|&column_name| column_name == name)?;
         row.get(index).copied()
     };
-    let number = |name: &str| {
-        text(name)?
+    let column_number = |name: &str| {
+        column_text(name)?
             .parse::<f64>()
             .ok()
             .filter(|number| number.is_finite())
     };
-    let requests_per_object = number("mean_frequency").unwrap_or(10.0).max(1.0);
+    let requests_per_object = column_number("mean_frequency").unwrap_or(10.0).max(1.0);
     let objects = (requests as f64 / requests_per_object).max(1.0);
-    let one_hit_share = number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
+    let one_hit_share = column_number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
     Some(KeyWorkload {
         requests,
         keys: (objects * (1.0 - one_hit_share)).max(1.0) as u64,
-        skew: number("zipf_alpha").unwrap_or(SKEW_DEFAULT),
+        skew: column_number("zipf_alpha").unwrap_or(SKEW_DEFAULT),
         one_hit_share: (objects * one_hit_share / requests.max(1) as f64).min(1.0),
-        size_mean: number("value_size_mean")?,
-        read_share: number("get_ratio").unwrap_or(1.0),
-        rate: number("request_rate_kqps").unwrap_or(100.0).max(0.001) * 1000.0,
-        ttls: parse_ttls(text("ttl_seconds_share").unwrap_or("")),
+        size_mean: column_number("value_size_mean")?,
+        read_share: column_number("get_ratio").unwrap_or(1.0),
+        rate: column_number("request_rate_kqps")
+            .unwrap_or(100.0)
+            .max(0.001)
+            * 1000.0,
+        ttls: parse_ttls(column_text("ttl_seconds_share").unwrap_or("")),
         seed,
     })
 }
 
 /// Reads `seconds:share` pairs.
 fn parse_ttls(text: &str) -> Vec<(u32, f64)> {
-    let pair = |pair: &str| {
+    let parse_pair = |pair: &str| {
         let (seconds, share) = pair.split_once(':')?;
         Some((seconds.parse().ok()?, share.parse().ok()?))
     };
-    text.split_whitespace().filter_map(pair).collect()
+    text.split_whitespace().filter_map(parse_pair).collect()
 }
 
 #[cfg(test)]
@@ -64,14 +67,14 @@ mod tests {
     #[test]
     fn every_cluster_with_figures_is_a_workload() {
         for cluster in (1..=CLUSTERS).filter(|cluster| *cluster != 5) {
-            let load = twitter_cluster(cluster, 1_000_000, 1).unwrap();
+            let workload = twitter_cluster(cluster, 1_000_000, 1).unwrap();
             assert!(
-                load.keys >= 1 && load.size_mean > 0.0,
-                "cluster {cluster}: {load:?}"
+                workload.keys >= 1 && workload.size_mean > 0.0,
+                "cluster {cluster}: {workload:?}"
             );
             assert!(
-                (0.0..=1.0).contains(&load.read_share),
-                "cluster {cluster}: {load:?}"
+                (0.0..=1.0).contains(&workload.read_share),
+                "cluster {cluster}: {workload:?}"
             );
         }
         assert_eq!(
@@ -82,11 +85,11 @@ mod tests {
 
     #[test]
     fn reads_a_row_by_column_names() {
-        let load = twitter_cluster(4, 1_000_000, 1).unwrap();
+        let workload = twitter_cluster(4, 1_000_000, 1).unwrap();
         assert_eq!(
-            (load.skew, load.size_mean, load.read_share),
+            (workload.skew, workload.size_mean, workload.read_share),
             (1.1004, 2439.0, 0.93)
         );
-        assert_eq!(load.ttls[1], (300, 0.24));
+        assert_eq!(workload.ttls[1], (300, 0.24));
     }
 }

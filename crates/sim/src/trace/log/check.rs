@@ -25,12 +25,12 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
     };
     let count = items.len();
     // The walk that last passed an item, counted from 1.
-    let mut walk_of = vec![0_u32; count];
+    let mut last_walk_by_item = vec![0_u32; count];
     for start in 0..count {
         let walk = start as u32 + 1;
         let mut index = start;
-        while walk_of[index] == 0 {
-            walk_of[index] = walk;
+        while last_walk_by_item[index] == 0 {
+            last_walk_by_item[index] = walk;
             let parent = items.parents[index];
             if parent == NONE {
                 break;
@@ -42,7 +42,7 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
                 );
             }
             index = parent as usize;
-            if walk_of[index] == walk {
+            if last_walk_by_item[index] == walk {
                 let key = &items.keys[index];
                 return fault(
                     index,

@@ -19,50 +19,57 @@ pub(super) fn read(
     items: (&str, impl BufRead),
     requests: (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
-    let (mut items, mut numbers) = read_items(items.0, items.1)?;
-    let mut log = Requests {
+    let (mut items, mut number_by_key) = read_items(items.0, items.1)?;
+    let mut read_requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
     let mut lines = Lines::new(requests.0, requests.1);
-    let mut routes = NumberByName::new();
+    let mut number_by_route = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
-        let (line, row) = lines.last();
-        let append_result = JsonRow::parse(lines.file(), line, row)
-            .and_then(|row| append_request(&row, &mut items, &mut numbers, &mut log, &mut routes));
+        let (line, row) = lines.last_line();
+        let append_result = JsonRow::parse(lines.file(), line, row).and_then(|row| {
+            append_request(
+                &row,
+                &mut items,
+                &mut number_by_key,
+                &mut read_requests,
+                &mut number_by_route,
+            )
+        });
         if let Err(error) = append_result {
             lines.tolerate_truncated_tail(error)?;
         }
     }
-    let truncated_after = lines.is_truncated().then_some(log.len() as u64);
+    let truncated_after = lines.is_truncated().then_some(read_requests.len() as u64);
     Ok(RequestLog {
         items,
-        requests: log,
+        requests: read_requests,
         truncated_after,
     })
 }
 
 fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName), TraceError> {
     let mut lines = Lines::new(file, source);
-    let (mut items, mut numbers) = (Items::default(), NumberByName::new());
+    let (mut items, mut number_by_key) = (Items::default(), NumberByName::new());
     let mut parents: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
-        let (line, index) = lines.last();
+        let (line, index) = lines.last_line();
         let parent = JsonRow::parse(file, line, index)
-            .and_then(|row| append_item(&row, (file, index), &mut items, &mut numbers));
+            .and_then(|row| append_item(&row, (file, index), &mut items, &mut number_by_key));
         parents.push(parent.map_err(|error| lines.mark_if_cut(error))?);
     }
     for (index, parent) in parents.into_iter().enumerate() {
         let number = match parent {
             None => NONE,
-            Some(key) => *numbers.get(&key).ok_or_else(|| {
+            Some(key) => *number_by_key.get(&key).ok_or_else(|| {
                 let fault = format!("the parent \"{key}\" is not in the file");
                 TraceError::row(file, index as u64 + 1, fault).in_column("parent")
             })?,
         };
         items.parents.push(number);
     }
-    Ok((items, numbers))
+    Ok((items, number_by_key))
 }
 
 /// Appends one item and returns the key of its parent.
@@ -70,11 +77,11 @@ fn append_item(
     row: &JsonRow<'_>,
     (file, index): (&str, u64),
     items: &mut Items,
-    numbers: &mut NumberByName,
+    number_by_key: &mut NumberByName,
 ) -> Result<Option<String>, TraceError> {
     let key = row.require_value("key", row.text("key")?)?;
     let number = items.keys.len() as u32;
-    if numbers.insert(key.to_owned(), number).is_some() {
+    if number_by_key.insert(key.to_owned(), number).is_some() {
         let fault = format!("the key \"{key}\" is a duplicate");
         return Err(TraceError::row(file, index, fault).in_column("key"));
     }
@@ -88,30 +95,33 @@ fn append_item(
 fn append_request(
     row: &JsonRow<'_>,
     items: &mut Items,
-    numbers: &mut NumberByName,
-    log: &mut Requests,
-    routes: &mut NumberByName,
+    number_by_key: &mut NumberByName,
+    read_requests: &mut Requests,
+    number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
-    let request = row.number("request", u64::MAX)?.unwrap_or(log.len() as u64);
+    let request = row
+        .number("request", u64::MAX)?
+        .unwrap_or(read_requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
     let page = row.text("page")?;
     let route = row.text("route")?;
     let keys = request_keys(row)?;
-    let page = page.map_or(NONE, |key| number_of_key(key, items, numbers));
+    let page = page.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
-        let item = number_of_key(key, items, numbers);
-        log.items.push(item);
+        let item = number_of_key(key, items, number_by_key);
+        read_requests.items.push(item);
     }
-    log.request.push(request);
-    log.time_us.push(time_us);
-    log.instance.push(instance);
-    log.base_us.push(base_us);
-    log.page.push(page);
-    log.route
-        .push(route.map_or(NONE, |name| intern_route(name, &mut log.routes, routes)));
-    log.starts.push(log.items.len());
+    read_requests.request.push(request);
+    read_requests.time_us.push(time_us);
+    read_requests.instance.push(instance);
+    read_requests.base_us.push(base_us);
+    read_requests.page.push(page);
+    read_requests.route.push(route.map_or(NONE, |name| {
+        intern_route(name, &mut read_requests.routes, number_by_route)
+    }));
+    read_requests.starts.push(read_requests.items.len());
     Ok(())
 }
 
@@ -121,19 +131,20 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
         return Ok(Vec::new());
     };
     let fault = || row.field_error("items", "a list of keys", value);
-    let list = value.as_array().ok_or_else(fault)?;
-    list.iter()
+    let key_list = value.as_array().ok_or_else(fault)?;
+    key_list
+        .iter()
         .map(|key| key.as_str().ok_or_else(fault))
         .collect()
 }
 
 /// The number of a key, a new item at its first use.
-fn number_of_key(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u32 {
-    if let Some(&number) = numbers.get(key) {
+fn number_of_key(key: &str, items: &mut Items, number_by_key: &mut NumberByName) -> u32 {
+    if let Some(&number) = number_by_key.get(key) {
         return number;
     }
     let number = items.keys.len() as u32;
-    numbers.insert(key.to_owned(), number);
+    number_by_key.insert(key.to_owned(), number);
     items.keys.push(key.to_owned());
     items.parents.push(NONE);
     items.sizes.push(0);
@@ -141,13 +152,17 @@ fn number_of_key(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u3
 }
 
 /// The number of a route, a new one at its first use.
-pub(super) fn intern_route(name: &str, names: &mut Vec<String>, numbers: &mut NumberByName) -> u32 {
-    if let Some(&number) = numbers.get(name) {
+pub(super) fn intern_route(
+    name: &str,
+    names: &mut Vec<String>,
+    number_by_route: &mut NumberByName,
+) -> u32 {
+    if let Some(&number) = number_by_route.get(name) {
         return number;
     }
     let number = names.len() as u32;
     names.push(name.to_owned());
-    numbers.insert(name.to_owned(), number);
+    number_by_route.insert(name.to_owned(), number);
     number
 }
 
@@ -165,19 +180,21 @@ pub(super) fn write(
             serde_json::json!({"key": log.items.keys[index], "parent": parent, "size": size});
         writeln!(items, "{line}")?;
     }
-    let rows = &log.requests;
-    for index in 0..rows.len() {
+    let requests_to_write = &log.requests;
+    for index in 0..requests_to_write.len() {
         let mut line = serde_json::json!({
-            "request": rows.request[index],
-            "time_us": rows.time_us[index],
-            "instance": rows.instance[index],
-            "base_us": rows.base_us[index],
-            "page": key(rows.page[index]),
-            "items": rows.items_of(index).iter().map(|&item| key(item)).collect::<Vec<_>>(),
+            "request": requests_to_write.request[index],
+            "time_us": requests_to_write.time_us[index],
+            "instance": requests_to_write.instance[index],
+            "base_us": requests_to_write.base_us[index],
+            "page": key(requests_to_write.page[index]),
+            "items": requests_to_write.items_of(index).iter().map(|&item| key(item)).collect::<Vec<_>>(),
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            rows.routes.get(rows.route[index] as usize),
+            requests_to_write
+                .routes
+                .get(requests_to_write.route[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }

@@ -90,17 +90,17 @@ impl MergedLog {
 
 /// Parts that were recorded at different times, or by different processes, may disagree about what is above what.
 fn break_cycles(parents: &mut [u32]) {
-    let mut walk_of = vec![0; parents.len()];
+    let mut last_walk_by_item = vec![0; parents.len()];
     for start in 0..parents.len() {
         let walk = start as u32 + 1;
         let mut item = start;
-        while walk_of[item] == 0 {
-            walk_of[item] = walk;
+        while last_walk_by_item[item] == 0 {
+            last_walk_by_item[item] = walk;
             let parent = parents[item];
             if parent == NONE {
                 break;
             }
-            if walk_of[parent as usize] == walk {
+            if last_walk_by_item[parent as usize] == walk {
                 parents[item] = NONE;
                 break;
             }

@@ -102,9 +102,9 @@ fn read_items<S: ChunkReader + 'static>(
         parquet_file.find_number_column("size")?,
     ];
     let mut items = Items::default();
-    let max = u64::from(NONE - 1);
+    let item_max = u64::from(NONE - 1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
-        for (row, item) in read_numbers(&mut decoders[0], &rows, max)?
+        for (row, item) in read_numbers(&mut decoders[0], &rows, item_max)?
             .into_iter()
             .enumerate()
         {
@@ -120,15 +120,16 @@ fn read_items<S: ChunkReader + 'static>(
             rows.start,
             read_strings(&mut decoders[1], &rows)?,
         )?);
-        let or_missing =
-            |other| move |value: Option<u64>| value.map_or(other, |value| value as u32);
+        let number_or = |missing_number| {
+            move |value: Option<u64>| value.map_or(missing_number, |value| value as u32)
+        };
         items.parents.extend(
-            read_numbers(&mut decoders[2], &rows, max)?
+            read_numbers(&mut decoders[2], &rows, item_max)?
                 .into_iter()
-                .map(or_missing(NONE)),
+                .map(number_or(NONE)),
         );
         let sizes = read_numbers(&mut decoders[3], &rows, u32::MAX.into())?;
-        items.sizes.extend(sizes.into_iter().map(or_missing(0)));
+        items.sizes.extend(sizes.into_iter().map(number_or(0)));
         Ok(())
     })?;
     check_keys(file, &items.keys)?;
@@ -180,15 +181,15 @@ fn read_requests<S: ChunkReader + 'static>(
                 .zip(rows.clone())
                 .map(|(id, row)| id.unwrap_or(row)),
         );
-        let time = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
+        let time_us = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
         requests
             .time_us
-            .extend(require_non_null(file, "time_us", rows.start, time)?);
+            .extend(require_non_null(file, "time_us", rows.start, time_us)?);
         let instance = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
         requests
             .instance
             .extend(instance.iter().map(|instance| instance.unwrap_or(0) as u16));
-        let base = require_non_null(
+        let base_us = require_non_null(
             file,
             "base_us",
             rows.start,
@@ -196,7 +197,7 @@ fn read_requests<S: ChunkReader + 'static>(
         )?;
         requests
             .base_us
-            .extend(base.iter().map(|&base| base as u32));
+            .extend(base_us.iter().map(|&base_us| base_us as u32));
         let page = read_numbers(&mut decoders[4], &rows, max_item)?;
         requests.page.extend(
             page.iter()

@@ -11,14 +11,14 @@ impl TopicTreeRandom {
 
     fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below `n`.
-    pub(super) fn below(&mut self, n: u32) -> u32 {
-        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u32
+    /// From 0 to below `bound`.
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u32
     }
 
     /// From 0 to below 1.
@@ -27,8 +27,8 @@ impl TopicTreeRandom {
     }
 
     /// True in this share of the cases.
-    pub(super) fn chance(&mut self, share: f64) -> bool {
-        self.next_fraction() < share
+    pub(super) fn chance(&mut self, probability: f64) -> bool {
+        self.next_fraction() < probability
     }
 
     /// Normal with mean 0 and deviation 1 (Box and Muller, 1958).

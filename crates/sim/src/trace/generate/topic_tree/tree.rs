@@ -33,13 +33,13 @@ impl TopicTree {
                 parent_level.clone().take(level_size as usize).collect();
             // Half of the rest are spread uniformly, half prefer the front, so some parents have many children.
             while level_parents.len() < level_size as usize {
-                let span = parent_level.end - parent_level.start;
-                let span = if rng.chance(0.5) {
-                    span
+                let choice_span = parent_level.end - parent_level.start;
+                let choice_span = if rng.chance(0.5) {
+                    choice_span
                 } else {
-                    1 + rng.below(span)
+                    1 + rng.below(choice_span)
                 };
-                level_parents.push(parent_level.start + rng.below(span));
+                level_parents.push(parent_level.start + rng.below(choice_span));
             }
             level_parents.sort_unstable();
             parents.extend(level_parents);
@@ -67,8 +67,8 @@ impl TopicTree {
 
     /// The items from the root down to the item, both included.
     pub(super) fn path_from_root(&self, item: u32) -> Vec<u32> {
-        let ancestors = std::iter::successors(Some(item), |&i| {
-            Some(self.parents[i as usize]).filter(|&parent| parent != NONE)
+        let ancestors = std::iter::successors(Some(item), |&item| {
+            Some(self.parents[item as usize]).filter(|&parent| parent != NONE)
         });
         let mut path: Vec<u32> = ancestors.collect();
         path.reverse();
