@@ -8,7 +8,7 @@
 //! `client` is the class that Python sees, with `calls` (its methods about one key), `bulk_calls` (about many) and
 //! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several
 //! requests, one outcome; `bulk_state`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
-//! `protocol` its face for asyncio, `connecting` makes and replaces them, `reply_values` turns replies into values.
+//! `protocol` its face for asyncio, `future_waker` resolves a future from elsewhere, `connecting` makes and replaces them, `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;
@@ -18,6 +18,7 @@ mod client;
 mod connecting;
 mod connection;
 mod delayed_call;
+mod future_waker;
 mod near;
 mod pending_call;
 mod pending_near_read;
