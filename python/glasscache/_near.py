@@ -157,7 +157,8 @@ class RequestMethods:
 
         Under a strategy the request holds what it fetched: one key is fetched once, also by tasks and threads
         of the block that read it at the same time, and the rules of the strategy fetch together what belongs
-        together. A held value may be as old as the block; own writes replace it. A recorder records the request. Without either the block does nothing.
+        together. A held value may be as old as the block; own writes replace it. A recorder records the
+        request. Without either the block does nothing.
 
         Args:
             page: the key of the item that the request is about.
