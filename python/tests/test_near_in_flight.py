@@ -269,6 +269,44 @@ def test_a_read_sees_the_own_write_that_came_before_it_although_an_older_read_is
     run(work)
 
 
+def test_event_loops_that_share_a_request_get_a_key_once(
+    own_server: Server, namespace: str, save: Save, requests: Requests
+) -> None:
+    requests.put("k")
+    pid = requests.server_row("pid")
+    client = AsyncClient(
+        own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+    )
+    values: list[str] = []
+    are_connected = threading.Barrier(4)
+    are_waiting = threading.Barrier(4)
+    are_done = threading.Barrier(3)
+
+    async def read() -> None:
+        await client.set("connected", 1)
+        await asyncio.to_thread(are_connected.wait)
+        await asyncio.to_thread(are_waiting.wait)
+        values.append(await client.get("k"))
+        await asyncio.to_thread(are_done.wait)
+        await client.close()
+
+    def run_in_context(context: contextvars.Context) -> threading.Thread:
+        thread = threading.Thread(target=context.run, args=(asyncio.run, read()))
+        thread.start()
+        return thread
+
+    with client.request():
+        threads = [run_in_context(contextvars.copy_context()) for _ in range(3)]
+        are_connected.wait()
+        with paused(pid):
+            are_waiting.wait()
+            time.sleep(0.2)
+        for thread in threads:
+            thread.join()
+    assert values == ["K"] * 3
+    assert requests.take() == 1
+
+
 def test_threads_that_share_a_request_get_a_key_once(
     own_server: Server, namespace: str, save: Save, requests: Requests
 ) -> None:
