@@ -23,10 +23,8 @@ type StartAndDeadline = (Instant, Instant);
 /// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for a
 /// fetch of that request would be to wait for itself.
 fn scope_of_read(py: Python<'_>, binding: &NearBinding) -> PyResult<Option<Arc<RequestScope>>> {
-    if signals::runs_handler() {
-        return Ok(None);
-    }
-    binding.scope(py)
+    let scope = binding.scope(py)?;
+    Ok(scope.filter(|_| !signals::runs_handler()))
 }
 
 impl Client {

@@ -210,11 +210,14 @@ impl NearState {
         now: Instant,
     ) -> KeyLookup {
         let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
-        let mut temporary_scope = ScopeState::of_single_read();
+        let mut temporary_scope = None;
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut temporary_scope, PrefetchRules::default()),
+            None => {
+                let scope = temporary_scope.insert(ScopeState::of_single_read());
+                (scope, PrefetchRules::default())
+            }
         };
         let mut keys_to_fetch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
