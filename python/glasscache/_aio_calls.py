@@ -186,8 +186,15 @@ class Calls(Connections):
         """Return the values of keys under the strategy, values in pieces included."""
         ends_at = None if deadline is None else time.monotonic() + deadline
         pending_near_read = self._begin_near(keys, self._effective_deadline(deadline))
-        while (fetch := self._next_fetch(pending_near_read)) is not None:
-            await self._run_bulk(fetch)
+        try:
+            while (step := self._next_step(pending_near_read)) is not None:
+                if isinstance(step, _native.BulkCall):
+                    await self._run_bulk(step)
+                else:
+                    await asyncio.wait((step,), timeout=pending_near_read.seconds_left)
+        except BaseException:
+            pending_near_read.abandon()  # other reads of the request wait for what it was fetching
+            raise
         values, has_manifests = self._near_values(pending_near_read)
         if not has_manifests:
             return values

@@ -155,9 +155,10 @@ class RequestMethods:
     ) -> AbstractContextManager[None]:
         """Make the reads inside the block one request of the application.
 
-        Under a strategy the request holds what it fetched: one key is fetched once, and the rules of the
-        strategy fetch together what belongs together. A held value may be as old as the block; own writes
-        replace it. A recorder records the request. Without either the block does nothing.
+        Under a strategy the request holds what it fetched: one key is fetched once, also by tasks and threads
+        of the block that read it at the same time, and the rules of the strategy fetch together what belongs
+        together. A held value may be as old as the block; own writes replace it. A recorder records the
+        request. Without either the block does nothing.
 
         Args:
             page: the key of the item that the request is about.

@@ -19,7 +19,7 @@ use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Sto
 use crate::engine::{RefusedValueSteps, Steps};
 use crate::error::Error;
 use crate::key::WireKeys;
-use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue, only_value};
+use crate::near::{ClientNearCache, FetchedItems, NearRead, NearStep, NearValue, only_value};
 use crate::pipeline::{MetaReply, Pipeline};
 use crate::pool::Server;
 use crate::request::{Item, Request};
@@ -64,8 +64,8 @@ macro_rules! methods {
                 let core = self.core();
                 let recorded_call = budget.begin_read(keys.iter().map(|&key| core.keys().decode(key)));
                 let mut read = NearRead::new(near, keys, budget.scope.cloned());
-                if let Some(fetch) = read.step(budget.started) {
-                    self.fetch_near(&mut read, fetch, budget)$($await)*?;
+                if let Some(step) = read.step(budget.started) {
+                    self.finish_near(&mut read, step, budget)$($await)*?;
                 }
                 core.count_near_hits(&read);
                 let (values, failures) = read.finish();
@@ -75,16 +75,21 @@ macro_rules! methods {
                 Ok((values, failures))
             }
 
-            /// Makes the calls of a read under the strategy, from this one on.
-            pub $($async)? fn fetch_near(
+            /// Does the steps of a read under the strategy, from this one on.
+            pub $($async)? fn finish_near(
                 &self,
                 read: &mut NearRead,
-                first_fetch: Fetch,
+                first_step: NearStep,
                 budget: &Budget<'_>,
             ) -> Result<(), Error> {
                 let core = self.core();
-                let mut next_fetch = Some(first_fetch);
-                while let Some(fetch) = next_fetch {
+                let mut next_step = Some(first_step);
+                while let Some(step) = next_step {
+                    let NearStep::Fetch(fetch) = step else {
+                        self.wait_for_other_read(read, budget)$($await)*?;
+                        next_step = read.step(Instant::now());
+                        continue;
+                    };
                     let wire_keys = fetch.keys();
                     let bulk_read = BulkReadWithTtls::new(core, &wire_keys);
                     let entries = bulk_read.entries_by_partition(&wire_keys);
@@ -100,7 +105,7 @@ macro_rules! methods {
                     core.count_fetch(&wire_keys, &fetched, &budget, read_time);
                     let now = Instant::now();
                     read.finish_fetch(&fetch, fetched, bulk_read.failures_without_reply(&results), now);
-                    next_fetch = read.step(now);
+                    next_step = read.step(now);
                 }
                 Ok(())
             }

@@ -33,6 +33,7 @@ mod recorded_read;
 mod recording;
 mod reply;
 mod settings;
+mod signals;
 mod sim;
 mod split;
 mod stats_dicts;

@@ -15,10 +15,17 @@ use crate::client::Client;
 use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
-use crate::{error, split};
+use crate::{error, signals, split};
 
 /// When a call began, and when it must end.
 type StartAndDeadline = (Instant, Instant);
+
+/// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for a
+/// fetch of that request would be to wait for itself.
+fn scope_of_read(py: Python<'_>, binding: &NearBinding) -> PyResult<Option<Arc<RequestScope>>> {
+    let scope = binding.scope(py)?;
+    Ok(scope.filter(|_| !signals::runs_handler()))
+}
 
 impl Client {
     /// Reads one key; `None`: a miss, or an error that is counted as one.
@@ -58,7 +65,7 @@ impl Client {
         start_and_deadline: StartAndDeadline,
     ) -> PyResult<Option<NearValue>> {
         let (now, _) = start_and_deadline;
-        let scope = binding.scope(py)?;
+        let scope = scope_of_read(py, binding)?;
         if scope.is_none()
             && let Some(value) = binding.near.get_without_call(key, now)
         {
@@ -84,7 +91,7 @@ impl Client {
         let (_, call_deadline) = start_and_deadline;
         let key_objects = collect_keys(keys)?;
         let wire = wire_keys(this.keys(), &key_objects)?;
-        let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
+        let (found, scope) = (FoundValues::new(py, false), scope_of_read(py, binding)?);
         let read = this.fetch_near(py, binding, &wire.all(), scope, start_and_deadline)?;
         let key = |index: usize| key_objects.get(index).cloned();
         let (found, has_manifests) = found.finish_near(py, this, read, key)?;
@@ -106,12 +113,12 @@ impl Client {
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
         let (now, _) = start_and_deadline;
         let mut read = NearRead::new(binding.near.clone(), keys, scope);
-        if let Some(fetch) = read.step(now) {
+        if let Some(step) = read.step(now) {
             self.run_detached(
                 py,
                 start_and_deadline,
                 TimeSpent::default(),
-                |core, budget| core.fetch_near(&mut read, fetch, budget),
+                |core, budget| core.finish_near(&mut read, step, budget),
             )?;
             binding.log_warnings(py)?;
         }

@@ -8,6 +8,7 @@
 mod bulk;
 pub(crate) mod driving;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,6 +19,7 @@ use crate::call::Call;
 use crate::client::{Budget, Client, ReplyReader};
 use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
+use crate::near::NearRead;
 use crate::options::Options;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
@@ -102,5 +104,20 @@ impl AsyncClient {
         let mut call = Call::new(server, requests, budget.started, budget.deadline);
         call.set_nonblocking();
         drive(&mut call, handle_reply).await
+    }
+
+    /// Waits until the fetch that a read needs has ended, or the read's time is over, which it takes note of. Never an
+    /// error: the wait of the blocking client may be interrupted.
+    pub(crate) async fn wait_for_other_read(
+        &self,
+        read: &mut NearRead,
+        budget: &Budget<'_>,
+    ) -> Result<(), Error> {
+        let deadline = tokio::time::Instant::from_std(budget.deadline);
+        let wait = poll_fn(|context| read.poll_wait(context.waker()));
+        if timeout_at(deadline, wait).await.is_err() {
+            self.core.time_out_near(read);
+        }
+        Ok(())
     }
 }

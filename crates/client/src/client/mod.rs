@@ -2,6 +2,7 @@
 
 mod budget;
 mod driving;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

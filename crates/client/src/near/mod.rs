@@ -1,12 +1,14 @@
 //! The strategy that a client runs: a fixed set and a near cache in the process, and what is fetched together.
 //!
-//! A read looks in [`ClientNearCache`] first, and makes the calls that a [`NearRead`] returns. Which items are
-//! available and what one call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are
-//! the values and what makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and
-//! no clock: drivers pass in the time. The rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
+//! A read looks in [`ClientNearCache`] first, and makes the calls that a [`NearRead`] returns or waits for those of other
+//! reads of its request (`fetches_in_flight`). Which items are available and what one call fetches is decided by
+//! `glasscache_strategy`, whose code the simulator replays; here are the values and what makes them stale: time
+//! (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers wait and pass in the time. The rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
 
 mod coverage;
 mod entry;
+mod fetch;
+mod fetches_in_flight;
 mod fixed_set_load;
 mod options;
 mod read;
@@ -35,8 +37,10 @@ use crate::error::Error;
 use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::NearValue;
+pub use fetch::{Fetch, FetchReason, FetchedItems};
 pub use options::{ByteAccounting, ChildrenOf, StrategyOptions};
-pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
+
+pub use read::{NearRead, NearStep, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;
 pub(crate) use writes::NearWriteGuard;

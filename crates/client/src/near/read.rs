@@ -1,10 +1,11 @@
 //! One read under a strategy: what is available, and the calls that fetch the rest, one after the other.
 //!
-//! A driver sends each [`Fetch`], waits in its own way and passes in the result, until none is left. So the blocking
-//! client, the tokio client and the asyncio client decide alike.
+//! A driver does each [`NearStep`] in its own way, sends a [`Fetch`] and passes in the result or waits for a fetch of
+//! another read, until none is left. So the blocking client, the tokio client and the asyncio client decide alike.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use glasscache_protocol::meta::request::WireKey;
@@ -12,9 +13,11 @@ use glasscache_strategy::rules::Prefetch;
 
 use super::ClientNearCache;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
+use super::fetch::{Fetch, FetchReason, FetchedItem, FetchedItems, value_bytes};
+use super::fetches_in_flight::{AbsentKeys, AwaitedKey, AwaitedKeys};
 use super::related_keys::RelatedKeysOfRead;
-use super::scope::{RequestScope, ScopeState};
-use super::state::{FetchedKey, ReadMode};
+use super::scope::{RequestScope, ScopeFetch, ScopeState};
+use super::state::{FetchedKey, KeyLookup, ReadMode};
 use crate::error::{Error, Failures};
 
 /// A read of some keys that is under way.
@@ -33,6 +36,10 @@ pub struct NearRead {
     keys_to_cache: HashSet<NearKey>,
     /// Since when it loads the fixed set.
     load_started_at: Option<Instant>,
+    /// What it is fetching for its request, until it is over or given up.
+    scope_fetch: Option<ScopeFetch>,
+    /// What it needs and other reads of its request are fetching.
+    awaited_keys: AwaitedKeys,
 }
 
 /// What is fetched next.
@@ -41,100 +48,17 @@ enum NearReadStage {
     Load,
     Page,
     Items,
-    Done,
+    /// Items that other reads were fetching.
+    AwaitedItems,
 }
 
-/// Why keys are fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FetchReason {
-    /// The fixed set is loaded or refreshed.
-    Load,
-    /// A request about a page begins.
-    Page,
-    /// Items are read.
-    Items,
-}
-
-/// One call to be made: these keys, each with its remaining TTL.
+/// What a driver does next for a read.
 #[derive(Debug)]
-pub struct Fetch {
-    keys: Vec<NearKey>,
-    generations: Vec<Option<u64>>,
-    started_at: Instant,
-    reason: FetchReason,
-}
-
-/// What a fetch brought so far, by the index of the key.
-#[derive(Debug, Default)]
-pub struct FetchedItems {
-    items: Vec<Option<FetchedItem>>,
-    lacks_ttls: bool,
-}
-
-#[derive(Debug)]
-struct FetchedItem {
-    value: Option<NearValue>,
-    ttl_s: Option<i64>,
-}
-
-impl Fetch {
-    /// The keys as they go on the wire.
-    pub fn keys(&self) -> Vec<WireKey<'_>> {
-        self.keys.iter().map(wire_key).collect()
-    }
-
-    /// When the call begins.
-    pub fn started_at(&self) -> Instant {
-        self.started_at
-    }
-
-    /// Why they are fetched.
-    pub fn reason(&self) -> FetchReason {
-        self.reason
-    }
-
-    /// When the call must end, whose read must end at `deadline`: what is not read itself gets half of the time.
-    pub fn deadline(&self, deadline: Instant) -> Instant {
-        match self.reason {
-            FetchReason::Items => deadline,
-            FetchReason::Load | FetchReason::Page => {
-                self.started_at + deadline.saturating_duration_since(self.started_at) / 2
-            }
-        }
-    }
-}
-
-impl FetchedItems {
-    /// Notes what came for the key at `index`; `ttl_s` as of [`MetaReply`](crate::pipeline::MetaReply), `None` if the
-    /// value must not be kept.
-    pub fn record_item(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {
-        if self.items.len() <= index {
-            self.items.resize_with(index + 1, || None);
-        }
-        if let Some(item) = self.items.get_mut(index) {
-            *item = Some(FetchedItem { value, ttl_s });
-        }
-    }
-
-    /// Notes that a server cannot send the TTLs of its values.
-    pub fn mark_without_ttls(&mut self) {
-        self.lacks_ttls = true;
-    }
-
-    /// Bytes of the values.
-    pub fn bytes(&self) -> usize {
-        self.values().map(|value| value.bytes.len()).sum()
-    }
-
-    /// Whether there is any value.
-    pub fn has_value(&self) -> bool {
-        self.values().next().is_some()
-    }
-
-    fn values(&self) -> impl Iterator<Item = &NearValue> {
-        let items = self.items.iter().flatten();
-        items.filter_map(|item| item.value.as_ref())
-    }
+pub enum NearStep {
+    /// It makes this call, and passes what it brings to [`NearRead::finish_fetch`].
+    Fetch(Fetch),
+    /// It waits until [`NearRead::poll_wait`] is ready; at its deadline it calls [`NearRead::time_out`].
+    Wait,
 }
 
 impl NearRead {
@@ -162,11 +86,13 @@ impl NearRead {
             mode,
             keys_to_cache: HashSet::new(),
             load_started_at: None,
+            scope_fetch: None,
+            awaited_keys: AwaitedKeys::default(),
         }
     }
 
-    /// The next call to be made; `None`: all is here.
-    pub fn step(&mut self, now: Instant) -> Option<Fetch> {
+    /// What is to be done next; `None`: all is here. Of a read that is alone in its request it always is a fetch.
+    pub fn step(&mut self, now: Instant) -> Option<NearStep> {
         loop {
             let (keys, reason) = match self.stage {
                 NearReadStage::Load => {
@@ -178,19 +104,23 @@ impl NearRead {
                     (self.begin_request(now), FetchReason::Page)
                 }
                 NearReadStage::Items => {
-                    self.stage = NearReadStage::Done;
+                    self.stage = NearReadStage::AwaitedItems;
                     (self.look_up(now), FetchReason::Items)
                 }
-                NearReadStage::Done => return None,
+                NearReadStage::AwaitedItems if self.awaited_keys.is_empty() => return None,
+                NearReadStage::AwaitedItems if self.awaited_keys.are_in_flight() => {
+                    return Some(NearStep::Wait);
+                }
+                NearReadStage::AwaitedItems => (self.look_up_awaited(now), FetchReason::Items),
             };
             if !keys.is_empty() {
                 let generations = self.near.current().state().generations(&keys);
-                return Some(Fetch {
+                return Some(NearStep::Fetch(Fetch {
                     keys,
                     generations,
                     started_at: now,
                     reason,
-                });
+                }));
             }
         }
     }
@@ -218,64 +148,158 @@ impl NearRead {
             related_keys,
             children: &children,
         };
-        let mut scope = scope.state();
+        let mut state = scope.state();
         let near = self.near.current();
-        near.state().begin_request(
+        let keys = near.state().begin_request(
             &page,
-            &mut scope,
+            &mut state,
             related_keys.rules,
             &related_keys_of_read,
             now,
-        )
+        );
+        let scope_fetch = ScopeFetch::begin(scope, &mut state, &keys);
+        drop(state);
+        self.scope_fetch = scope_fetch;
+        keys
     }
 
     fn look_up(&mut self, now: Instant) -> Vec<NearKey> {
+        let (lookup, scope_fetch) = self.look_up_keys(&self.keys, now);
+        self.values = lookup.values;
+        self.needs_no_fetch = lookup.needs_no_fetch;
+        self.keys_to_cache = lookup.keys_to_cache;
+        self.awaited_keys.extend(lookup.awaited_keys.into_iter());
+        self.scope_fetch = scope_fetch;
+        lookup.fetch
+    }
+
+    /// Looks up again what other reads were fetching: what they brought is held, and what they failed to bring this read
+    /// fetches itself, unless another one already does.
+    fn look_up_awaited(&mut self, now: Instant) -> Vec<NearKey> {
+        // What the request held may not be served in a child that was forked meanwhile.
+        self.scope.take_if(|scope| !scope.is_of_this_process());
+        let mut indices = Vec::new();
+        for awaited in self.awaited_keys.take_ended() {
+            if self.uses_absence(&awaited, now) {
+                self.set_value(awaited.index, None, true);
+            } else {
+                indices.push(awaited.index);
+            }
+        }
+        let keys = indices.iter().filter_map(|&index| self.keys.get(index));
+        let keys: Vec<NearKey> = keys.cloned().collect();
+        let (lookup, scope_fetch) = self.look_up_keys(&keys, now);
+        let found = lookup.values.into_iter().zip(lookup.needs_no_fetch);
+        for (&index, (value, needs_no_fetch)) in indices.iter().zip(found) {
+            self.set_value(index, value, needs_no_fetch);
+        }
+        let awaited = lookup.awaited_keys.into_iter().filter_map(|key| {
+            let index = *indices.get(key.index)?;
+            Some(AwaitedKey { index, ..key })
+        });
+        self.awaited_keys.extend(awaited);
+        self.scope_fetch = scope_fetch;
+        lookup.fetch
+    }
+
+    /// Whether the fetch that this read waited for found no value, which it may use: it was in flight while the caller
+    /// waited.
+    fn uses_absence(&self, awaited: &AwaitedKey, now: Instant) -> bool {
+        let Some((scope, key)) = self.scope.as_ref().zip(self.keys.get(awaited.index)) else {
+            return false;
+        };
+        let Some(generation) = awaited.fetch.absent_generation(key) else {
+            return false;
+        };
+        let scope = scope.state();
+        let near = self.near.current();
+        near.state().use_absence((key, generation), &scope, now)
+    }
+
+    fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
+        let entry = self.values.get_mut(index);
+        if let Some((entry, needs)) = entry.zip(self.needs_no_fetch.get_mut(index)) {
+            (*entry, *needs) = (value, needs_no_fetch);
+        }
+    }
+
+    /// Looks up keys and begins the fetch of those that are missing, within the scope of the request if there is one.
+    fn look_up_keys(&self, keys: &[NearKey], now: Instant) -> (KeyLookup, Option<ScopeFetch>) {
         let related_keys = &self.near.related_keys;
-        let children = related_keys.children_of_read(&self.keys_with_children(now), None);
+        let children = related_keys.children_of_read(&self.keys_with_children(keys, now), None);
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys,
             children: &children,
         };
-        let uses_scope = self.mode != ReadMode::Bypass;
-        let scope = self.scope.as_ref().filter(|_| uses_scope);
-        let mut scope = scope.map(|scope| scope.state());
-        let scope = scope.as_deref_mut();
+        let scope = self
+            .scope
+            .as_ref()
+            .filter(|_| self.mode != ReadMode::Bypass);
+        let mut scope_state = scope.map(|scope| scope.state());
+        let state = scope_state.as_deref_mut();
         let near = self.near.current();
         let lookup = match self.mode {
-            ReadMode::Strategy => near.state().look_up(
-                &self.keys,
-                scope,
-                related_keys.rules,
-                &related_keys_of_read,
-                now,
-            ),
+            ReadMode::Strategy => {
+                near.state()
+                    .look_up(keys, state, related_keys.rules, &related_keys_of_read, now)
+            }
             ReadMode::Control | ReadMode::Bypass => {
                 near.state()
-                    .look_up_without_strategy(&self.keys, scope, &related_keys_of_read, now)
+                    .look_up_without_strategy(keys, state, &related_keys_of_read, now)
             }
         };
-        self.values = lookup.values;
-        self.needs_no_fetch = lookup.needs_no_fetch;
-        self.keys_to_cache = lookup.keys_to_cache;
-        lookup.fetch
+        // The requests of the control group fetch every key that they read.
+        let scope_fetch = match (scope, &mut scope_state) {
+            (Some(scope), Some(state)) if self.mode == ReadMode::Strategy => {
+                ScopeFetch::begin(scope, state, &lookup.fetch)
+            }
+            _ => None,
+        };
+        (lookup, scope_fetch)
     }
 
     /// The keys whose children the rules may fetch.
-    fn keys_with_children(&self, now: Instant) -> Vec<NearKey> {
+    fn keys_with_children(&self, keys: &[NearKey], now: Instant) -> Vec<NearKey> {
         let is_strategy_read = self.mode == ReadMode::Strategy;
         let Some(scope) = self.scope.as_ref().filter(|_| is_strategy_read) else {
             return Vec::new();
         };
         match self.near.related_keys.rules.prefetch {
             Prefetch::Nothing => Vec::new(),
-            Prefetch::ChildrenAlways => self.keys.clone(),
+            Prefetch::ChildrenAlways => keys.to_vec(),
             Prefetch::Children => {
                 let scope = scope.state();
                 let near = self.near.current();
                 let near = near.state();
-                let is_missing = |key: &&NearKey| !near.is_available(key, &scope, now);
-                self.keys.iter().filter(is_missing).cloned().collect()
+                let is_missing = |key: &&NearKey| {
+                    let is_in_flight = scope.fetches.get(key).is_some();
+                    !is_in_flight && !near.is_available(key, &scope, now)
+                };
+                keys.iter().filter(is_missing).cloned().collect()
             }
+        }
+    }
+
+    /// Has `waker` woken when the fetch that this read waits for may have ended; ready: it has, and the read goes on.
+    ///
+    /// A read leaves one waker, the last one, until it is dropped.
+    pub fn poll_wait(&mut self, waker: &Waker) -> Poll<()> {
+        self.awaited_keys.poll(waker)
+    }
+
+    /// Ends the wait of a read whose time is over: the keys that it waits for have failed, each by this error.
+    pub fn time_out(&mut self, error: impl Fn(WireKey<'_>) -> Error) {
+        let awaited = self.awaited_keys.take_all();
+        let keys = awaited.iter().filter_map(|key| self.keys.get(key.index));
+        let failures = keys.map(|key| (key.clone(), error(wire_key(key))));
+        self.failures.extend(failures);
+        self.near
+            .current()
+            .state()
+            .count_failed_waits(awaited.len());
+        let scope = self.scope.as_ref();
+        if let Some(scope) = scope.filter(|scope| scope.is_of_this_process()) {
+            scope.state().cost.has_failed |= !awaited.is_empty();
         }
     }
 
@@ -309,7 +333,12 @@ impl NearRead {
                 .filter_map(|(index, error)| Some((fetch.keys.get(index)?.clone(), error)));
             self.failures.extend(failed);
         }
+        let scope_fetch = self.scope_fetch.take();
+        let absent_keys = scope_fetch.as_ref().map(|_| absent_keys(fetch, &items));
         self.store(fetch, items);
+        if let Some((scope_fetch, absent_keys)) = scope_fetch.zip(absent_keys) {
+            scope_fetch.finish(absent_keys);
+        }
         if is_load {
             let near = self.near.current();
             let mut state = near.state();
@@ -425,17 +454,17 @@ pub fn only_value(
     }
 }
 
-/// Bytes of the values that a call brought.
-fn value_bytes(items: &[Option<FetchedItem>]) -> usize {
-    let values = items
-        .iter()
-        .flatten()
-        .filter_map(|item| item.value.as_ref());
-    values.map(|value| value.bytes.len()).sum()
+/// The keys for which a call found no value.
+fn absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
+    let keys = fetch.keys.iter().zip(&fetch.generations).zip(items);
+    let absent = keys.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
+    absent
+        .filter_map(|((key, generation), _)| Some((key.clone(), (*generation)?)))
+        .collect()
 }
 
 impl Drop for NearRead {
-    /// A load whose caller gave up is tried again by another.
+    /// A load whose caller gave up is tried again by another. What it was fetching for its request is in flight no more.
     fn drop(&mut self) {
         if let Some(started_at) = self.load_started_at {
             let near = self.near.current();

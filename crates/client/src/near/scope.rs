@@ -11,6 +11,7 @@ use glasscache_strategy::scope::Scope;
 
 use super::ClientNearCache;
 use super::entry::{NearEntry, NearKey};
+use super::fetches_in_flight::{AbsentKeys, FetchInFlight, FetchesInFlight};
 use crate::fork::Process;
 
 /// The scope of one request; its calls may come from several threads or tasks. The request ends with it, or earlier by
@@ -29,6 +30,8 @@ pub(super) struct ScopeState {
     pub(super) scope: Scope<NearKey, NearEntry>,
     /// The item that the request is about, until what belongs to it was fetched.
     pub(super) page: Option<NearKey>,
+    /// What its reads are fetching.
+    pub(super) fetches: FetchesInFlight,
     /// What its reads needed so far.
     pub(super) cost: RequestCost,
 }
@@ -38,6 +41,7 @@ impl ScopeState {
         Self {
             scope: Scope::default(),
             page,
+            fetches: FetchesInFlight::default(),
             cost: RequestCost::default(),
         }
     }
@@ -85,6 +89,50 @@ impl RequestScope {
     pub(super) fn state(&self) -> MutexGuard<'_, ScopeState> {
         // One map changes at a time: after a panic of the caller it is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A fetch that a read of a request makes: its keys are in flight until it is finished or dropped.
+#[derive(Debug)]
+pub(super) struct ScopeFetch {
+    scope: Arc<RequestScope>,
+    keys: Vec<NearKey>,
+    fetch: Arc<FetchInFlight>,
+}
+
+impl ScopeFetch {
+    /// Begins a fetch of these keys, if there are any; `state` is that of the scope, locked since they were looked up.
+    pub(super) fn begin(
+        scope: &Arc<RequestScope>,
+        state: &mut ScopeState,
+        keys: &[NearKey],
+    ) -> Option<Self> {
+        (!keys.is_empty()).then(|| Self {
+            scope: scope.clone(),
+            keys: keys.to_vec(),
+            fetch: state.fetches.begin(keys, &scope.process),
+        })
+    }
+
+    /// Ends it, after the scope got its values; `absent_keys` are those for which there is none.
+    pub(super) fn finish(mut self, absent_keys: AbsentKeys) {
+        self.end(absent_keys);
+    }
+
+    fn end(&mut self, absent_keys: AbsentKeys) {
+        let keys = std::mem::take(&mut self.keys);
+        // First of all: reads that look from now on find no fetch that has ended.
+        if !keys.is_empty() && self.scope.is_of_this_process() {
+            self.scope.state().fetches.remove(&keys, &self.fetch);
+        }
+        self.fetch.end(absent_keys);
+    }
+}
+
+impl Drop for ScopeFetch {
+    /// After a failure, a cancelled call or a panic; a fetch that was finished has ended already.
+    fn drop(&mut self) {
+        self.end(AbsentKeys::new());
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
@@ -15,6 +16,7 @@ use glasscache_strategy::rollout::rollout_share::Group;
 use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
 use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes};
+use super::fetches_in_flight::{AwaitedKey, FetchInFlight};
 use super::fixed_set_load::FixedSetLoad;
 use super::options::{ByteAccounting, StrategyOptions};
 use super::related_keys::RelatedKeysOfRead;
@@ -81,6 +83,8 @@ pub(super) struct KeyLookup {
     pub(super) fetch: Vec<NearKey>,
     /// Which of the fetched keys are cached, of a read that the strategy does not serve.
     pub(super) keys_to_cache: HashSet<NearKey>,
+    /// What other reads of the request are fetching, by the index of the key: looked up when that has ended.
+    pub(super) awaited_keys: Vec<AwaitedKey>,
 }
 
 /// How a read is served.
@@ -206,25 +210,70 @@ impl NearState {
         now: Instant,
     ) -> KeyLookup {
         let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
-        let mut temporary_scope = ScopeState::of_single_read();
+        let mut temporary_scope = None;
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut temporary_scope, PrefetchRules::default()),
+            None => {
+                let scope = temporary_scope.insert(ScopeState::of_single_read());
+                (scope, PrefetchRules::default())
+            }
         };
         let mut keys_to_fetch = Vec::new();
-        for key in keys {
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(fetch) = self.fetch_to_await(key, scope, now) {
+                let fetch = fetch.clone();
+                fetched.awaited_keys.push(AwaitedKey { index, fetch });
+                fetched.needs_no_fetch.push(false);
+                fetched.values.push(None);
+                continue;
+            }
             let (location, value) =
                 self.look_up_key(key, scope, rules, related_keys, now, &mut keys_to_fetch);
             self.count_hit(location);
             fetched.needs_no_fetch.push(location != Location::Missing);
             fetched.values.push(value);
-            let new = keys_to_fetch
-                .drain(..)
-                .filter(|key| seen_keys.insert(key.clone()));
+            let new = keys_to_fetch.drain(..).filter(|fetched_key| {
+                let is_in_flight = fetched_key != key && scope.fetches.get(fetched_key).is_some();
+                !is_in_flight && seen_keys.insert(fetched_key.clone())
+            });
             fetched.fetch.extend(new);
         }
         fetched
+    }
+
+    /// The fetch of another read of the request that brings a key of which there is no value yet.
+    fn fetch_to_await<'s>(
+        &self,
+        key: &NearKey,
+        scope: &'s ScopeState,
+        now: Instant,
+    ) -> Option<&'s Arc<FetchInFlight>> {
+        let fetch = scope.fetches.get(key)?;
+        let scope_entry = self.current_scope_entry(key, scope);
+        let has_value = scope_entry.is_some_and(|entry| entry.value.is_some());
+        (!has_value && !self.has_fresh_value(key, now)).then_some(fetch)
+    }
+
+    /// Whether a read may use that a fetch which it waited for, and which began with this generation of the key, found no
+    /// value; then it is counted.
+    pub(super) fn use_absence(
+        &mut self,
+        (key, generation): (&NearKey, u64),
+        scope: &ScopeState,
+        now: Instant,
+    ) -> bool {
+        let is_unchanged = self.writes.generation(key) == Some(generation);
+        let may_use = is_unchanged && !self.is_available(key, scope, now);
+        if may_use {
+            self.count_hit(Location::AlreadyRequested);
+        }
+        may_use
+    }
+
+    /// Counts keys that were read and not found in time by the fetches of other reads.
+    pub(super) fn count_failed_waits(&mut self, keys: usize) {
+        self.stats.reads += keys as u64;
     }
 
     /// Looks up the keys of one read that the strategy does not serve: every key is fetched.
@@ -245,6 +294,7 @@ impl NearState {
             needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
             keys_to_cache: HashSet::new(),
+            awaited_keys: Vec::new(),
         };
         let Some(scope) = scope else { return lookup };
         for key in &lookup.fetch {
@@ -331,23 +381,32 @@ impl NearState {
             },
         };
         rules.begin_request(&context, page, &mut keys_to_fetch);
+        keys_to_fetch.retain(|key| scope.fetches.get(key).is_none());
         keys_to_fetch
     }
 
     /// Whether a read of a key would need no call.
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
+        self.has_fresh_value(key, now) || self.current_scope_entry(key, scope).is_some()
+    }
+
+    /// Whether the process keeps a value that may be served.
+    fn has_fresh_value(&self, key: &NearKey, now: Instant) -> bool {
         let may_serve = self.may_serve(now);
         let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
         let fixed_entry = self.near_values.fixed().get(key).and_then(Option::as_ref);
-        let scope_entry = scope.scope.get(key);
-        fixed_entry.is_some_and(is_fresh)
-            || self
-                .near_values
-                .local_cache()
-                .peek(key)
-                .is_some_and(is_fresh)
-            || scope_entry
-                .is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
+        let cached_entry = self.near_values.local_cache().peek(key);
+        fixed_entry.is_some_and(is_fresh) || cached_entry.is_some_and(is_fresh)
+    }
+
+    /// What the request holds of a key that was not written since.
+    fn current_scope_entry<'s>(
+        &self,
+        key: &NearKey,
+        scope: &'s ScopeState,
+    ) -> Option<&'s NearEntry> {
+        let entry = scope.scope.get(key)?;
+        (self.writes.generation(key) == Some(entry.generation)).then_some(entry)
     }
 
     /// The generation of each key, to be passed to [`Self::store`] with what the fetch brings.

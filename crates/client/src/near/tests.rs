@@ -1,5 +1,6 @@
 //! Reads under a strategy against a server that is a map, with a clock that the test sets.
 
+mod in_flight;
 mod rollout;
 
 use std::collections::HashMap;
@@ -11,10 +12,10 @@ use glasscache_protocol::text::request::StoreMode;
 
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
-    ByteAccounting, ChildrenOf, ClientNearCache, FetchReason, FetchedItems, NearRead, NearValue,
-    NearWriteGuard, RequestScope, StrategyOptions,
+    ByteAccounting, ChildrenOf, ClientNearCache, Fetch, FetchReason, FetchedItems, NearRead,
+    NearStep, NearValue, NearWriteGuard, RequestScope, StrategyOptions,
 };
-use crate::error::Error;
+use crate::error::{Error, Failures};
 use crate::key::{KeyEncoder, KeyEncoding};
 use crate::request::{Item, Request};
 
@@ -72,26 +73,8 @@ impl TestClient {
         let keys: Vec<WireKey<'_>> = keys.iter().map(|key| wire_key(key)).collect();
         let mut read = NearRead::new(self.near.clone(), &keys, scope.cloned());
         let mut meanwhile = Some(meanwhile);
-        while let Some(fetch) = read.step(self.now) {
-            let names: Vec<String> = fetch
-                .keys()
-                .iter()
-                .map(|key| String::from_utf8(key.bytes.to_vec()).unwrap())
-                .collect();
-            let (mut fetched, mut failures) = (FetchedItems::default(), Vec::new());
-            for (index, name) in names.iter().enumerate() {
-                if self.is_down {
-                    failures.push((index, Error::Closed));
-                    continue;
-                }
-                let found = self.values.get(name.as_str());
-                let value = found.map(|(value, _)| NearValue {
-                    flags: 0,
-                    bytes: value.as_bytes().into(),
-                });
-                fetched.record_item(index, value, found.map(|(_, ttl)| *ttl));
-            }
-            self.calls.push((fetch.reason(), names));
+        while let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
+            let (fetched, failures) = self.reply_to(&fetch);
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile(self);
             }
@@ -100,6 +83,30 @@ impl TestClient {
         let (values, _) = read.finish();
         let text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
         values.into_iter().map(|value| value.map(text)).collect()
+    }
+
+    /// What the server replies to a call, which is noted.
+    fn reply_to(&mut self, fetch: &Fetch) -> (FetchedItems, Failures) {
+        let names: Vec<String> = fetch
+            .keys()
+            .iter()
+            .map(|key| String::from_utf8(key.bytes.to_vec()).unwrap())
+            .collect();
+        let (mut fetched, mut failures) = (FetchedItems::default(), Vec::new());
+        for (index, name) in names.iter().enumerate() {
+            if self.is_down {
+                failures.push((index, Error::Closed));
+                continue;
+            }
+            let found = self.values.get(name.as_str());
+            let value = found.map(|(value, _)| NearValue {
+                flags: 0,
+                bytes: value.as_bytes().into(),
+            });
+            fetched.record_item(index, value, found.map(|(_, ttl)| *ttl));
+        }
+        self.calls.push((fetch.reason(), names));
+        (fetched, failures)
     }
 
     fn read(&mut self, key: &str) -> Option<String> {
@@ -301,7 +308,9 @@ fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
 fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_others() {
     let mut client = TestClient::new("strategy fixed:1\nkey a");
     let mut first = NearRead::new(client.near.clone(), &[wire_key("b")], None);
-    let load = first.step(client.now).unwrap();
+    let Some(NearStep::Fetch(load)) = first.step(client.now) else {
+        panic!("no fetch");
+    };
     assert_eq!(load.reason(), FetchReason::Load);
     assert_eq!(
         load.deadline(client.now + Duration::from_secs(2)),

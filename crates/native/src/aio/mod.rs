@@ -10,7 +10,7 @@
 //! - They start `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several requests with
 //!   one outcome, whose keys and values are in `bulk_state`) and `delayed_call` (a call that waits for a connection).
 //! - `connection` is one connection, `protocol` its `asyncio.Protocol`; `connecting` creates and replaces connections,
-//!   and `reply_values` turns replies into values.
+//!   `future_waker` resolves a future from elsewhere, and `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;
@@ -20,6 +20,7 @@ mod client;
 mod connecting;
 mod connection;
 mod delayed_call;
+mod future_waker;
 mod near;
 mod pending_call;
 mod pending_near_read;

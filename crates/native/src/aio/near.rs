@@ -1,4 +1,5 @@
-//! Reads of the asyncio client under a strategy: from the process, or by the calls that a read names.
+//! Reads of the asyncio client under a strategy: from the process, by the calls that a read names, or by those of another
+//! read of its request.
 
 use std::time::Instant;
 
@@ -8,11 +9,10 @@ use glasscache_client::near::{FetchedItems, NearRead};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::bulk_call::BulkCall;
 use super::bulk_state::BulkState;
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
-use super::pending_near_read::{NearFetch, PendingNearRead};
+use super::pending_near_read::{NearFetch, NextStep, PendingNearRead};
 use crate::bulk::{FoundValues, collect_keys};
 use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
@@ -46,7 +46,7 @@ impl AsyncClient {
         Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
     }
 
-    /// Begin a read of keys; `_next_fetch` gives its calls, `_near_values` its values.
+    /// Begin a read of keys; `_next_step` gives its calls and waits, `_near_values` its values.
     #[pyo3(name = "_begin_near")]
     fn begin_near(
         &self,
@@ -66,24 +66,23 @@ impl AsyncClient {
         })
     }
 
-    /// Return the next call of a read, which has been sent where there is a connection; None: all is here.
-    #[pyo3(name = "_next_fetch")]
-    fn next_fetch<'py>(
+    /// Return what a read does next: a call, which has been sent where there is a connection, or a future that is
+    /// resolved when another read of its request has ended a call that this one needs; None: all is here.
+    #[pyo3(name = "_next_step")]
+    fn next_step<'py>(
         slf: &Bound<'py, Self>,
         pending_read: &Bound<'py, PendingNearRead>,
-    ) -> PyResult<Option<Bound<'py, BulkCall>>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
-        let now = Instant::now();
-        let mut timing = pending_read.borrow().timing;
-        let next = pending_read
-            .borrow_mut()
-            .read
-            .as_mut()
-            .and_then(|it| it.step(now));
-        let Some(fetch) = next else {
-            this.near()?.log_warnings(py)?;
-            return Ok(None);
+        let fetch = match PendingNearRead::next_step(pending_read, &this.core)? {
+            NextStep::Fetch(fetch) => fetch,
+            NextStep::Wait(future) => return Ok(Some(future)),
+            NextStep::Finished => {
+                this.near()?.log_warnings(py)?;
+                return Ok(None);
+            }
         };
+        let mut timing = pending_read.borrow().timing;
         timing.started = fetch.started_at();
         timing.deadline = fetch.deadline(timing.deadline);
         let bulk_read = BulkReadWithTtls::new(&this.core, &fetch.keys());
@@ -94,8 +93,8 @@ impl AsyncClient {
             bulk_read,
             fetched: FetchedItems::default(),
         }));
-        this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)
-            .map(Some)
+        let call = this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)?;
+        Ok(Some(call.into_any()))
     }
 
     /// Return the values of a read by key, and whether manifests of values in pieces are among them.

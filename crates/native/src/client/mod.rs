@@ -21,7 +21,7 @@ use pyo3::types::PyDelta;
 
 use crate::client_state::ClientState;
 use crate::keys::key_bytes;
-use crate::{deadline as deadlines, error, interpreter_lock, settings};
+use crate::{deadline as deadlines, error, interpreter_lock, settings, signals};
 use get_recording::GetRecording;
 
 /// TTLs up to 30 days are relative on the wire; longer ones are sent as a Unix time.
@@ -154,7 +154,7 @@ impl Client {
         let exception = Mutex::new(None);
         let result = interpreter_lock::run_detached(py, || {
             let should_continue = || {
-                Python::attach(|py| match py.check_signals() {
+                Python::attach(|py| match signals::run_handlers(py) {
                     Ok(()) => true,
                     Err(error) => {
                         if let Ok(mut exception) = exception.lock() {

@@ -1,11 +1,14 @@
 //! Both clients with a strategy, against a real server.
 
-use std::sync::Arc;
+use std::net::TcpListener;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
-use glasscache_client::near::StrategyOptions;
-use glasscache_client::{Options, StoreMode};
+use glasscache_client::error::Phase;
+use glasscache_client::near::{RequestScope, StrategyOptions};
+use glasscache_client::{Budget, Error, Options, StoreMode};
 
-use crate::either_client::{EitherClient, item, long_timeout, with_both};
+use crate::either_client::{EitherClient, item, long_timeout, plain, with_both};
 use crate::server_methods::Server;
 
 fn options(lines: &str) -> Options {
@@ -161,4 +164,144 @@ fn threads_share_what_the_process_keeps() {
         (stats.calls, stats.local_cache_hits, stats.reads),
         (1, 400, 401)
     );
+}
+
+/// Time for a call, within a request.
+fn budget_within(scope: &Arc<RequestScope>, time: Duration) -> Budget<'_> {
+    Budget {
+        scope: Some(scope),
+        ..Budget::new(time)
+    }
+}
+
+fn scope_of(either_client: &EitherClient) -> Arc<RequestScope> {
+    either_client.core().request_scope(None).unwrap().unwrap()
+}
+
+#[test]
+fn threads_of_one_request_fetch_a_key_once() {
+    let server = Server::start();
+    let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    store_as_another(&server, &names);
+    let either_client = EitherClient::blocking(&server.address, options("strategy remote"));
+    let scope = scope_of(&either_client);
+    let start = Barrier::new(4);
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for key in &keys {
+                    start.wait();
+                    let value = either_client.get_within(&scope, Some(&format!("n:{key}")));
+                    assert_eq!(value.unwrap(), key.as_bytes());
+                }
+            });
+        }
+    });
+    let stats = either_client.core().near().unwrap().stats();
+    assert_eq!((stats.calls, stats.keys, stats.reads), (200, 200, 800));
+    assert_eq!((stats.used_keys, stats.request_scope_hits), (200, 600));
+}
+
+/// How many values a task of a request finds.
+async fn read_within(
+    either_client: &EitherClient,
+    scope: &Arc<RequestScope>,
+    keys: &[&str],
+) -> usize {
+    let EitherClient::Tokio(client, _) = either_client else {
+        unreachable!()
+    };
+    let near = client.core().near().unwrap().clone();
+    let keys: Vec<_> = keys.iter().map(|key| plain(key)).collect();
+    let budget = budget_within(scope, Duration::from_secs(20));
+    let (values, failures) = client.read_near((near, &keys), &budget).await.unwrap();
+    assert_eq!(failures, []);
+    values.iter().flatten().count()
+}
+
+#[test]
+fn tasks_of_one_request_fetch_a_key_once() {
+    let server = Server::start();
+    store_as_another(&server, &["a", "b", "c"]);
+    let either_client = EitherClient::tokio(&server.address, options("strategy remote"));
+    let scope = scope_of(&either_client);
+    let found = either_client.block_on(async {
+        tokio::join!(
+            read_within(&either_client, &scope, &["n:a"]),
+            read_within(&either_client, &scope, &["n:b", "n:a", "n:c"]),
+            read_within(&either_client, &scope, &["n:c", "n:nobody"]),
+            read_within(&either_client, &scope, &["n:nobody"]),
+        )
+    });
+    assert_eq!(found, (1, 3, 1, 0));
+    let stats = either_client.core().near().unwrap().stats();
+    assert_eq!((stats.calls, stats.keys), (3, 4), "a; b c; nobody");
+}
+
+#[test]
+fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
+    let server = Server::start();
+    store_as_another(&server, &["a"]);
+    let either_client = EitherClient::tokio(&server.address, options("strategy remote"));
+    let scope = scope_of(&either_client);
+    either_client.block_on(async {
+        let mut first = Box::pin(read_within(&either_client, &scope, &["n:a"]));
+        let mut second = Box::pin(read_within(&either_client, &scope, &["n:a"]));
+        let mut third = Box::pin(read_within(&either_client, &scope, &["n:a"]));
+        tokio::select! {
+            biased;
+            _ = &mut first => unreachable!("it is connecting"),
+            _ = &mut second => unreachable!("it waits for the first"),
+            _ = &mut third => unreachable!("it waits for the first"),
+            () = std::future::ready(()) => {}
+        }
+        drop(first);
+        assert_eq!(tokio::join!(second, third), (1, 1));
+    });
+    assert_eq!(calls(&either_client), 1, "the first was not finished");
+}
+
+#[test]
+fn read_that_waits_for_another_keeps_its_own_deadline() {
+    // Connections are made, and no request is read.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (long, short) = (Duration::from_secs(3), Duration::from_millis(200));
+    let check = |error: &Error, begin: Instant| {
+        let Error::Deadline(context) = error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (context.server.as_str(), context.phase),
+            (address.as_str(), Phase::Read)
+        );
+        assert!(begin.elapsed() < long / 2, "{:?}", begin.elapsed());
+    };
+    with_both(&address, &options("strategy remote"), |either_client| {
+        let (scope, core) = (scope_of(either_client), either_client.core());
+        let begin = Instant::now();
+        match either_client {
+            EitherClient::Blocking(client) => std::thread::scope(|threads| {
+                let first = threads.spawn(|| {
+                    let budget = budget_within(&scope, long);
+                    client.get(plain("n:a"), false, &budget)
+                });
+                std::thread::sleep(short);
+                let second = client.get(plain("n:a"), false, &budget_within(&scope, short));
+                check(&second.unwrap_err(), begin);
+                assert!(first.join().unwrap().is_err());
+            }),
+            EitherClient::Tokio(client, runtime) => runtime.block_on(async {
+                let budgets = (budget_within(&scope, long), budget_within(&scope, short));
+                let first = client.get(plain("n:a"), false, &budgets.0);
+                let second = async {
+                    let second = client.get(plain("n:a"), false, &budgets.1).await;
+                    check(&second.unwrap_err(), begin);
+                };
+                assert!(tokio::join!(first, second).0.is_err());
+            }),
+        }
+        assert_eq!(core.near().unwrap().stats().calls, 1, "of the first alone");
+    });
 }

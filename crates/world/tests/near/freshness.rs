@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
-use glasscache_client::near::{ClientNearCache, Fetch, NearRead, StrategyOptions};
+use glasscache_client::near::{ClientNearCache, Fetch, NearRead, NearStep, StrategyOptions};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
 
@@ -210,7 +210,7 @@ impl Simulation {
         started_at: Instant,
     ) {
         let call_state = &mut self.clients[client].calls[call];
-        if let Some(fetch) = read.step(self.now) {
+        if let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
             call_state.connected_engine.submit(&Request::GetWithTtls {
                 keys: &fetch.keys(),
             });

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{
-    ClientNearCache, FetchedItems, NearRead, NearValue, RequestScope, RolloutShare, ShareBy,
-    StrategyOptions,
+    ClientNearCache, FetchedItems, NearRead, NearStep, NearValue, RequestScope, RolloutShare,
+    ShareBy, StrategyOptions,
 };
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::build_file::strategy_file;
@@ -96,7 +96,7 @@ impl<'s> Process<'s> {
     fn read(&mut self, key: Option<&str>, scope: &Arc<RequestScope>) {
         let keys: Vec<WireKey<'_>> = key.map(plain).into_iter().collect();
         let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(fetch) = read.step(self.now) {
+        while let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
             let (mut fetched, mut bytes) = (FetchedItems::default(), 0);
             let keys = fetch.keys();
             for (index, key) in keys.iter().enumerate() {

@@ -7,7 +7,7 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{
-    ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
+    ByteAccounting, ClientNearCache, NearRead, NearStep, RequestScope, StrategyOptions,
 };
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
@@ -156,7 +156,7 @@ impl Process {
     ) -> Option<usize> {
         let keys: Vec<_> = key.map(plain).into_iter().collect();
         let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(fetch) = read.step(now) {
+        while let Some(NearStep::Fetch(fetch)) = read.step(now) {
             let (fetched, failures) = self.connected_engine.fetch(worker, &fetch, FIRST_SECOND);
             read.finish_fetch(&fetch, fetched, failures, now);
         }

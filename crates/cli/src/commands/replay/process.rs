@@ -115,13 +115,13 @@ impl Process {
         let mut read = NearRead::new(self.near.clone(), keys, scope.cloned());
         let started = Instant::now();
         let mut wait_time = Duration::ZERO;
-        if let Some(fetch) = read.step(started) {
+        if let Some(step) = read.step(started) {
             let budget = Budget {
                 scope,
                 ..Budget::new(CALL_TIMEOUT)
             };
-            let fetched = self.client.fetch_near(&mut read, fetch, &budget);
-            fetched.map_err(|error| failure(&error))?;
+            let finished = self.client.finish_near(&mut read, step, &budget);
+            finished.map_err(|error| failure(&error))?;
             wait_time = started.elapsed();
         }
         let (values, failures) = read.finish();

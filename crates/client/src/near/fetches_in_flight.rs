@@ -1,0 +1,188 @@
+//! The fetches of one request that are in flight, and what the reads need that wait for them.
+//!
+//! A request fetches a key once: a read that needs a key which another read of the request is fetching waits until that
+//! fetch has ended, and looks again. Only the ends of fetches are waited for, and a read that waits has no fetch of its own
+//! in flight, so no two reads wait for each other. No socket and no clock: a read that waits leaves the waker of its task
+//! or thread, which the end of the fetch wakes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use super::entry::NearKey;
+use crate::fork::Process;
+
+/// The keys that the reads of one request are fetching.
+#[derive(Debug, Default)]
+pub(super) struct FetchesInFlight {
+    by_key: HashMap<NearKey, Arc<FetchInFlight>>,
+}
+
+impl FetchesInFlight {
+    /// The fetch in flight that brings a key; it has not ended.
+    pub(super) fn get(&self, key: &NearKey) -> Option<&Arc<FetchInFlight>> {
+        self.by_key.get(key)
+    }
+
+    /// Begins a fetch of these keys.
+    pub(super) fn begin(&mut self, keys: &[NearKey], process: &Process) -> Arc<FetchInFlight> {
+        let fetch = Arc::new(FetchInFlight {
+            process: process.clone(),
+            state: Mutex::default(),
+        });
+        for key in keys {
+            let fetch_of_key = self.by_key.entry(key.clone());
+            fetch_of_key.or_insert_with(|| fetch.clone());
+        }
+        fetch
+    }
+
+    /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
+    pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
+        for key in keys {
+            if self.get(key).is_some_and(|it| Arc::ptr_eq(it, fetch)) {
+                self.by_key.remove(key);
+            }
+        }
+    }
+}
+
+/// Keys for which a fetch found no value, each with its generation when the fetch began.
+pub(super) type AbsentKeys = HashMap<NearKey, u64>;
+
+/// One fetch, shared by the read that makes it and by those that wait for it.
+#[derive(Debug)]
+pub(super) struct FetchInFlight {
+    process: Process,
+    state: Mutex<FetchState>,
+}
+
+#[derive(Debug, Default)]
+struct FetchState {
+    has_ended: bool,
+    absent_keys: AbsentKeys,
+    /// Those of the reads that wait, by the number of the waiter.
+    wakers: BTreeMap<u64, Waker>,
+    next_waiter: u64,
+}
+
+impl FetchInFlight {
+    /// `None`: in a child after a fork the lock may be held by a thread that does not exist there.
+    fn state(&self) -> Option<MutexGuard<'_, FetchState>> {
+        if self.process.is_current() {
+            // One field changes at a time: after a panic they are still consistent.
+            return Some(self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.state.try_lock().ok()
+    }
+
+    /// Whether it brings nothing more: its values are held, if it brought any.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().is_none_or(|state| state.has_ended)
+    }
+
+    /// The generation of a key without a value when the fetch began that found none.
+    pub(super) fn absent_generation(&self, key: &NearKey) -> Option<u64> {
+        self.state()?.absent_keys.get(key).copied()
+    }
+
+    /// Ends the fetch, once, and wakes who waits. No lock may be held: a waker is the driver's.
+    pub(super) fn end(&self, absent_keys: AbsentKeys) {
+        let Some(mut state) = self.state().filter(|state| !state.has_ended) else {
+            return;
+        };
+        state.has_ended = true;
+        state.absent_keys = absent_keys;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+/// The keys of one read that other reads of its request are fetching.
+#[derive(Debug, Default)]
+pub(super) struct AwaitedKeys {
+    keys: Vec<AwaitedKey>,
+    /// At the fetch of the first key.
+    waiter: Option<Waiter>,
+}
+
+/// A key of a read, by its index, and the fetch that brings it.
+#[derive(Debug)]
+pub(super) struct AwaitedKey {
+    pub(super) index: usize,
+    pub(super) fetch: Arc<FetchInFlight>,
+}
+
+impl AwaitedKeys {
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, keys: impl Iterator<Item = AwaitedKey>) {
+        self.keys.extend(keys);
+    }
+
+    /// Whether the read has to wait: for the fetch of its first key. Those of the others proceed meanwhile.
+    pub(super) fn are_in_flight(&self) -> bool {
+        let first = self.keys.first();
+        first.is_some_and(|first| !first.fetch.has_ended())
+    }
+
+    /// Has `waker` woken, instead of an earlier one, when [`Self::are_in_flight`] may have changed; ready: it has.
+    pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        let Some(first) = self.keys.first() else {
+            return Poll::Ready(());
+        };
+        let waiter = self.waiter.get_or_insert_with(|| Waiter {
+            fetch: first.fetch.clone(),
+            number: None,
+        });
+        waiter.poll(waker)
+    }
+
+    /// Removes and returns the keys whose fetch has ended.
+    pub(super) fn take_ended(&mut self) -> Vec<AwaitedKey> {
+        self.waiter = None;
+        let ended = self.keys.extract_if(.., |key| key.fetch.has_ended());
+        ended.collect()
+    }
+
+    /// Removes and returns all keys.
+    pub(super) fn take_all(&mut self) -> Vec<AwaitedKey> {
+        self.waiter = None;
+        std::mem::take(&mut self.keys)
+    }
+}
+
+/// A read that waits for a fetch, until it is dropped.
+#[derive(Debug)]
+struct Waiter {
+    fetch: Arc<FetchInFlight>,
+    /// Of its waker.
+    number: Option<u64>,
+}
+
+impl Waiter {
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        let Some(mut state) = self.fetch.state().filter(|state| !state.has_ended) else {
+            return Poll::Ready(());
+        };
+        let number = *self.number.get_or_insert(state.next_waiter);
+        state.next_waiter = state.next_waiter.max(number + 1);
+        let earlier = state.wakers.insert(number, waker.clone());
+        // Not under the lock: a waker is the driver's.
+        drop(state);
+        drop(earlier);
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let state = self.fetch.state();
+        let waker = state.and_then(|mut state| state.wakers.remove(&number));
+        drop(waker);
+    }
+}
