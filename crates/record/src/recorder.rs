@@ -179,7 +179,7 @@ impl Drop for RecorderShared {
 fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> WriterQueue {
     let (writer_queue, messages) = WriterQueue::new(options.memory_bytes);
     let state = Arc::clone(&writer_queue.state);
-    if let Err(error) = writer::start(Arc::clone(options), folder, messages, state) {
+    if let Err(error) = writer::start_writer(Arc::clone(options), folder, messages, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
         writer_queue.state.fail(reason);
         writer_queue.state.finish();

@@ -19,7 +19,7 @@ use crate::writer_queue::{WriterMessage, WriterState};
 
 /// Starts the thread. Without a `folder` it opens one with the first request that has finished, so that a process which
 /// records nothing, as the parent of forked workers, takes no number.
-pub(crate) fn start(
+pub(crate) fn start_writer(
     options: Arc<Options>,
     folder: Option<LogFolder>,
     messages: Receiver<WriterMessage>,
@@ -73,7 +73,7 @@ impl Writer {
             }
         }
         self.write_part();
-        // Its number is free before anybody learns that it is finished.
+        // Its number is free before any thread learns that it is finished.
         self.folder = None;
         self.state.finish();
     }

@@ -74,7 +74,7 @@ fn submit(connection: &mut Connection, request: Request<'_>) -> Option<Ticket> {
 }
 
 /// Takes all output as sent.
-fn mark_sent(connection: &mut Connection) -> String {
+fn take_sent_output(connection: &mut Connection) -> String {
     let out = connection.output().to_vec();
     connection.mark_sent(out.len());
     String::from_utf8(out).unwrap()
@@ -93,7 +93,7 @@ fn a_server_is_probed_once_for_its_command_set() {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(false, attempt_within(SECOND));
     assert!(!connection.accepts_requests());
-    assert_eq!(mark_sent(&mut connection), "mn\r\n");
+    assert_eq!(take_sent_output(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     assert_eq!(server.command_set(), Some(CommandSet::Meta));
@@ -105,7 +105,7 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(false, attempt_within(SECOND));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     let (ticket, _, decision) = expect_failure(connection.poll());
     assert_eq!(
@@ -128,7 +128,7 @@ fn replies_go_to_their_calls_in_order() {
     let mut connection = open(&server());
     let first = submit(&mut connection, get(b"a")).unwrap();
     let second = submit(&mut connection, get(b"b")).unwrap();
-    assert_eq!(mark_sent(&mut connection), "get a\r\nget b\r\n");
+    assert_eq!(take_sent_output(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
     assert_eq!(
         connection.poll(),
@@ -153,7 +153,7 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     let ticket = connection
         .submit(&requests, attempt_within(SECOND))
         .unwrap();
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
         assert!(
@@ -182,7 +182,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
         .submit(&[get(b"b")], attempt_within(9 * SECOND))
         .unwrap()
         .unwrap();
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     let deadline = connection.next_deadline().unwrap();
     connection.tick(deadline);
     let (ticket, error, _) = expect_failure(connection.poll());
@@ -229,7 +229,7 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         }
         let request = if is_read { get(b"a") } else { set(b"a", false) };
         submit(&mut connection, request);
-        mark_sent(&mut connection);
+        take_sent_output(&mut connection);
         connection.handle_disconnect(false, "reset");
         let (_, error, decision) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Unavailable(context, _)
@@ -247,7 +247,7 @@ fn a_second_attempt_is_the_last() {
     let mut attempt = attempt_within(SECOND);
     attempt.is_retry = true;
     connection.submit(&[get(b"a")], attempt).unwrap();
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     let (_, _, decision) = expect_failure(connection.poll());
     assert_eq!(decision, RetryDecision::Fail(HealthEffect::Bad));
@@ -259,7 +259,10 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
-    assert_eq!(mark_sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
+    assert_eq!(
+        take_sent_output(&mut connection),
+        "md a O1 q\r\nmn\r\nget b\r\n"
+    );
     drop(connection);
     assert_eq!(
         server.uncertain.take_all(),
@@ -269,7 +272,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.feed(b"MN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
@@ -288,11 +291,11 @@ fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing
         server.uncertain.add([key(b"a").into()]);
         let mut late = open(&server);
         submit(&mut late, get(b"b"));
-        assert_eq!(mark_sent(&mut late), bytes);
+        assert_eq!(take_sent_output(&mut late), bytes);
         late.tick(Instant::now() + SECOND);
         let mut decision = open(&server);
         submit(&mut decision, get(b"b"));
-        assert_eq!(mark_sent(&mut decision), bytes, "{command_set:?}");
+        assert_eq!(take_sent_output(&mut decision), bytes, "{command_set:?}");
     }
 }
 
@@ -304,13 +307,13 @@ fn quiet_writes_are_acknowledged_or_counted() {
     assert_eq!(submit(&mut connection, set(b"a", true)), None);
     assert_eq!(submit(&mut connection, set(b"b", true)), None);
     connection.request_acknowledgement();
-    assert!(mark_sent(&mut connection).ends_with("mn\r\n"));
+    assert!(take_sent_output(&mut connection).ends_with("mn\r\n"));
     assert!(connection.is_ready_for_reuse(), "another call may follow");
     connection.feed(b"NS O2 kb\r\nMN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert_eq!(failures(), 1);
     submit(&mut connection, set(b"c", true));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     assert_eq!(failures(), 2);
     assert_eq!(server.uncertain.take_all(), [key(b"c").into()]);
@@ -323,7 +326,7 @@ fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
     let mut connection = open(&server);
     submit(&mut connection, set(b"b", true));
     submit(&mut connection, get(b"c"));
-    assert!(mark_sent(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
+    assert!(take_sent_output(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
     connection.feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
@@ -336,14 +339,14 @@ fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one()
     submit(&mut connection, set(b"a", true));
     connection.request_acknowledgement();
     submit(&mut connection, set(b"b", true));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.feed(b"MN\r\nNS O2\r\n");
     for _ in 0..2 {
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
     }
     assert!(connection.is_ready_for_reuse() && connection.has_unacknowledged_writes());
     submit(&mut connection, get(b"c"));
-    assert_eq!(mark_sent(&mut connection), "mn\r\nget c\r\n");
+    assert_eq!(take_sent_output(&mut connection), "mn\r\nget c\r\n");
     connection.feed(b"MN\r\nEND\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
@@ -445,7 +448,7 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
     assert_eq!(
-        mark_sent(&mut connection),
+        take_sent_output(&mut connection),
         format!("{removal}{removal}get c\r\n")
     );
     connection.feed(b"END\r\n");
@@ -460,7 +463,7 @@ fn a_protocol_fault_is_counted_once() {
     let server = server();
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.feed(b"nonsense\r\n");
     assert!(matches!(connection.poll(), ConnectionEvent::Failed(..)));
     for _ in 0..3 {
@@ -528,7 +531,7 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
     submit(&mut connection, set(b"b", false));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
     for _ in 0..2 {
         let (_, error, decision) = expect_failure(connection.poll());
@@ -546,7 +549,7 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", true));
     submit(&mut connection, set(b"b", false));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.abandon();
     drop(connection);
     assert!(server.uncertain.take_all().is_empty());

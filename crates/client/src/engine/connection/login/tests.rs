@@ -17,7 +17,7 @@ fn server(login: Login) -> Arc<ServerState> {
     Arc::new(ServerState::new("s".to_owned()).with_login(Some(login)))
 }
 
-fn handle_connected(server: &Arc<ServerState>) -> Connection {
+fn connect_to(server: &Arc<ServerState>) -> Connection {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     let started = Instant::now();
     let attempt = Attempt {
@@ -30,7 +30,7 @@ fn handle_connected(server: &Arc<ServerState>) -> Connection {
 }
 
 /// Takes all output as sent.
-fn mark_sent(connection: &mut Connection) -> String {
+fn take_sent_output(connection: &mut Connection) -> String {
     let out = connection.output().to_vec();
     connection.mark_sent(out.len());
     String::from_utf8(out).unwrap()
@@ -46,18 +46,18 @@ fn expect_failure(event: ConnectionEvent) -> Failure {
 #[test]
 fn the_login_precedes_the_probe_and_every_other_request() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = handle_connected(&server);
-    assert_eq!(mark_sent(&mut connection), LOGIN);
+    let mut connection = connect_to(&server);
+    assert_eq!(take_sent_output(&mut connection), LOGIN);
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert!(!connection.accepts_requests());
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
-    assert_eq!(mark_sent(&mut connection), "mn\r\n");
+    assert_eq!(take_sent_output(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     // The next connection to a server whose commands are known only logs in.
-    let mut connection = handle_connected(&server);
-    assert_eq!(mark_sent(&mut connection), LOGIN);
+    let mut connection = connect_to(&server);
+    assert_eq!(take_sent_output(&mut connection), LOGIN);
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Ready);
     assert!(connection.accepts_requests() && connection.is_ready_for_reuse());
@@ -70,8 +70,8 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         ("CLIENT_ERROR authentication failure", false),
         ("ERROR", false),
     ] {
-        let mut connection = handle_connected(&server);
-        mark_sent(&mut connection);
+        let mut connection = connect_to(&server);
+        take_sent_output(&mut connection);
         connection.feed(format!("{line}\r\n").as_bytes());
         let failure = expect_failure(connection.poll());
         assert!(
@@ -82,7 +82,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         assert!(connection.must_close() && !connection.accepts_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
-    let mut connection = handle_connected(&server);
+    let mut connection = connect_to(&server);
     connection.feed(b"CLIENT_ERROR authentication failure\r\n");
     expect_failure(connection.poll());
     assert!(
@@ -94,18 +94,18 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
 #[test]
 fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = handle_connected(&server);
-    mark_sent(&mut connection);
+    let mut connection = connect_to(&server);
+    take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     let failure = expect_failure(connection.poll());
     assert!(matches!(failure.error, Error::Unavailable(..)));
     assert_eq!(failure.decision, RetryDecision::Fail(HealthEffect::Bad));
     // After the login a close on the probe still means classic text.
-    let mut connection = handle_connected(&server);
-    mark_sent(&mut connection);
+    let mut connection = connect_to(&server);
+    take_sent_output(&mut connection);
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
-    mark_sent(&mut connection);
+    take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
     assert_eq!(
         expect_failure(connection.poll()).decision,
@@ -117,8 +117,8 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
 #[test]
 fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = handle_connected(&server);
-    mark_sent(&mut connection);
+    let mut connection = connect_to(&server);
+    take_sent_output(&mut connection);
     connection.feed(b"VALUE a 0 1\r\n");
     let failure = expect_failure(connection.poll());
     assert!(matches!(failure.error, Error::Protocol { .. }));
@@ -128,7 +128,7 @@ fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
 fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
     let login = Login::with_provider("foo", || Err("the vault is closed".to_owned()));
     let server = server(login);
-    let mut connection = handle_connected(&server);
+    let mut connection = connect_to(&server);
     assert_eq!(connection.output(), b"");
     let failure = expect_failure(connection.poll());
     assert!(failure.error.to_string().contains("the vault is closed"));
