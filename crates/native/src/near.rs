@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::keys::key_bytes;
 use crate::settings::Codec;
-use crate::{error, value as conversion};
+use crate::{error, signals, value as conversion};
 
 /// A strategy file and how a client runs it.
 #[pyclass(frozen, module = "glasscache._native")]
@@ -172,10 +172,11 @@ impl NearBinding {
         })
     }
 
-    /// The scope of the current request.
+    /// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for
+    /// what that request is fetching would be to wait for itself.
     pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
         let current_scope = self.scopes.bind(py).call_method0(intern!(py, "get"))?;
-        if current_scope.is_none() {
+        if current_scope.is_none() || signals::runs_handler() {
             return Ok(None);
         }
         let scope = current_scope.cast::<RequestScope>()?;

@@ -15,17 +15,10 @@ use crate::client::Client;
 use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
-use crate::{error, signals, split};
+use crate::{error, split};
 
 /// When a call began, and when it must end.
 type StartAndDeadline = (Instant, Instant);
-
-/// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for a
-/// fetch of that request would be to wait for itself.
-fn scope_of_read(py: Python<'_>, binding: &NearBinding) -> PyResult<Option<Arc<RequestScope>>> {
-    let scope = binding.scope(py)?;
-    Ok(scope.filter(|_| !signals::runs_handler()))
-}
 
 impl Client {
     /// Reads one key; `None`: a miss, or an error that is counted as one.
@@ -65,7 +58,7 @@ impl Client {
         start_and_deadline: StartAndDeadline,
     ) -> PyResult<Option<NearValue>> {
         let (now, _) = start_and_deadline;
-        let scope = scope_of_read(py, binding)?;
+        let scope = binding.scope(py)?;
         if scope.is_none()
             && let Some(value) = binding.near.get_without_call(key, now)
         {
@@ -91,7 +84,7 @@ impl Client {
         let (_, call_deadline) = start_and_deadline;
         let key_objects = collect_keys(keys)?;
         let wire = wire_keys(this.keys(), &key_objects)?;
-        let (found, scope) = (FoundValues::new(py, false), scope_of_read(py, binding)?);
+        let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
         let read = this.fetch_near(py, binding, &wire.all(), scope, start_and_deadline)?;
         let key = |index: usize| key_objects.get(index).cloned();
         let (found, has_manifests) = found.finish_near(py, this, read, key)?;

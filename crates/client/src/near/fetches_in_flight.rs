@@ -19,6 +19,10 @@ pub(super) struct FetchesInFlight {
 }
 
 impl FetchesInFlight {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// The fetch in flight that brings a key; it has not ended.
     pub(super) fn get(&self, key: &NearKey) -> Option<&Arc<FetchInFlight>> {
         self.by_key.get(key)

@@ -168,7 +168,9 @@ impl NearRead {
         self.values = lookup.values;
         self.needs_no_fetch = lookup.needs_no_fetch;
         self.keys_to_cache = lookup.keys_to_cache;
-        self.awaited_keys.extend(lookup.awaited_keys.into_iter());
+        if !lookup.awaited_keys.is_empty() {
+            self.awaited_keys.extend(lookup.awaited_keys.into_iter());
+        }
         self.scope_fetch = scope_fetch;
         lookup.fetch
     }
@@ -250,7 +252,9 @@ impl NearRead {
         };
         // The requests of the control group fetch every key that they read.
         let scope_fetch = match (scope, &mut scope_state) {
-            (Some(scope), Some(state)) if self.mode == ReadMode::Strategy => {
+            (Some(scope), Some(state))
+                if self.mode == ReadMode::Strategy && !lookup.fetch.is_empty() =>
+            {
                 ScopeFetch::begin(scope, state, &lookup.fetch)
             }
             _ => None,

@@ -211,17 +211,17 @@ impl NearState {
     ) -> KeyLookup {
         let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
         let mut temporary_scope = None;
-        let (scope, rules) = match scope {
-            Some(scope) => (scope, rules),
+        let (scope, rules) = if let Some(scope) = scope {
+            (scope, rules)
+        } else {
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => {
-                let scope = temporary_scope.insert(ScopeState::of_single_read());
-                (scope, PrefetchRules::default())
-            }
+            let scope = temporary_scope.insert(ScopeState::of_single_read());
+            (scope, PrefetchRules::default())
         };
+        let has_fetches = !scope.fetches.is_empty();
         let mut keys_to_fetch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            if let Some(fetch) = self.fetch_to_await(key, scope, now) {
+            if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope, now) {
                 let fetch = fetch.clone();
                 fetched.awaited_keys.push(AwaitedKey { index, fetch });
                 fetched.needs_no_fetch.push(false);
