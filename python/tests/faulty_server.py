@@ -121,7 +121,7 @@ class FaultyServer:
             word, *words = line.split()
             if word in (b"get", b"gets"):
                 value_replies = b"".join(
-                    self._value_reply(key, gets=word == b"gets") for key in words
+                    self._value_reply(key, with_unique=word == b"gets") for key in words
                 )
                 yield value_replies + b"END\r\n", True
             elif word == b"mn":

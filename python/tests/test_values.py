@@ -132,14 +132,14 @@ def json_value(rng: random.Random, depth: int = 3) -> Any:
 @pytest.mark.parametrize(
     ("value", "replacement"),
     [
-        (value_kinds.Unknown(), r"Codec\(types=\[Unknown\]\)"),
+        (value_kinds.UnregisteredDataclass(), r"Codec\(types=\[UnregisteredDataclass\]\)"),
         ([Colour.RED], r"Codec\(types=\[Colour\]\)"),
         (memoryview(b"a"), r"bytes\(value\)"),
-        (value_kinds.Words("a"), r"str\(value\)"),
-        (value_kinds.Pair(1, 2), r"tuple\(value\)"),
-        ({"a": value_kinds.Table()}, r"dict\(value\)"),
+        (value_kinds.TextSubclass("a"), r"str\(value\)"),
+        (value_kinds.PairTuple(1, 2), r"tuple\(value\)"),
+        ({"a": value_kinds.DictSubclass()}, r"dict\(value\)"),
         (value_kinds.np.float64(1.5), r"value\.item\(\)"),
-        (dt.datetime(2026, 1, 1, tzinfo=value_kinds.Zone()), "astimezone"),
+        (dt.datetime(2026, 1, 1, tzinfo=value_kinds.CustomZone()), "astimezone"),
         ([value_kinds.np.arange(3)], "inside a container"),
     ],
 )

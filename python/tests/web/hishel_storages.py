@@ -61,7 +61,7 @@ class BlockingStorage:
         return getattr(self.storage, name)(*arguments)
 
     def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self.plans.call_client_method, name)(*arguments, **options)
+        return getattr(self.plans.client, name)(*arguments, **options)
 
 
 class StorageInEventLoop(BlockingStorage):
@@ -103,9 +103,7 @@ class StorageInEventLoop(BlockingStorage):
         return self.run_until_complete(getattr(self.storage, name)(*arguments))
 
     def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return self.run_until_complete(
-            getattr(self.plans.call_client_method, name)(*arguments, **options)
-        )
+        return self.run_until_complete(getattr(self.plans.client, name)(*arguments, **options))
 
 
 def store_entry(storage: Any, key: str, body: bytes = b"data", **limits: Any) -> Any:

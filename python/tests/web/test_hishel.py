@@ -152,7 +152,7 @@ def test_an_outage_does_not_fail_the_caller(glasscache_server: Server) -> None:
         storage.call_method("remove_entry", entry.id)
         assert storage.plans.store_errors
         if isinstance(storage, StorageInEventLoop):
-            storage.run(storage.plans.call_client_method.close())
+            storage.run_until_complete(storage.plans.client.close())
             storage.loop.close()
 
 
