@@ -146,7 +146,7 @@ def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
         entry = storage.create(key, [b"data"])
 
     def remove_first(*arguments: Any) -> Generator[Any, Any, Any]:
-        yield call(plans.call_client_method, "delete", plans.head_key(entry.id))
+        yield call(plans.client, "delete", plans.head_key(entry.id))
         return (yield from original(*arguments))
 
     setattr(plans, step, remove_first)
@@ -221,14 +221,14 @@ def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storag
     entry = storage.create(key, [FULL_CHUNK] * 4)
     body = storage.read(entry, 1)
 
-    client, storage.plans.call_client_method = (
-        storage.plans.call_client_method,
+    client, storage.plans.client = (
+        storage.plans.client,
         None,
     )  # a call of nothing raises
     storage.plans.put_chunk = lambda *_: _failed_put(storage.plans)
     storage.plans.discard = lambda *_: _failed_put(storage.plans)
     body += storage.read(entry)
-    storage.plans.call_client_method = client
+    storage.plans.client = client
     assert body == FULL_CHUNK * 4
     assert storage.call_method("get_entries", key) == []
 
