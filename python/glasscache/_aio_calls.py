@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glasscache import _native
-from glasscache._aio_connections import Connections
+from glasscache._aio_connections import ConnectingClient
 from glasscache.errors import (
     BadSetting,
     ClientClosed,
@@ -38,7 +38,7 @@ _deadline_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contex
 )
 
 
-class Calls(Connections):
+class Calls(ConnectingClient):
     """The base of the methods of the asyncio client."""
 
     _deadline_block_count: int
@@ -86,7 +86,7 @@ class Calls(Connections):
         delayed_call = _native.DelayedCall(seconds, is_retry=stale is not None)
         try:
             while True:
-                await self._connect(
+                await self._ensure_connected(
                     self._begin_attempt(delayed_call, key),
                     time.monotonic() + delayed_call.seconds_left,
                 )
@@ -204,7 +204,7 @@ class Calls(Connections):
         if self._is_connected(slot):
             return
         try:
-            await self._connect(slot, time.monotonic() + bulk.seconds_left)
+            await self._ensure_connected(slot, time.monotonic() + bulk.seconds_left)
         except ClientClosed:
             raise
         except GlasscacheError as error:

@@ -1,4 +1,11 @@
-"""The asyncio client's connections: made when needed, closed after a missed deadline, probed while down."""
+"""The connections of the asyncio client: made when a call needs one, and probed while their server is down.
+
+A connection on which a call missed its deadline takes no more requests, and the next call makes a new one.
+The engine decides that, and the native `Connection` closes it once no call on it waits any more: see
+`check_deadlines` in crates/native/src/aio/protocol.rs.
+
+`ends_at` is a moment on the clock of `time.monotonic`, `timeout_s` a duration.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +22,15 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-__all__ = ["Connections"]
+__all__ = ["ConnectingClient"]
 
 
-class Connections(_native.AsyncClient):
-    """One connection a server and event loop."""
+class ConnectingClient(_native.AsyncClient):
+    """A client that makes its connections: one per server and event loop."""
 
-    _connecting: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
-    _probes: dict[int, asyncio.Task[None]]
-    _closing: set[asyncio.Task[None]]
+    _connect_tasks: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
+    _probe_tasks: dict[int, asyncio.Task[None]]
+    _close_tasks: set[asyncio.Task[None]]
     _last_connected: dict[int, str]
     _timeout: float
     _tls: tuple[ssl.SSLContext, str | None] | None
@@ -31,124 +38,143 @@ class Connections(_native.AsyncClient):
     def _init_connections(
         self, timeout: float, tls: tuple[ssl.SSLContext, str | None] | None
     ) -> None:
-        """Begin with none; called once, when the client is made."""
-        self._connecting, self._probes, self._closing, self._last_connected = {}, {}, set(), {}
+        """Begin without connections; called once, when the client is made."""
+        self._connect_tasks, self._probe_tasks, self._close_tasks, self._last_connected = (
+            {},
+            {},
+            set(),
+            {},
+        )
         self._timeout, self._tls = timeout, tls
 
     def _use_servers(self, addresses: list[str]) -> None:
-        """Change the servers; connections to those that left are closed once they have been replied to."""
+        """Change the servers; connections to those that left are closed when idle, or after the timeout."""
         if self._tls is not None:
             check_tls_servers(addresses)
         loop = asyncio.get_running_loop()
         for slot, connection in self._change_servers(addresses).items():
-            self._connecting.pop((slot, loop), None)
-            probe = self._probes.pop(slot, None)
+            self._connect_tasks.pop((slot, loop), None)
+            probe = self._probe_tasks.pop(slot, None)
             if probe is not None:
                 probe.cancel()
-            self._mark_up(slot)  # should it return, its calls find out its health
+            self._mark_up(slot)  # if it is added again, its first calls find out whether it is up
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
                 task = loop.create_task(_close_when_idle(connection, ends_at))
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._close_tasks.add(task)
+                task.add_done_callback(self._close_tasks.discard)
 
     async def _close_connections(self) -> None:
-        """Close them when each is idle, or after the timeout; later calls raise."""
+        """Close each connection when it is idle, or after the timeout; later calls raise."""
         loop = asyncio.get_running_loop()
-        for task in [*self._probes.values(), *self._connecting.values()]:
+        for task in [*self._probe_tasks.values(), *self._connect_tasks.values()]:
             if task.get_loop() is loop:
                 task.cancel()
         ends_at = time.monotonic() + self._timeout
         for slot in range(self._slots_count):
-            connection = self._use_connection(slot, None)
+            connection = self._remove_connection(slot)
             if connection is not None:
                 await _close_when_idle(connection, ends_at)
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(*self._close_tasks, return_exceptions=True)
         self._mark_closed()
 
-    async def _connect(self, slot: int, ends_at: float) -> None:
-        """Return when a server has a connection that takes requests."""
+    async def _ensure_connected(self, slot: int, ends_at: float) -> None:
+        """Return when the running loop has a connection to a server that takes requests."""
         if self._is_down(slot):
             self._start_probe(slot)
             raise self._unreachable_exception(slot, "it is down and being probed")
         connection = self._connection_of(slot)
         if connection is not None and connection.is_paused:
-            # The peer takes no more for now.
+            # The peer takes no more bytes for now.
             while connection.is_paused and (remaining_s := ends_at - time.monotonic()) > 0:
                 await asyncio.wait([connection.resumed()], timeout=remaining_s)
             if connection.is_usable:
                 return
-        await self._wait_until_connected(slot, ends_at)
+        await self._join_connect_task(slot, ends_at)
 
-    async def _wait_until_connected(self, slot: int, ends_at: float) -> None:
-        """Wait until a connection is made, by this call or by one that began before."""
+    async def _join_connect_task(self, slot: int, ends_at: float) -> None:
+        """Wait for the task that connects to a server, which calls share; start one if none runs."""
         loop = asyncio.get_running_loop()
         while True:
-            task = self._connecting.get((slot, loop))
+            task = self._connect_tasks.get((slot, loop))
             if task is None or task.done():
                 for key in [
-                    key for key, other_task in self._connecting.items() if other_task.done()
+                    key for key, other_task in self._connect_tasks.items() if other_task.done()
                 ]:
-                    self._connecting.pop(key, None)
-                task = loop.create_task(self._open(slot, max(ends_at - time.monotonic(), 0.001)))
+                    self._connect_tasks.pop(key, None)
+                task = loop.create_task(
+                    self._add_connection(slot, max(ends_at - time.monotonic(), 0.001))
+                )
                 task.add_done_callback(_retrieve_result)
-                self._connecting[slot, loop] = task
+                self._connect_tasks[slot, loop] = task
             try:
                 async with asyncio.timeout(max(ends_at - time.monotonic(), 0.0)):
                     return await asyncio.shield(task)
             except DeadlineExceeded:
-                # That was the deadline of the call that began to connect; this one may have time left.
+                # That was the deadline of the call that started the task; this one may have time left.
                 if time.monotonic() >= ends_at or self._is_down(slot):
                     raise
             except TimeoutError:
                 raise self._connect_timeout_exception(slot) from None
 
-    async def _open(self, slot: int, limit_s: float) -> None:
-        """Make a connection; a server that closes on a meta command gets classic text."""
+    async def _add_connection(self, slot: int, timeout_s: float) -> None:
+        """Make a connection and take it into use; the body of a connect task.
+
+        A server that closes on a meta command is connected to once more, with classic text.
+        """
         for presumes_classic in (False, True):
             loop = asyncio.get_running_loop()
             ready: asyncio.Future[None] = loop.create_future()
-            ready.add_done_callback(
-                _retrieve_result
-            )  # if time is over while the loop still connects
-            protocol = self._new_connection(slot, ready, presumes_classic)
+            # After a timeout nobody awaits it, and the loop may still connect and fail it.
+            ready.add_done_callback(_retrieve_result)
+            connection = self._new_connection(slot, ready, presumes_classic)
             try:
-                await self._make_ready(slot, protocol, ready, limit_s)
+                await self._connect_and_wait_until_ready(slot, connection, ready, timeout_s)
             except StaleConnection:
                 continue
             except TimeoutError:
-                self._handle_connect_failure(slot, limit_s)
+                self._handle_connect_failure(slot, timeout_s)
                 raise self._connect_timeout_exception(slot) from None
             except OSError as error:
                 self._handle_connect_failure(slot, None)
                 raise self._unreachable_exception(slot, str(error)) from None
-            self._use_connection(slot, protocol)
+            self._use_connection(slot, connection)
             return
 
-    async def _make_ready(
-        self, slot: int, protocol: _native.Connection, ready: asyncio.Future[None], limit_s: float
+    def _remove_connection(self, slot: int) -> _native.Connection | None:
+        """Take the running loop's connection to a server out of use; return it."""
+        return self._use_connection(slot, None)
+
+    async def _connect_and_wait_until_ready(
+        self,
+        slot: int,
+        connection: _native.Connection,
+        ready: asyncio.Future[None],
+        timeout_s: float,
     ) -> None:
+        """Connect once and wait until the connection is ready for requests; close it if that fails."""
         try:
-            async with asyncio.timeout(limit_s):
-                await self._dial(slot, lambda: protocol, limit_s)
+            async with asyncio.timeout(timeout_s):
+                await self._open_transport(slot, lambda: connection, timeout_s)
                 await ready
         except BaseException:
-            protocol.close()  # whatever ended it, a closed client included: it will not be used
+            connection.close()  # also if the client was closed meanwhile: it will not be used
             raise
 
-    async def _dial(
-        self, slot: int, protocol: Callable[[], Any], limit_s: float
+    async def _open_transport(
+        self, slot: int, protocol_factory: Callable[[], Any], timeout_s: float
     ) -> asyncio.BaseTransport:
+        """Open a socket to a server for any protocol, with TLS where that is set; return its transport."""
         loop = asyncio.get_running_loop()
         host, port = self._address_of(slot)
         if port is None:
-            transport, _ = await loop.create_unix_connection(protocol, host)
-            return transport
+            unix_transport, _ = await loop.create_unix_connection(protocol_factory, host)
+            return unix_transport
         first_address = self._last_connected.get(slot)
-        connected, self._last_connected[slot] = await _connecting.connect(
-            protocol, host, port, limit_s, first_address, self._tls_arguments(host)
+        transport, self._last_connected[slot] = await _connecting.connect(
+            protocol_factory, host, port, timeout_s, first_address, self._tls_arguments(host)
         )
-        return connected
+        return transport
 
     def _tls_arguments(self, host: str) -> dict[str, Any]:
         """Return how a connection to this host is encrypted, as arguments of asyncio."""
@@ -163,30 +189,30 @@ class Connections(_native.AsyncClient):
             self._start_probe(slot)
 
     def _start_probe(self, slot: int) -> None:
-        """Start a probe of a server that is down, unless there is one; the core decides what is down."""
+        """Start a probe of a server that is down, unless one runs; the engine decides what is down."""
         loop = asyncio.get_running_loop()
-        probe = self._probes.get(slot)
+        probe = self._probe_tasks.get(slot)
         if probe is None or probe.done() or probe.get_loop() is not loop:
-            self._probes[slot] = loop.create_task(self._run_probe(slot))
+            self._probe_tasks[slot] = loop.create_task(self._run_probe(slot))
 
     async def _run_probe(self, slot: int) -> None:
-        """Probe a server that is down until it replies, so that no call has to."""
+        """Probe a server that is down until it replies, so that no call has to wait for it."""
         while True:
-            pause_s, limit_s, request, expected_prefix = self._probe_of(slot)
+            pause_s, timeout_s, request, expected_prefix = self._probe_of(slot)
             await asyncio.sleep(pause_s)
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(limit_s):
-                    if await self._try_probe(slot, request, expected_prefix, limit_s):
+                async with asyncio.timeout(timeout_s):
+                    if await self._try_probe(slot, request, expected_prefix, timeout_s):
                         self._mark_up(slot)
                         return
 
     async def _try_probe(
-        self, slot: int, request: bytes, expected_prefix: bytes, limit_s: float
+        self, slot: int, request: bytes, expected_prefix: bytes, timeout_s: float
     ) -> bool:
         loop = asyncio.get_running_loop()
         reply_future: asyncio.Future[bool] = loop.create_future()
-        transport = await self._dial(
-            slot, lambda: _Probe(reply_future, request, expected_prefix), limit_s
+        transport = await self._open_transport(
+            slot, lambda: _ProbeProtocol(reply_future, request, expected_prefix), timeout_s
         )
         try:
             return await reply_future
@@ -195,20 +221,20 @@ class Connections(_native.AsyncClient):
 
 
 def _retrieve_result(task: asyncio.Future[None]) -> None:
-    """Retrieve the result of connecting, because all calls that needed it may have been cancelled."""
+    """Retrieve a result that perhaps nobody awaits: all calls that needed it may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
 
 async def _close_when_idle(connection: _native.Connection, ends_at: float) -> None:
-    """Close a connection when it is idle, or at `ends`."""
+    """Close a connection when it is idle, or at `ends_at`."""
     while not connection.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
         connection.close()
 
 
-class _Probe(asyncio.Protocol):
+class _ProbeProtocol(asyncio.Protocol):
     """Sends a harmless request and reports whether the reply begins as expected."""
 
     def __init__(

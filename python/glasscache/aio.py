@@ -447,8 +447,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     def set_servers(self, servers: Servers) -> None:
         """Change the servers for all calls to come; a call in flight ends where it began.
 
-        Connections to servers that stay are kept; those to others are closed once they have been
-        replied to. To be called in the event loop, as `glasscache.discovery.keep_up` does.
+        Connections to servers that stay are kept; those to others are closed when no call waits on
+        them, or after the timeout. To be called in the event loop, as `glasscache.discovery.keep_up` does.
         """
         self._use_servers(normalise_servers(servers))
 

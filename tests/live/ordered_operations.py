@@ -23,23 +23,24 @@ class OrderedOperations(Session):
 
     def __init__(self, plan: Plan, process_number: int, shared_versions: SharedVersions) -> None:
         super().__init__(plan, process_number, shared_versions)
+        # By index of a counter: first those that are incremented by cas, then as many incremented by incr.
         self.highest_seen_numbers = [0] * plan.counter_count * 2
         self.log_generation = 0
         self.next_record = 0
         self.expiring: list[tuple[bytes, float, float, int]] = []
 
-    def check_monotonic(self, counter: int, number: int, counter_name: str) -> None:
+    def check_monotonic(self, counter_index: int, number: int, counter_name: str) -> None:
         """One process never sees a counter decrease."""
-        if number < self.highest_seen_numbers[counter]:
+        if number < self.highest_seen_numbers[counter_index]:
             self.record_violation(
-                f"{counter_name} went back from {self.highest_seen_numbers[counter]} to {number}"
+                f"{counter_name} went back from {self.highest_seen_numbers[counter_index]} to {number}"
             )
-        self.highest_seen_numbers[counter] = number
+        self.highest_seen_numbers[counter_index] = number
 
-    def restore_counter(self, key: bytes, counter: int) -> None:
+    def restore_counter(self, key: bytes, counter_index: int) -> None:
         """Stores a counter that is not there, with a number above all earlier ones."""
         number = self.shared_versions.reserve_number_above_all(
-            counter, self.highest_seen_numbers[counter]
+            counter_index, self.highest_seen_numbers[counter_index]
         )
         self.may_kill_during_next_request = False
         reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (key, len(str(number)), number))
@@ -47,33 +48,33 @@ class OrderedOperations(Session):
             self.record_violation(f"add of {key!r}: reply {reply[:60]!r}")
 
     def increment_by_cas(self) -> None:
-        """gets, then cas of the next number: no number is reached twice."""
-        counter = self.random.randrange(self.plan.counter_count)
-        key = b"cas%d" % counter
+        """gets, then cas of the next number: no number is reached twice. Its counters are the first half."""
+        counter_index = self.random.randrange(self.plan.counter_count)
+        key = b"cas%d" % counter_index
         first_line = self.send_request(b"gets %s\r\n" % key)
         if first_line == b"END":
-            self.restore_counter(key, counter)
+            self.restore_counter(key, counter_index)
             return
         parts = first_line.split()
         number = int(self.connection.read_value(int(parts[3])))
         if self.connection.read_line() != b"END":
             raise ValueError("no END after gets")
-        self.check_monotonic(counter, number, "the cas counter")
+        self.check_monotonic(counter_index, number, "the cas counter")
         next_number = b"%d" % (number + 1)
         reply = self.send_request(
             b"cas %s 0 0 %d %s\r\n%s\r\n" % (key, len(next_number), parts[4], next_number)
         )
         if reply == b"STORED":
-            if not self.shared_versions.mark_used(counter, number + 1):
+            if not self.shared_versions.mark_used(counter_index, number + 1):
                 self.record_violation(f"two cas succeeded from {number} to {number + 1}")
-            self.check_monotonic(counter, number + 1, "the cas counter")
+            self.check_monotonic(counter_index, number + 1, "the cas counter")
         elif reply not in (b"EXISTS", b"NOT_FOUND") and not reply.startswith(b"SERVER_ERROR"):
             self.record_violation(f"cas: reply {reply[:60]!r}")
 
     def increment_by_incr(self) -> None:
-        """incr or meta arithmetic: each number is returned once."""
-        counter = self.plan.counter_count + self.random.randrange(self.plan.counter_count)
-        key = b"incr%d" % counter
+        """incr or meta arithmetic: each number is returned once. Its counters are the second half."""
+        counter_index = self.plan.counter_count + self.random.randrange(self.plan.counter_count)
+        key = b"incr%d" % counter_index
         if self.random.random() < 0.5:
             reply = self.send_request(b"incr %s 1\r\n" % key)
         else:
@@ -81,16 +82,16 @@ class OrderedOperations(Session):
             if reply.startswith(b"VA "):
                 reply = self.connection.read_value(int(reply.split()[1]))
         if reply in (b"NOT_FOUND", b"NF"):
-            self.restore_counter(key, counter)
+            self.restore_counter(key, counter_index)
             return
         if not reply.strip().isdigit():
             if not reply.startswith(b"SERVER_ERROR"):
                 self.record_violation(f"incr: reply {reply[:60]!r}")
             return
         number = int(reply)
-        if not self.shared_versions.mark_used(counter, number):
+        if not self.shared_versions.mark_used(counter_index, number):
             self.record_violation(f"incr returned {number} twice")
-        self.check_monotonic(counter, number, "the incr counter")
+        self.check_monotonic(counter_index, number, "the incr counter")
 
     def log_key(self) -> bytes:
         """The present append log of this process."""

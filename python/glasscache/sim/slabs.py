@@ -1,4 +1,4 @@
-"""memcached's slab classes: what they cost for given sizes, and the best that can be had."""
+"""memcached's slab classes: what they cost for given sizes, and the chunk sizes that waste least memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ class SlabConfig:
     """The settings of memcached that decide its slab classes; the defaults are memcached's own."""
 
     factor: float = 1.25
-    """-f: each chunk size is the one before times this; above 1."""
+    """-f: the ratio of each chunk size to the previous one; above 1."""
     chunk: int = 48
-    """-n: least space for key, value and flags, in bytes."""
+    """-n, --slab-min-size: the least space for key, value and flags in a chunk, in bytes.
+
+    It sets the size of the smallest chunk, which has the header of an item in addition.
+    """
     item_max: int = 1 << 20
     """-I: the largest item, in bytes."""
     slab_chunk_max: int = 512 << 10
-    """-o slab_chunk_max, in bytes."""
+    """-o slab_chunk_max: the largest chunk, in bytes; larger items are cut into pieces."""
     slab_sizes: tuple[int, ...] | None = None
-    """-o slab_sizes: chunk sizes by hand, ascending, instead of factor and chunk."""
+    """-o slab_sizes: an explicit list of chunk sizes, ascending, instead of `factor` and `chunk`."""
 
 
 class SlabPlan(NamedTuple):
@@ -35,7 +38,7 @@ class SlabPlan(NamedTuple):
     chunk_sizes: list[int]
     """Bytes of a chunk of each class, ascending, class 1 first."""
     used_classes: int
-    """Classes with a demand."""
+    """How many classes store at least one of the items."""
     waste: float
     """The share of the memory that holds no byte of an item, 0 to 1, the tails of pages included."""
     items_that_fit: int
@@ -43,7 +46,12 @@ class SlabPlan(NamedTuple):
     refused: int
     """Items above `item_max`, which are left out."""
     trap_above: int | None
-    """Bytes above which a small factor has no class left but that of the largest chunk; None: no trap."""
+    """The largest chunk size in bytes before a wide gap, if there is one.
+
+    With a small `factor` the classes are used up early. Items above this size are then all stored in
+    chunks of the largest size, more than four times as large, which wastes over 1 % of the memory.
+    None: there is no such gap, or it costs less.
+    """
 
 
 def slab_classes(config: SlabConfig | None = None) -> list[int]:
@@ -73,7 +81,7 @@ def optimal_slab_sizes(
     Args:
         sizes: bytes of values, shape (n,), 0 to 2**32 - 1.
         counts: how many values have each size, shape (n,), 0 to 2**32 - 1; None is one each.
-        classes: how many there may be, 1 to 62.
+        classes: how many classes there may be, 1 to 62.
         key_bytes: bytes of each key, 1 to 250.
         config: the other settings (`chunk`, `item_max`, `slab_chunk_max`).
 
@@ -106,39 +114,39 @@ def slab_plan(
         sizes: bytes of values, shape (n,), 0 to 2**32 - 1.
         counts: how many values have each size, shape (n,), 0 to 2**32 - 1; None is one each.
         key_bytes: bytes of each key, 1 to 250.
-        memory: bytes for which `items_that_fit` counts.
+        memory: the memory of the server in bytes, for `items_that_fit`.
         config: memcached's settings.
 
     Raises:
         BadSetting: arguments out of range, or no item that memcached would take.
 
     >>> from glasscache import sim
-    >>> before = sim.slab_plan([300, 1000], [5, 1])
-    >>> by_hand = sim.SlabConfig(slab_sizes=tuple(sim.optimal_slab_sizes([300, 1000], [5, 1])))
-    >>> sim.slab_plan([300, 1000], [5, 1], config=by_hand).waste < before.waste
+    >>> default_plan = sim.slab_plan([300, 1000], [5, 1])
+    >>> optimal = sim.SlabConfig(slab_sizes=tuple(sim.optimal_slab_sizes([300, 1000], [5, 1])))
+    >>> sim.slab_plan([300, 1000], [5, 1], config=optimal).waste < default_plan.waste
     True
 
     """
     if not 0 <= memory < 2**64:
         raise BadSetting(f"a memory of {memory} bytes: it must be at least 0")
-    row = _native.slab_plan(
+    plan_fields = _native.slab_plan(
         whole_numbers(sizes, "sizes"),
         None if counts is None else whole_numbers(counts, "counts"),
         settings=_native_settings(config),
         key_bytes=_checked_key_bytes(key_bytes),
         memory_bytes=int(memory),
     )
-    return SlabPlan(*row)
+    return SlabPlan(*plan_fields)
 
 
 def _native_settings(config: SlabConfig | None) -> tuple[float, int, int, int, list[int] | None]:
     """Return the settings as the native module takes them."""
     config = config or SlabConfig()
-    sizes = None if config.slab_sizes is None else list(config.slab_sizes)
-    byte_settings = [config.chunk, config.item_max, config.slab_chunk_max, *(sizes or ())]
-    if invalid_settings := [number for number in byte_settings if not 0 <= number < 2**32]:
+    chunk_sizes = None if config.slab_sizes is None else list(config.slab_sizes)
+    byte_settings = [config.chunk, config.item_max, config.slab_chunk_max, *(chunk_sizes or ())]
+    if invalid_settings := [setting for setting in byte_settings if not 0 <= setting < 2**32]:
         raise BadSetting(f"{invalid_settings[0]} bytes: a setting of memcached is 0 to 4294967295")
-    return (config.factor, config.chunk, config.item_max, config.slab_chunk_max, sizes)
+    return (config.factor, config.chunk, config.item_max, config.slab_chunk_max, chunk_sizes)
 
 
 def _checked_key_bytes(key_bytes: int) -> int:

@@ -20,7 +20,7 @@ class CacheMiss(Error):
 
 
 class Failure(Error):
-    """Something failed of which no more is known."""
+    """A failure without a more specific class."""
 
 
 class HostLookupError(Error):
@@ -32,11 +32,11 @@ class ConnectionError(Error):  # noqa: A001 - pylibmc's name
 
 
 class ProtocolError(Error):
-    """The server's reply did not fit."""
+    """The server's reply is not valid in the protocol, or not a reply to the request."""
 
 
 class ClientError(Error):
-    """The server calls the request wrong."""
+    """The server refused the request as invalid."""
 
 
 class ServerError(Error):
