@@ -3,9 +3,9 @@
 use glasscache_client::Protocol;
 
 use crate::plan::{
-    ADDITIONS_MAX, Call, Driver, InjectedFault, Key, Micros, Misbehaviour, NUMBER_KEYS,
+    ADDITIONS_MAX, COUNTER_KEYS, Call, Driver, InjectedFault, Key, Micros, Misbehaviour,
     NetworkPlan, Operation, Plan, Prefix, ProcessPlan, Proxy, ServerPlan, TaskStep, Ttl,
-    VALUE_KEYS, Write, is_base64,
+    VALUE_KEYS, ValueWrite, is_base64,
 };
 use crate::random::Random;
 
@@ -26,7 +26,7 @@ const PREFIX_AND_FILE_CYCLE: u64 = 6;
 /// Every n-th call removes what begins with a prefix there.
 const PREFIX_CALLS_EVERY: u32 = 31;
 
-/// In every n-th world a server sends refusals without end, after one request in a number of these.
+/// In every n-th world a server sends refusals without end, after one request in 1, 5 or 25.
 const FLOOD_EVERY: u64 = 11;
 const REQUESTS_BEFORE_FLOOD: [u32; 3] = [1, 5, 25];
 
@@ -34,7 +34,7 @@ const REQUESTS_BEFORE_FLOOD: [u32; 3] = [1, 5, 25];
 const MILLISECOND: Micros = 1000;
 
 /// The plan of a seed: at least two servers, 200 calls and a fault.
-pub fn plan(seed: u64) -> Plan {
+pub fn generate_plan(seed: u64) -> Plan {
     let mut random = Random::new(seed);
     let mut servers: Vec<ServerPlan> = (0..random.between(2, 3))
         .map(|_| draw_server(&mut random))
@@ -108,13 +108,13 @@ fn make_restarts_clean(tasks: &mut [Vec<TaskStep>]) {
 fn replace_calls_by_prefix_flushes(tasks: &mut [Vec<TaskStep>], servers: usize) {
     for step in tasks.iter_mut().flatten() {
         let TaskStep::Call(call) = step else { continue };
-        if call.number % PREFIX_CALLS_EVERY != 7 {
+        if call.serial % PREFIX_CALLS_EVERY != 7 {
             continue;
         }
-        let ordinal = call.number / PREFIX_CALLS_EVERY;
+        let ordinal = call.serial / PREFIX_CALLS_EVERY;
         let whole_key = (ordinal % u32::from(VALUE_KEYS)) as Key;
         let prefix = match ordinal % 4 {
-            0 => Prefix::Numbers,
+            0 => Prefix::Counters,
             1 if !is_base64(whole_key) => Prefix::Whole(whole_key),
             _ => Prefix::Values,
         };
@@ -129,7 +129,11 @@ fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, servers: usize) {
     let server = ordinal as usize % servers;
     let task_index = ordinal as usize % tasks.len();
     let task = &mut tasks[task_index];
-    let fault = InjectedFault::Misbehave(server, Misbehaviour::Flood, one_in);
+    let fault = InjectedFault::Misbehave {
+        server,
+        misbehaviour: Misbehaviour::Flood,
+        one_in,
+    };
     task.insert(task.len() / 4, TaskStep::Fault(0, fault));
 }
 
@@ -182,10 +186,10 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
         cancel_percent: random.pick(&[0, 0, 3]),
         short_deadline_percent: random.pick(&[0, 5, 30]),
         keys: random.pick(&[2, 5, VALUE_KEYS]),
-        additions: vec![0; usize::from(NUMBER_KEYS)],
+        additions: vec![0; usize::from(COUNTER_KEYS)],
         servers: counts.servers,
     };
-    for number in 0..calls {
+    for serial in 0..calls {
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
         if random.chance(20) {
             task.push(TaskStep::Sleep(random.pick(&[
@@ -194,7 +198,7 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
                 30 * MILLISECOND,
             ])));
         }
-        task.push(TaskStep::Call(mix.draw_call(random, number)));
+        task.push(TaskStep::Call(mix.draw_call(random, serial)));
     }
     // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
     let has_misbehaviour = random.chance(15);
@@ -221,10 +225,10 @@ struct CallMix {
 }
 
 impl CallMix {
-    fn draw_call(&mut self, random: &mut Random, number: u32) -> Call {
+    fn draw_call(&mut self, random: &mut Random, serial: u32) -> Call {
         let is_short = random.chance(self.short_deadline_percent);
         Call {
-            number,
+            serial,
             operation: self.draw_operation(random),
             timeout: if is_short {
                 random.pick(&[MILLISECOND, 5 * MILLISECOND, 20 * MILLISECOND])
@@ -259,13 +263,13 @@ impl CallMix {
         }
     }
 
-    fn draw_write(&self, random: &mut Random) -> Write {
+    fn draw_write(&self, random: &mut Random) -> ValueWrite {
         let bytes = if random.chance(self.large_percent) {
             random.pick(&[5 << 10, 9 << 10, 20 << 10, 70 << 10])
         } else {
             random.between(24, 300)
         };
-        Write {
+        ValueWrite {
             bytes: bytes as u32,
             ttl: Self::draw_ttl(random),
             noreply: random.chance(self.noreply_percent),
@@ -306,22 +310,22 @@ impl CallMix {
             95..97 => Operation::DeleteMany(self.draw_keys(random)),
             97..98 => Operation::Flush(random.below(self.servers as u64) as usize),
             98..99 => Operation::Version(random.below(self.servers as u64) as usize),
-            _ => Operation::Get(VALUE_KEYS + random.below(u64::from(NUMBER_KEYS)) as Key),
+            _ => Operation::Get(VALUE_KEYS + random.below(u64::from(COUNTER_KEYS)) as Key),
         }
     }
 
     fn draw_addition(&mut self, random: &mut Random, noreply: bool) -> Operation {
-        let number = random.below(u64::from(NUMBER_KEYS)) as Key;
-        let key = VALUE_KEYS + number;
-        let bit = &mut self.additions[usize::from(number)];
-        if *bit == ADDITIONS_MAX {
+        let counter_index = random.below(u64::from(COUNTER_KEYS)) as Key;
+        let key = VALUE_KEYS + counter_index;
+        let additions = &mut self.additions[usize::from(counter_index)];
+        if *additions == ADDITIONS_MAX {
             return Operation::Delete { key, noreply };
         }
-        *bit += 1;
-        Operation::AddToNumber {
+        *additions += 1;
+        Operation::Increment {
             key,
-            bit: *bit - 1,
-            is_created: !noreply && random.chance(70),
+            addition: *additions - 1,
+            creates_missing: !noreply && random.chance(70),
             noreply,
         }
     }
@@ -355,13 +359,17 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
         17 => InjectedFault::Fill(server),
         18 => InjectedFault::ServerClock(server, random.pick(&[1, 5, 3600])),
         19 => InjectedFault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),
-        20 => InjectedFault::Freeze(process, duration),
-        _ => InjectedFault::Fork(process),
+        20 => InjectedFault::Freeze { process, duration },
+        _ => InjectedFault::Fork { process },
     }
 }
 
 fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> InjectedFault {
     let server = random.below(counts.servers as u64) as usize;
-    let misbehaviour = random.pick(&Misbehaviour::ALL);
-    InjectedFault::Misbehave(server, misbehaviour, random.pick(&[1, 3, 10]))
+    let misbehaviour = random.pick(&Misbehaviour::REPLY_CHANGES);
+    InjectedFault::Misbehave {
+        server,
+        misbehaviour,
+        one_in: random.pick(&[1, 3, 10]),
+    }
 }

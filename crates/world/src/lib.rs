@@ -19,17 +19,17 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use checker::{Invariant, Violation};
-pub use generate::plan;
+pub use generate::generate_plan;
 pub use plan::{
     Call, Driver, InjectedFault, Misbehaviour, NetworkPlan, Operation, Plan, Prefix, ProcessPlan,
-    Proxy, Sabotage, ServerPlan, TaskStep, Ttl, Write,
+    Proxy, Sabotage, ServerPlan, TaskStep, Ttl, ValueWrite,
 };
 use shrink::shrink;
 pub use world::SimulationResult;
 
-/// Runs the world of a plan; a panic in it is a violation too.
-pub fn simulate(plan: &Plan, is_logged: bool) -> SimulationResult {
-    let result_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
+/// Runs the world of a plan, with a log of its events if `keeps_log`; a panic in it is a violation too.
+pub fn simulate(plan: &Plan, keeps_log: bool) -> SimulationResult {
+    let result_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, keeps_log)));
     result_or_panic.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -42,9 +42,9 @@ pub fn simulate(plan: &Plan, is_logged: bool) -> SimulationResult {
     })
 }
 
-/// Runs a seed; an error is the shortest history found in which the same invariant is broken.
-pub fn check(seed: u64) -> Result<SimulationResult, String> {
-    let plan = plan(seed);
+/// Runs the world of a seed. If an invariant is broken, the error is the text of the shortest history found that breaks it.
+pub fn check_seed(seed: u64) -> Result<SimulationResult, String> {
+    let plan = generate_plan(seed);
     let result = simulate(&plan, false);
     match &result.violation {
         Some(violation) => Err(shortest_failing_history(&plan, violation)),
@@ -74,11 +74,10 @@ pub fn shortest_failing_history(plan: &Plan, violation: &Violation) -> String {
         text.push_str(line);
         text.push('\n');
     }
-    let final_line = result
-        .violation
-        .map_or("it is not broken with a log".to_owned(), |broken| {
-            broken.to_string()
-        });
+    let final_line = result.violation.map_or(
+        "run again to print this history, the shortest plan broke no invariant".to_owned(),
+        |broken| broken.to_string(),
+    );
     text.push_str(&final_line);
     text
 }

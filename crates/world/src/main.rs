@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use glasscache_world::{Violation, plan, shortest_failing_history, simulate};
+use glasscache_world::{Violation, generate_plan, shortest_failing_history, simulate};
 
 /// What is to be run.
 struct Settings {
@@ -51,7 +51,10 @@ fn main() -> ExitCode {
         eprintln!("{count:>12} {event_name}");
     }
     for (seed, violation) in totals.violations.iter().take(settings.histories) {
-        eprintln!("{}", shortest_failing_history(&plan(*seed), violation));
+        eprintln!(
+            "{}",
+            shortest_failing_history(&generate_plan(*seed), violation)
+        );
     }
     let mut seeds_by_invariant: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &totals.violations {
@@ -91,7 +94,7 @@ fn run(settings: &Settings) -> SimulationTotals {
                     if seed >= end_seed {
                         return;
                     }
-                    let result = simulate(&plan(seed), false);
+                    let result = simulate(&generate_plan(seed), false);
                     let mut totals = totals.lock().expect("no thread panics with it");
                     totals.seed_count += 1;
                     for (event_name, count) in result.counts {

@@ -5,19 +5,19 @@
 
 use glasscache_client::Protocol;
 
-/// Microseconds of virtual time since the world began.
+/// Microseconds of virtual time: a time since the world began, or a duration.
 pub(crate) type Micros = u64;
 
-/// The number of a key; a plan has a few, so that calls meet on them.
+/// A key by its index; a plan has only a few, so that several calls use the same one.
 pub(crate) type Key = u8;
 
-/// Keys with values, before those with numbers.
+/// How many keys have values; their indices come first.
 pub(crate) const VALUE_KEYS: Key = 10;
-/// Keys with numbers, behind those with values.
-pub(crate) const NUMBER_KEYS: Key = 3;
-/// Every n-th key with a value has a space in it, and goes as base64.
+/// How many keys have counters, which calls create and increment; their indices follow.
+pub(crate) const COUNTER_KEYS: Key = 3;
+/// Every n-th key with a value has a space in it, and is sent as base64.
 const BASE64_KEY_INTERVAL: Key = 5;
-/// Additions to one number in a plan, at most: each has bits of its own in the number.
+/// Additions to one counter in a plan, at most: each adds a bit of its own, see `checker::addend`.
 pub(crate) const ADDITIONS_MAX: u8 = 22;
 /// Writes of one call, at most.
 pub(crate) const WRITES_PER_CALL_MAX: u32 = 16;
@@ -25,7 +25,7 @@ pub(crate) const WRITES_PER_CALL_MAX: u32 = 16;
 /// One world.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// From which all that is random comes.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The servers.
     pub servers: Vec<ServerPlan>,
@@ -68,12 +68,12 @@ pub enum Sabotage {
     ReusesUnreadConnections,
     /// A driver does not close connections.
     NeverCloses,
-    /// A driver keeps what it receives unparsed until a call waits for a reply.
-    KeepsUnparsed,
+    /// A driver does not parse the bytes that it receives until a call waits for a reply.
+    KeepsUnparsedBytes,
     /// A driver forgets quiet writes that are lost.
-    ForgetsQuiet,
+    ForgetsQuietWrites,
     /// A driver forgets keys whose outcome is not known.
-    ForgetsUncertain,
+    ForgetsUncertainKeys,
     /// A driver flushes another prefix than the caller's.
     FlushesAnotherPrefix,
     /// A driver counts a failed call twice against its server.
@@ -91,13 +91,13 @@ pub enum Sabotage {
 pub struct ServerPlan {
     /// `-m` in bytes.
     pub memory_bytes: u64,
-    /// Not `-M`.
+    /// Whether items are evicted when the memory is full; `false` is `-M`.
     pub evict: bool,
     /// `-I`.
     pub item_bytes_max: u32,
     /// Its workers.
     pub workers: usize,
-    /// What stands before it.
+    /// The proxy through which clients reach it.
     pub proxy: Proxy,
     /// Whether clients have to log in.
     pub requires_login: bool,
@@ -105,10 +105,10 @@ pub struct ServerPlan {
     pub has_memory_file: bool,
 }
 
-/// What stands before a server.
+/// The proxy between clients and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxy {
-    /// Nothing.
+    /// No proxy.
     None,
     /// A proxy that has no meta commands and replies ERROR to them.
     RefusesMeta,
@@ -156,20 +156,20 @@ pub enum TaskStep {
     Call(Call),
     /// Waits.
     Sleep(Micros),
-    /// Has something go wrong after a while, and goes on at once.
+    /// Injects a fault after this time; the task itself goes on at once.
     Fault(Micros, InjectedFault),
 }
 
 /// One call of a client.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Its number in the plan, which the values that it writes carry.
-    pub number: u32,
+    /// Its serial in the plan, of which the write ids in its values are made.
+    pub serial: u32,
     /// The operation.
     pub operation: Operation,
     /// How long it may take.
     pub timeout: Micros,
-    /// Its caller gives up after so long.
+    /// When its caller cancels it, counted from its start; `None`: never.
     pub cancel_after: Option<Micros>,
 }
 
@@ -184,9 +184,9 @@ pub enum Ttl {
     Absolute(u32),
 }
 
-/// A write's body and how it is kept.
+/// The value of a write: its length, its expiry, and whether the caller waits.
 #[derive(Debug, Clone, Copy)]
-pub struct Write {
+pub struct ValueWrite {
     /// Length of the value.
     pub bytes: u32,
     /// When it expires.
@@ -205,11 +205,11 @@ pub enum Operation {
     /// One value, and a new expiry.
     GetAndTouch(Key, Ttl),
     /// A write whatever is there.
-    Set(Key, Write),
+    Set(Key, ValueWrite),
     /// A write where nothing is.
-    Add(Key, Write),
+    Add(Key, ValueWrite),
     /// A write where nothing has changed since the task's last [`Operation::Gets`] of the key; without one a [`Operation::Add`].
-    Cas(Key, Write),
+    Cas(Key, ValueWrite),
     /// A removal.
     Delete {
         /// The key.
@@ -226,26 +226,26 @@ pub enum Operation {
         /// Nobody waits.
         noreply: bool,
     },
-    /// An addition with a bit of its own.
-    AddToNumber {
+    /// An addition to a counter.
+    Increment {
         /// The key.
         key: Key,
-        /// The number of its bit.
-        bit: u8,
-        /// A missing number is made.
-        is_created: bool,
+        /// Which addition it is, below `ADDITIONS_MAX`.
+        addition: u8,
+        /// A missing counter is created.
+        creates_missing: bool,
         /// Nobody waits.
         noreply: bool,
     },
     /// Values of several keys.
     GetMany(Vec<Key>),
     /// Writes of several keys.
-    SetMany(Vec<Key>, Write),
+    SetMany(Vec<Key>, ValueWrite),
     /// Removals of several keys.
     DeleteMany(Vec<Key>),
-    /// Everything of one server goes.
+    /// Removes all items of one server.
     Flush(usize),
-    /// What begins with a prefix goes from one server.
+    /// Removes the items of one server whose keys begin with a prefix.
     FlushPrefix(usize, Prefix),
     /// The version of one server.
     Version(usize),
@@ -254,11 +254,11 @@ pub enum Operation {
 /// A prefix of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefix {
-    /// That of all keys with values, those that go as base64 too.
+    /// The prefix of all keys with values, including those that are sent as base64.
     Values,
-    /// That of all keys with numbers.
-    Numbers,
-    /// A whole key, which is the prefix of no other.
+    /// The prefix of all keys with counters.
+    Counters,
+    /// A whole key, which is not the prefix of another one.
     Whole(Key),
 }
 
@@ -267,7 +267,7 @@ impl Prefix {
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self {
             Self::Values => b"k".to_vec(),
-            Self::Numbers => b"n".to_vec(),
+            Self::Counters => b"n".to_vec(),
             Self::Whole(key) => wire_key(key),
         }
     }
@@ -275,14 +275,14 @@ impl Prefix {
     /// Whether a key begins with it.
     pub(crate) fn matches(self, key: Key) -> bool {
         match self {
-            Self::Values => !is_number_key(key),
-            Self::Numbers => is_number_key(key),
+            Self::Values => !is_counter_key(key),
+            Self::Counters => is_counter_key(key),
             Self::Whole(whole) => whole == key,
         }
     }
 }
 
-/// What goes wrong, at one server unless stated otherwise.
+/// What goes wrong: at one server, unless the fault names a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Its connections break, and both ends learn of it.
@@ -314,14 +314,21 @@ pub enum InjectedFault {
     },
     /// It is gone for a while, and starts again empty.
     Down(usize, Micros),
-    /// Its next reply is cut after this many thousandths of it, then the connection breaks.
+    /// Only this many thousandths of its next reply are sent, then the connection breaks.
     CutReply(usize, u16),
     /// The same, and it starts again, empty.
     KillInReply(usize, u16),
-    /// The next bytes to it are cut after this many thousandths of it, then the connection breaks.
+    /// Only this many thousandths of the next bytes sent to it arrive, then the connection breaks.
     CutRequest(usize, u16),
-    /// From now on one reply in this number is wrong.
-    Misbehave(usize, Misbehaviour, u32),
+    /// From now on its replies are wrong in this way.
+    Misbehave {
+        /// The server.
+        server: usize,
+        /// How a reply is wrong.
+        misbehaviour: Misbehaviour,
+        /// One reply in this many is wrong.
+        one_in: u32,
+    },
     /// Its memory is filled.
     Fill(usize),
     /// Its clock jumps ahead by this many seconds.
@@ -329,9 +336,17 @@ pub enum InjectedFault {
     /// Its wall clock is moved by this many seconds.
     WallClock(usize, i32),
     /// A process stands still for a while: its clock jumps.
-    Freeze(usize, Micros),
+    Freeze {
+        /// The process.
+        process: usize,
+        /// How long it stands still.
+        duration: Micros,
+    },
     /// A process forks and its parent ends: the child goes on with a copy of its clients.
-    Fork(usize),
+    Fork {
+        /// The process that forks.
+        process: usize,
+    },
 }
 
 /// How a reply is wrong.
@@ -356,8 +371,8 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    /// Those that change a reply.
-    pub const ALL: [Misbehaviour; 7] = [
+    /// Those that change a reply: all but the flood.
+    pub const REPLY_CHANGES: [Misbehaviour; 7] = [
         Misbehaviour::Key,
         Misbehaviour::Length,
         Misbehaviour::Opaque,
@@ -376,7 +391,7 @@ impl Plan {
 
     /// Whether a server ever sends wrong replies.
     pub fn misbehaves(&self, server: usize) -> bool {
-        let is_misbehaviour = |step: &TaskStep| matches!(step, TaskStep::Fault(_, InjectedFault::Misbehave(faulty_server, ..)) if *faulty_server == server);
+        let is_misbehaviour = |step: &TaskStep| matches!(step, TaskStep::Fault(_, InjectedFault::Misbehave { server: faulty_server, .. }) if *faulty_server == server);
         self.tasks.iter().flatten().any(is_misbehaviour)
     }
 
@@ -386,22 +401,22 @@ impl Plan {
     }
 }
 
-/// Whether a key goes as base64.
+/// Whether a key is sent as base64.
 pub(crate) fn is_base64(key: Key) -> bool {
     key < VALUE_KEYS && key % BASE64_KEY_INTERVAL == BASE64_KEY_INTERVAL - 1
 }
 
-/// Whether a key has numbers.
-pub(crate) fn is_number_key(key: Key) -> bool {
+/// Whether a key has a counter.
+pub(crate) fn is_counter_key(key: Key) -> bool {
     key >= VALUE_KEYS
 }
 
-/// A key as it goes on the wire.
+/// A key as it is sent.
 pub(crate) fn wire_key(key: Key) -> Vec<u8> {
     if is_base64(key) {
         // "k" and a space before one digit: three bytes, whose last six bits are the digit's.
         return vec![b'a', b'y', b'A', b"wxyz012345"[usize::from(key % 10)]];
     }
-    let letter = if is_number_key(key) { 'n' } else { 'k' };
+    let letter = if is_counter_key(key) { 'n' } else { 'k' };
     format!("{letter}{key}").into_bytes()
 }

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn steps_are_left_out_wherever_they_are() {
-        let plan = generate::plan(1);
+        let plan = generate::generate_plan(1);
         let length = plan.step_count();
         assert_eq!(without_steps(&plan, 0, 3).step_count(), length - 3);
         assert_eq!(without_steps(&plan, length - 2, 5).step_count(), length - 2);

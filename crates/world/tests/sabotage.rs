@@ -1,16 +1,16 @@
 //! The checker finds each invariant that a server or a driver is made to break.
 
-use glasscache_world::{Invariant, Plan, Sabotage, plan, simulate};
+use glasscache_world::{Invariant, Plan, Sabotage, generate_plan, simulate};
 
 /// Seeds among which a planted fault must be found.
 const SEEDS: u64 = 400;
 
-/// The promises that are broken in worlds with `sabotage`, until one of `expected` is.
+/// Whether a world with `sabotage` breaks one of the `expected` invariants.
 fn does_checker_find(sabotage: Sabotage, expected: &[Invariant]) -> bool {
     (0..SEEDS).any(|seed| {
         let plan = Plan {
             sabotage: Some(sabotage),
-            ..plan(seed)
+            ..generate_plan(seed)
         };
         let violation = simulate(&plan, false).violation;
         violation.is_some_and(|violation| expected.contains(&violation.invariant))
@@ -39,9 +39,12 @@ fn each_planted_fault_is_found_as_what_it_is() {
             Sabotage::NeverCloses,
             &[Invariant::UselessConnectionIsClosed],
         ),
-        (Sabotage::KeepsUnparsed, &[Invariant::MemoryIsBounded]),
-        (Sabotage::ForgetsQuiet, &[Invariant::QuietWriteIsCounted]),
-        (Sabotage::ForgetsUncertain, &[Invariant::ReadsAreFresh]),
+        (Sabotage::KeepsUnparsedBytes, &[Invariant::MemoryIsBounded]),
+        (
+            Sabotage::ForgetsQuietWrites,
+            &[Invariant::QuietWriteIsCounted],
+        ),
+        (Sabotage::ForgetsUncertainKeys, &[Invariant::ReadsAreFresh]),
         (Sabotage::FlushesAnotherPrefix, &[Invariant::ReadsAreFresh]),
         (Sabotage::CountsFailuresTwice, &[Invariant::DownHasACause]),
         (Sabotage::NeverProbes, &[Invariant::CallsRecover]),
@@ -64,7 +67,7 @@ fn a_short_history_is_found_and_breaks_the_same_promise() {
     let broken = (0..SEEDS).find_map(|seed| {
         let plan = Plan {
             sabotage,
-            ..plan(seed)
+            ..generate_plan(seed)
         };
         simulate(&plan, false)
             .violation

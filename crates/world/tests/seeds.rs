@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use glasscache_world::{check, plan, simulate};
+use glasscache_world::{check_seed, generate_plan, simulate};
 
 /// Seeds of the everyday test.
 const SEEDS: u64 = 2000;
@@ -11,7 +11,7 @@ const SEEDS: u64 = 2000;
 fn counts(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for seed in seeds {
-        let result = check(seed).unwrap_or_else(|history| panic!("{history}"));
+        let result = check_seed(seed).unwrap_or_else(|history| panic!("{history}"));
         for (what, count) in result.counts {
             *counts.entry(what).or_default() += count;
         }
@@ -73,14 +73,14 @@ fn seeds_that_once_broke_a_promise_keep_it() {
         107_929, 20_790, 67_388, 159_842, 40_217_322, 40_820_299, 40_293_554, 8961, 50_001_976,
         50_043_916, 60_408_606,
     ] {
-        check(seed).unwrap_or_else(|history| panic!("{history}"));
+        check_seed(seed).unwrap_or_else(|history| panic!("{history}"));
     }
 }
 
 #[test]
 fn a_seed_gives_the_same_bytes_each_time() {
     for seed in 0..20 {
-        let plan = plan(seed);
+        let plan = generate_plan(seed);
         let (first, second) = (simulate(&plan, true), simulate(&plan, true));
         assert_eq!(first.digest, second.digest, "seed {seed}");
         assert_eq!(first.log, second.log, "seed {seed}");

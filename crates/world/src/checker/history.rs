@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::values::{Number, WriteId};
+use super::values::{CounterValue, WriteId};
 use crate::network::{ExecutionState, LinkId, Network, Position};
 use crate::plan::Key;
 
@@ -25,9 +25,9 @@ pub(crate) enum Effect {
     Read,
     /// It stores a value.
     Store(WriteId, Condition),
-    /// It makes a number.
+    /// It creates a counter.
     Create(u16),
-    /// It adds to a number.
+    /// It adds to a counter.
     Add(u8),
     /// It removes.
     Delete,
@@ -42,8 +42,8 @@ pub(crate) enum Effect {
 pub(crate) enum KnownOutcome {
     /// Nothing.
     Unknown,
-    /// It was done; an addition came to this number.
-    Done(Option<Number>),
+    /// It was done; an addition resulted in this value.
+    Done(Option<CounterValue>),
     /// It was not done.
     NotDone,
 }
@@ -91,7 +91,7 @@ pub(crate) type PositionRange = (Position, Position);
 pub(crate) enum Source {
     /// A write.
     Write(WriteId),
-    /// The creation of a number.
+    /// The creation of a counter.
     Creation(u16),
 }
 
@@ -316,18 +316,18 @@ impl History {
         changes.chain(removals).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether an addition may be in a number that was read within `read`.
+    /// Whether an addition may be in a counter that was read within `read`.
     pub(crate) fn may_have_added(
         &self,
         key: Key,
-        bit: u8,
+        addition: u8,
         read: PositionRange,
         network: &Network,
     ) -> bool {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
-            request.effects[*effect_index].1 == Effect::Add(bit)
+            request.effects[*effect_index].1 == Effect::Add(addition)
                 && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
@@ -336,7 +336,7 @@ impl History {
         })
     }
 
-    /// Additions to the numbers of a creation that must be in what is read within `read`.
+    /// Additions to the counters of a creation that must be in what is read within `read`.
     pub(crate) fn must_have_added(
         &self,
         key: Key,
@@ -347,14 +347,14 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let bits = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (Effect::Add(bit), KnownOutcome::Done(Some(number))) = (
+            let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) = (
                 request.effects[*effect_index].1,
                 request.known_outcomes[*effect_index],
             ) else {
                 return None;
             };
             let range = self.execution_range(*id, network)?;
-            (number.creation == creation && range.1 < read.0).then_some(bit)
+            (counter.creation == creation && range.1 < read.0).then_some(addition)
         });
         bits.collect()
     }

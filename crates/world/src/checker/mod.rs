@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::network::{ExecutionState, Network, Position};
-use crate::plan::{Key, Ttl, is_number_key};
+use crate::plan::{Key, Ttl, is_counter_key};
 pub(crate) use history::{
     Condition, Effect, History, KnownOutcome, PositionRange, RecordedRequest, RequestId, Source,
 };
 use uncertain::UncertainKeys;
 use values::parse_write_id;
-pub(crate) use values::{Number, WriteId, addend, flags, initial_number, value_body};
+pub(crate) use values::{CounterValue, WriteId, addend, flags, initial_counter_value, value_body};
 
 /// What must hold; the checker reports the first that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ impl Checker {
         value_body(write, key, bytes, self.has_protocol_text)
     }
 
-    /// A creation of a number.
+    /// The creation of a counter.
     pub(crate) fn next_creation(&mut self) -> u16 {
         self.creation_count += 1;
         self.creation_count
@@ -198,14 +198,14 @@ impl Checker {
         network: &Network,
     ) -> Option<Source> {
         let has_misbehaved = network.has_misbehaved(self.history.request(id).server);
-        if is_number_key(key) {
-            let Some(number) = Number::read(bytes) else {
+        if is_counter_key(key) {
+            let Some(counter) = CounterValue::read(bytes) else {
                 let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
                 self.report_broken(Invariant::ValueWasWritten, text);
                 return None;
             };
-            self.check_number((id, key), number, None, network);
-            return Some(Source::Creation(number.creation));
+            self.check_counter((id, key), counter, None, network);
+            return Some(Source::Creation(counter.creation));
         }
         let write = parse_write_id(bytes);
         let written = write.and_then(|write| Some((write, *self.writes_by_id.get(&write)?)));
@@ -268,12 +268,12 @@ impl Checker {
         }
     }
 
-    /// A number was read, or is what an addition (`added_bit`) came to.
-    pub(crate) fn check_number(
+    /// Checks the value of a counter that was read, or that the addition `added` resulted in.
+    pub(crate) fn check_counter(
         &mut self,
         (id, key): (RequestId, Key),
-        number: Number,
-        added_bit: Option<u8>,
+        counter: CounterValue,
+        added: Option<u8>,
         network: &Network,
     ) {
         if network.has_misbehaved(self.history.request(id).server) {
@@ -282,11 +282,11 @@ impl Checker {
         let Some(read) = self.check_executed(id, network) else {
             return;
         };
-        let source = Source::Creation(number.creation);
+        let source = Source::Creation(counter.creation);
         let history = &self.history;
         let mut broken = None;
-        if number.has_double_additions()
-            || added_bit.is_some_and(|bit| !number.contains_addition(bit))
+        if counter.has_double_additions()
+            || added.is_some_and(|addition| !counter.contains_addition(addition))
         {
             broken = Some((
                 Invariant::AdditionsCountOnce,
@@ -298,28 +298,30 @@ impl Checker {
                 "it was replaced before".to_owned(),
             ));
         }
-        for bit in 0..crate::plan::ADDITIONS_MAX {
-            if number.contains_addition(bit) && !history.may_have_added(key, bit, read, network) {
+        for addition in 0..crate::plan::ADDITIONS_MAX {
+            if counter.contains_addition(addition)
+                && !history.may_have_added(key, addition, read, network)
+            {
                 broken = Some((
                     Invariant::AdditionsCountOnce,
-                    format!("addition {bit} was not made"),
+                    format!("addition {addition} was not made"),
                 ));
             }
         }
-        let required_bits = history.must_have_added(key, number.creation, read, network);
-        if let Some(bit) = required_bits
+        let required_additions = history.must_have_added(key, counter.creation, read, network);
+        if let Some(addition) = required_additions
             .into_iter()
-            .find(|bit| !number.contains_addition(*bit))
+            .find(|addition| !counter.contains_addition(*addition))
         {
             broken = Some((
                 Invariant::AdditionsCountOnce,
-                format!("addition {bit} is not in it"),
+                format!("addition {addition} is not in it"),
             ));
         }
         if let Some((invariant, reason)) = broken {
             self.report_broken(
                 invariant,
-                format!("key {key} has {number:?} in {read:?}: {reason}"),
+                format!("key {key} has {counter:?} in {read:?}: {reason}"),
             );
         }
     }
@@ -420,7 +422,7 @@ impl Checker {
         let uncertain =
             &mut self.generations[request.generation].uncertain_by_server[request.server];
         for (key, effect) in &request.effects {
-            // The client does not remove a number whose addition is doubtful: it is right either way.
+            // The client does not remove a counter whose addition is doubtful: it is right either way.
             let is_removed = matches!(
                 effect,
                 Effect::Store(..) | Effect::Create(_) | Effect::Delete

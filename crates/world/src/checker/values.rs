@@ -1,8 +1,8 @@
-//! Values that name the write they come from, and numbers that name what was added to them.
+//! Values that name the write they come from, and values of counters that show which additions were made.
 
 use crate::plan::{ADDITIONS_MAX, Key, wire_key};
 
-/// Bits of a number below that of its creation.
+/// A counter's creation is stored above this many bits of its value, the sum of its additions below.
 const CREATION_SHIFT: u32 = 48;
 
 /// The number of a write in its world.
@@ -48,49 +48,49 @@ pub(crate) fn parse_write_id(body: &[u8]) -> Option<WriteId> {
     WriteId::from_str_radix(digits, 16).ok()
 }
 
-/// The number that a creation begins with.
-pub(crate) fn initial_number(creation: u16) -> u64 {
+/// The value of a counter at its creation.
+pub(crate) fn initial_counter_value(creation: u16) -> u64 {
     u64::from(creation) << CREATION_SHIFT
 }
 
-/// What the addition with these bits adds: each leaves the bit above its own free, which is set when it is made twice.
-pub(crate) fn addend(bit: u8) -> u64 {
-    1 << (2 * bit)
+/// What an addition adds: a bit of its own. The bit above it is free, and is set if the addition is made twice.
+pub(crate) fn addend(addition: u8) -> u64 {
+    1 << (2 * addition)
 }
 
-/// A number, taken apart.
+/// The value of a counter, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Number {
+pub(crate) struct CounterValue {
     /// Which creation it goes back to.
     pub(crate) creation: u16,
     sum: u64,
 }
 
-impl Number {
-    /// The parts of a number.
-    pub(crate) fn from_value(number: u64) -> Self {
+impl CounterValue {
+    /// The parts of the value.
+    pub(crate) fn from_value(value: u64) -> Self {
         Self {
-            creation: (number >> CREATION_SHIFT) as u16,
-            sum: number & ((1 << CREATION_SHIFT) - 1),
+            creation: (value >> CREATION_SHIFT) as u16,
+            sum: value & ((1 << CREATION_SHIFT) - 1),
         }
     }
 
-    /// The number that the text of a value shows.
+    /// The parts of the value that this text shows.
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         text.trim_end().parse().ok().map(Self::from_value)
     }
 
     /// Whether an addition is in it.
-    pub(crate) fn contains_addition(self, bit: u8) -> bool {
-        self.sum & addend(bit) != 0
+    pub(crate) fn contains_addition(self, addition: u8) -> bool {
+        self.sum & addend(addition) != 0
     }
 
     /// Whether it is more than the sum of additions that were each made once.
     pub(crate) fn has_double_additions(self) -> bool {
         let mut all_additions = 0;
-        for bit in 0..ADDITIONS_MAX {
-            all_additions |= addend(bit);
+        for addition in 0..ADDITIONS_MAX {
+            all_additions |= addend(addition);
         }
         self.sum & !all_additions != 0
     }
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn a_number_names_its_additions_and_shows_what_was_added_twice() {
-        let number = initial_number(7) + addend(0) + addend(5);
-        let read = Number::read(number.to_string().as_bytes()).unwrap();
+    fn a_counter_names_its_additions_and_shows_what_was_added_twice() {
+        let value = initial_counter_value(7) + addend(0) + addend(5);
+        let read = CounterValue::read(value.to_string().as_bytes()).unwrap();
         assert_eq!(read.creation, 7);
         assert!(
             read.contains_addition(0)
@@ -123,9 +123,9 @@ mod tests {
                 && !read.contains_addition(1)
                 && !read.has_double_additions()
         );
-        assert!(Number::from_value(number + addend(5)).has_double_additions());
+        assert!(CounterValue::from_value(value + addend(5)).has_double_additions());
         assert!(
-            Number::from_value(initial_number(7) + 2 * addend(ADDITIONS_MAX - 1))
+            CounterValue::from_value(initial_counter_value(7) + 2 * addend(ADDITIONS_MAX - 1))
                 .has_double_additions()
         );
     }

@@ -103,7 +103,11 @@ impl Network {
             InjectedFault::CutRequest(server, cut_after_thousandths) => {
                 self.hosts[server].cut_request = Some(cut_after_thousandths);
             }
-            InjectedFault::Misbehave(server, misbehaviour, one_in) => {
+            InjectedFault::Misbehave {
+                server,
+                misbehaviour,
+                one_in,
+            } => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
             InjectedFault::Fill(server) => self.hosts[server].fill_store(now),
@@ -113,7 +117,7 @@ impl Network {
             InjectedFault::WallClock(server, seconds) => {
                 self.hosts[server].move_wall_clock(seconds, now);
             }
-            InjectedFault::Freeze(..) | InjectedFault::Fork(_) => {}
+            InjectedFault::Freeze { .. } | InjectedFault::Fork { .. } => {}
         }
         None
     }

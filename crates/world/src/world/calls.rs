@@ -73,7 +73,7 @@ impl World {
         ) else {
             return;
         };
-        if self.sabotage == Some(Sabotage::ForgetsUncertain) {
+        if self.sabotage == Some(Sabotage::ForgetsUncertainKeys) {
             engine.server().uncertain.take_all();
         }
         let has_quiet = has_quiet_writes(engine);
@@ -376,11 +376,11 @@ impl World {
     fn end_call(&mut self, id: CallId) {
         let call = &mut self.calls[id];
         call.is_ended = true;
-        let (task, number) = (call.task, call.number);
+        let (task, serial) = (call.task, call.serial);
         let unfrozen_at = self.processes[call.process].frozen_until;
         if self.network.now > call.deadline.max(unfrozen_at) + 1 {
             let text = format!(
-                "call {number} ended at {}, not by {}",
+                "call {serial} ended at {}, not by {}",
                 self.network.now, call.deadline
             );
             self.checker
@@ -408,7 +408,7 @@ impl World {
         if !self.calls[id].is_ended {
             let text = format!(
                 "call {} is not over after its deadline",
-                self.calls[id].number
+                self.calls[id].serial
             );
             self.checker
                 .report_broken(Invariant::CallEndsByDeadline, text);

@@ -317,7 +317,7 @@ impl World {
         self.set_receiver(link, EventReceiver::Gone);
         let sent_bytes = engine.sent_bytes();
         let has_pending = engine.has_unacknowledged_writes();
-        if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
+        if self.is_sabotaged_by(Sabotage::ForgetsQuietWrites) {
             engine.abandon();
         }
         let calls = std::mem::take(&mut self.connections[connection].calls);

@@ -15,9 +15,9 @@ use glasscache_client::{Error, StoreMode, WireKey};
 use super::part_operation::{
     Action, BulkEntry, PartOperation, ReadUnique, StoreAction, addition_arithmetic, to_wire_key,
 };
-use crate::checker::{Checker, KnownOutcome, Number, RequestId, Source};
+use crate::checker::{Checker, CounterValue, KnownOutcome, RequestId, Source};
 use crate::network::Network;
-use crate::plan::{Key, is_number_key};
+use crate::plan::{Key, is_counter_key};
 /// What a reply came to.
 #[derive(Debug)]
 pub(super) enum ReplyEffect {
@@ -62,8 +62,8 @@ impl PartOperation {
             Self::DeleteMany(keys, _, reply_index) => {
                 handle_delete_many_reply(keys, reply_index, reply, &mut context)
             }
-            Self::Counter(key, bit, _, counter) => {
-                handle_counter_reply(*key, *bit, counter, reply, &mut context)
+            Self::Counter(key, addition, _, counter) => {
+                handle_counter_reply(*key, *addition, counter, reply, &mut context)
             }
             Self::TooLarge(_, steps) => {
                 let result = steps
@@ -166,14 +166,14 @@ fn handle_single_reply(
             }
             "touch"
         }
-        Action::Add(bit, noreply) => {
+        Action::Add(addition, noreply) => {
             let calculate = Calculate {
                 key: wire_key,
-                arithmetic: addition_arithmetic(*bit),
+                arithmetic: addition_arithmetic(*addition),
                 noreply: *noreply,
             };
-            let number = calculate.read(reply, pipeline, server)?;
-            check_number_reply(key, *bit, number, context);
+            let value = calculate.read(reply, pipeline, server)?;
+            check_counter_reply(key, *addition, value, context);
             "add to a number"
         }
     }))
@@ -189,7 +189,7 @@ fn check_value_reply(
         return "miss";
     };
     let source = context.found_values(key, value.flags, &value.bytes);
-    if let Some(source) = source.filter(|_| cas && !is_number_key(key)) {
+    if let Some(source) = source.filter(|_| cas && !is_counter_key(key)) {
         context
             .uniques
             .insert(key, (value.cas, source, context.request));
@@ -197,14 +197,17 @@ fn check_value_reply(
     "hit"
 }
 
-fn check_number_reply(key: Key, bit: u8, number: Option<u64>, context: &mut ReplyContext<'_>) {
-    let Some(number) = number.map(Number::from_value) else {
+fn check_counter_reply(key: Key, addition: u8, value: Option<u64>, context: &mut ReplyContext<'_>) {
+    let Some(value) = value.map(CounterValue::from_value) else {
         return context.set_known_outcome(0, KnownOutcome::NotDone);
     };
-    context
-        .checker
-        .check_number((context.request, key), number, Some(bit), context.network);
-    context.set_known_outcome(0, KnownOutcome::Done(Some(number)));
+    context.checker.check_counter(
+        (context.request, key),
+        value,
+        Some(addition),
+        context.network,
+    );
+    context.set_known_outcome(0, KnownOutcome::Done(Some(value)));
 }
 
 fn handle_store_reply(
@@ -332,7 +335,7 @@ fn handle_delete_many_reply(
 
 fn handle_counter_reply(
     key: Key,
-    bit: u8,
+    addition: u8,
     counter: &mut Counter,
     reply: Reply,
     context: &mut ReplyContext<'_>,
@@ -342,7 +345,7 @@ fn handle_counter_reply(
     };
     let result = step.read(reply, context.pipeline, context.server);
     match &result {
-        Ok(StepOutcome::Number(number)) => check_number_reply(key, bit, *number, context),
+        Ok(StepOutcome::Number(value)) => check_counter_reply(key, addition, *value, context),
         Ok(StepOutcome::WriteOutcome(outcome)) => {
             context.set_known_outcome(0, known_outcome_of(*outcome));
         }

@@ -6,7 +6,7 @@
 mod calls;
 mod clock;
 mod connections;
-mod counter_names;
+mod event_names;
 mod final_checks;
 mod forks;
 mod handle_replies;
@@ -24,7 +24,7 @@ use crate::plan::{
     Call, InjectedFault, Key, Micros, Operation, Plan, Sabotage, TaskStep, VALUE_KEYS, is_base64,
 };
 use clock::{instant, micros};
-use counter_names::{error_name, fault_name};
+use event_names::{error_name, fault_name};
 use state::{
     CallId, CallPart, CallState, ClientConnection, ConnectionId, PartId, Process, ServerPool, Task,
     new_server_pools,
@@ -36,9 +36,9 @@ const EVENTS_MAX: u64 = 200_000;
 const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
 /// Calls to a server before that, which may fail: a process has as many connections.
 const BROKEN_CONNECTIONS_MAX: usize = 4;
-/// The numbers of such calls.
-const MUST_SUCCEED_CALL_NUMBER: u32 = u32::MAX;
-const MAY_FAIL_CALL_NUMBER: u32 = u32::MAX - 1;
+/// The serials of such calls.
+const MUST_SUCCEED_CALL_SERIAL: u32 = u32::MAX;
+const MAY_FAIL_CALL_SERIAL: u32 = u32::MAX - 1;
 /// How long such a call may take.
 const FINAL_CALL_TIME_LIMIT: Micros = 1_000_000;
 
@@ -84,14 +84,14 @@ pub(crate) struct World {
 }
 
 /// Runs the world of a plan to its end, or until an invariant is broken.
-pub(crate) fn run(plan: &Plan, is_logged: bool) -> SimulationResult {
-    let mut world = World::new(plan, is_logged);
+pub(crate) fn run(plan: &Plan, keeps_log: bool) -> SimulationResult {
+    let mut world = World::new(plan, keeps_log);
     world.run();
     world.into_result()
 }
 
 impl World {
-    fn new(plan: &Plan, is_logged: bool) -> Self {
+    fn new(plan: &Plan, keeps_log: bool) -> Self {
         let servers = plan.servers.len();
         let any_misbehaves = (0..servers).any(|server| plan.misbehaves(server));
         let item_bytes_limits = plan.servers.iter().map(|server| server.item_bytes_max);
@@ -131,7 +131,7 @@ impl World {
             next_opaque: 1,
             server_by_key: (0..=Key::MAX).map(|key| plan.server_of(key)).collect(),
             sabotage: plan.sabotage,
-            log: is_logged.then(Vec::new),
+            log: keeps_log.then(Vec::new),
         }
     }
 
@@ -283,12 +283,12 @@ impl World {
             }
         }
         match fault {
-            InjectedFault::Freeze(process, time) => {
-                let until = self.network.now + time;
+            InjectedFault::Freeze { process, duration } => {
+                let until = self.network.now + duration;
                 let frozen_until = &mut self.processes[process].frozen_until;
                 *frozen_until = until.max(*frozen_until);
             }
-            InjectedFault::Fork(process) => self.fork(process),
+            InjectedFault::Fork { process } => self.fork(process),
             _ => {}
         }
     }
@@ -343,10 +343,10 @@ impl World {
 /// A call after the last fault; all but the first ones must succeed.
 fn final_call(operation: Operation, must_succeed: bool) -> TaskStep {
     TaskStep::Call(Call {
-        number: if must_succeed {
-            MUST_SUCCEED_CALL_NUMBER
+        serial: if must_succeed {
+            MUST_SUCCEED_CALL_SERIAL
         } else {
-            MAY_FAIL_CALL_NUMBER
+            MAY_FAIL_CALL_SERIAL
         },
         operation,
         timeout: FINAL_CALL_TIME_LIMIT,

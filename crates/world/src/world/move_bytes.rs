@@ -37,7 +37,7 @@ impl World {
                 }
                 break;
             }
-            let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsed)
+            let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsedBytes)
                 && client_connection.owner.is_none()
                 && client_connection.calls.is_empty()
                 && engine.has_unacknowledged_writes()
@@ -181,7 +181,7 @@ impl World {
     fn lose_transport(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
         self.log_event(|_| format!("connection {connection}: {reason}"));
         self.fail_unsent_quiet(connection, is_orderly, reason);
-        let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
+        let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuietWrites);
         if let Some(engine) = &mut self.connections[connection].engine_connection {
             if forgets {
                 engine.abandon();

@@ -20,7 +20,7 @@ pub(super) enum PartOperation {
     /// Writes, and how many replies have come where each has its own.
     SetMany(Vec<BulkEntry>, i64, usize),
     DeleteMany(Vec<Key>, Vec<Vec<u8>>, usize),
-    /// An addition with these bits to a number that is made where there is none.
+    /// An addition to a counter that is created where there is none.
     Counter(Key, u8, u16, Box<Counter>),
     /// What follows where a value was too large.
     TooLarge(Key, Box<RefusedValueSteps>),
@@ -98,9 +98,9 @@ impl StoreAction {
     }
 }
 
-pub(super) fn addition_arithmetic(bit: u8) -> Arithmetic {
+pub(super) fn addition_arithmetic(addition: u8) -> Arithmetic {
     Arithmetic {
-        delta: addend(bit),
+        delta: addend(addition),
         is_decrement: false,
         initial: None,
     }
@@ -172,9 +172,9 @@ impl PartOperation {
                         exptime: *exptime,
                         noreply: *noreply,
                     },
-                    Action::Add(bit, noreply) => Request::Arithmetic {
+                    Action::Add(addition, noreply) => Request::Arithmetic {
                         key,
-                        arithmetic: addition_arithmetic(*bit),
+                        arithmetic: addition_arithmetic(*addition),
                         noreply: *noreply,
                     },
                 };
@@ -249,7 +249,7 @@ impl PartOperation {
                     Action::GetAndTouch(_) | Action::Touch(..) => Effect::Touch,
                     Action::Store(store) => Effect::Store(store.write, store.condition()),
                     Action::Delete(_) => Effect::Delete,
-                    Action::Add(bit, _) => Effect::Add(*bit),
+                    Action::Add(addition, _) => Effect::Add(*addition),
                 };
                 vec![(*key, effect)]
             }
@@ -262,10 +262,10 @@ impl PartOperation {
                     .collect()
             }
             Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
-            Self::Counter(key, bit, creation, counter) => {
+            Self::Counter(key, addition, creation, counter) => {
                 match counter.step().map(|step| step.request) {
                     Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
-                    Some(_) => vec![(*key, Effect::Add(*bit))],
+                    Some(_) => vec![(*key, Effect::Add(*addition))],
                     None => Vec::new(),
                 }
             }

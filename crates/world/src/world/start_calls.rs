@@ -4,12 +4,12 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, InitialNumber};
 
 use super::part_operation::{Action, BulkEntry, PartOperation, StoreAction};
-use super::{CallPart, CallState, MUST_SUCCEED_CALL_NUMBER, World};
-use crate::checker::{WriteId, initial_number};
+use super::{CallPart, CallState, MUST_SUCCEED_CALL_SERIAL, World};
+use crate::checker::{WriteId, initial_counter_value};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
-    Call, Key, Micros, NUMBER_KEYS, Operation, Prefix, Sabotage, Ttl, VALUE_KEYS,
-    WRITES_PER_CALL_MAX, Write, is_base64, wire_key,
+    COUNTER_KEYS, Call, Key, Micros, Operation, Prefix, Sabotage, Ttl, VALUE_KEYS, ValueWrite,
+    WRITES_PER_CALL_MAX, is_base64, wire_key,
 };
 
 /// Microseconds of a second.
@@ -19,7 +19,7 @@ impl World {
     /// Begins a call of a task.
     pub(super) fn start_call(&mut self, task: usize, call: &Call) {
         assert!(
-            !self.is_sabotaged_by(Sabotage::Panics) || call.number != 50,
+            !self.is_sabotaged_by(Sabotage::Panics) || call.serial != 50,
             "planted"
         );
         let process = self.process_of(task);
@@ -29,7 +29,7 @@ impl World {
         self.log_event(|_| {
             format!(
                 "task {task} call {} {:?} within {}",
-                call.number, call.operation, call.timeout
+                call.serial, call.operation, call.timeout
             )
         });
         let first_part = self.parts.len();
@@ -50,14 +50,14 @@ impl World {
         self.calls.push(CallState {
             task,
             process,
-            number: call.number,
+            serial: call.serial,
             started: now,
             start_position: self.network.position(),
             deadline: now + call.timeout,
             parts_left: parts.len(),
             parts: parts.clone().collect(),
             is_ended: false,
-            must_succeed: call.number == MUST_SUCCEED_CALL_NUMBER,
+            must_succeed: call.serial == MUST_SUCCEED_CALL_SERIAL,
         });
         self.network.schedule(call.timeout, Event::Deadline(id));
         self.network.schedule(call.timeout + 2, Event::Overdue(id));
@@ -84,7 +84,7 @@ impl World {
 
     /// The operations of a call, by server.
     fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, PartOperation)> {
-        let write = call.number.wrapping_mul(WRITES_PER_CALL_MAX);
+        let write = call.serial.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
             Operation::Get(key) => (*key, Action::Get(false)),
@@ -106,17 +106,20 @@ impl World {
             Operation::Touch { key, ttl, noreply } => {
                 (*key, Action::Touch(self.to_exptime(*ttl), *noreply))
             }
-            Operation::AddToNumber {
+            Operation::Increment {
                 key,
-                bit,
-                is_created: true,
+                addition,
+                creates_missing: true,
                 ..
             } => {
-                return vec![self.new_counter_operation(*key, *bit)];
+                return vec![self.new_counter_operation(*key, *addition)];
             }
-            Operation::AddToNumber {
-                key, bit, noreply, ..
-            } => (*key, Action::Add(*bit, *noreply)),
+            Operation::Increment {
+                key,
+                addition,
+                noreply,
+                ..
+            } => (*key, Action::Add(*addition, *noreply)),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
@@ -144,7 +147,7 @@ impl World {
     }
 
     fn new_flush_prefix_operation(&self, server: usize, prefix: Prefix) -> PartOperation {
-        let keys = (0..VALUE_KEYS + NUMBER_KEYS)
+        let keys = (0..VALUE_KEYS + COUNTER_KEYS)
             .filter(|key| prefix.matches(*key) && self.server_by_key[usize::from(*key)] == server);
         let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
             b"another".to_vec()
@@ -159,7 +162,7 @@ impl World {
         mode: StoreMode,
         write: WriteId,
         key: Key,
-        write_options: Write,
+        write_options: ValueWrite,
     ) -> Action {
         Action::Store(StoreAction {
             mode,
@@ -179,9 +182,9 @@ impl World {
         task: usize,
         write: WriteId,
         key: Key,
-        write_options: Write,
+        write_options: ValueWrite,
     ) -> Action {
-        let write_options = Write {
+        let write_options = ValueWrite {
             noreply: false,
             ..write_options
         };
@@ -202,13 +205,13 @@ impl World {
         }
     }
 
-    fn new_counter_operation(&mut self, key: Key, bit: u8) -> (usize, PartOperation) {
+    fn new_counter_operation(&mut self, key: Key, addition: u8) -> (usize, PartOperation) {
         let creation = self.checker.next_creation();
-        let number = initial_number(creation);
+        let initial_value = initial_counter_value(creation);
         let initial = InitialNumber {
-            number,
+            number: initial_value,
             flags: 3,
-            digits: number.to_string(),
+            digits: initial_value.to_string(),
             exptime: 0,
         };
         let key_bytes = wire_key(key);
@@ -216,10 +219,13 @@ impl World {
             bytes: &key_bytes,
             is_base64: is_base64(key),
         };
-        let delta = crate::checker::addend(bit);
+        let delta = crate::checker::addend(addition);
         let counter = Box::new(Counter::new(counter_key, delta, false, initial));
         let server = self.server_by_key[usize::from(key)];
-        (server, PartOperation::Counter(key, bit, creation, counter))
+        (
+            server,
+            PartOperation::Counter(key, addition, creation, counter),
+        )
     }
 
     fn split_by_server(
@@ -244,7 +250,7 @@ impl World {
         &mut self,
         write: WriteId,
         keys: &[Key],
-        write_options: Write,
+        write_options: ValueWrite,
     ) -> Vec<(usize, PartOperation)> {
         let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
             .zip(keys)

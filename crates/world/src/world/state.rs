@@ -107,7 +107,7 @@ pub(super) struct ClientConnection {
 pub(super) struct CallState {
     pub(super) task: usize,
     pub(super) process: usize,
-    pub(super) number: u32,
+    pub(super) serial: u32,
     pub(super) started: Micros,
     /// The position after everything that was executed before it.
     pub(super) start_position: Position,

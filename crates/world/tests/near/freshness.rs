@@ -342,7 +342,7 @@ fn a_value_from_the_process_is_never_past_its_ttl_nor_older_than_near_ttl_nor_th
             "{notation}: {:?}",
             scene.violations.first()
         );
-        println!("{notation}: {} hits", scene.hits);
+        eprintln!("{notation}: {} hits", scene.hits);
         assert!(
             scene.hits > operations() / 30,
             "{notation}: {} hits",

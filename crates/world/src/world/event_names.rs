@@ -34,12 +34,15 @@ pub(super) fn fault_name(fault: InjectedFault) -> &'static str {
         InjectedFault::CutReply(..) => "fault: cut reply",
         InjectedFault::KillInReply(..) => "fault: kill in reply",
         InjectedFault::CutRequest(..) => "fault: cut request",
-        InjectedFault::Misbehave(_, Misbehaviour::Flood, _) => "fault: flood of refusals",
-        InjectedFault::Misbehave(..) => "fault: misbehave",
+        InjectedFault::Misbehave {
+            misbehaviour: Misbehaviour::Flood,
+            ..
+        } => "fault: flood of refusals",
+        InjectedFault::Misbehave { .. } => "fault: misbehave",
         InjectedFault::Fill(_) => "fault: fill",
         InjectedFault::ServerClock(..) => "fault: server clock",
         InjectedFault::WallClock(..) => "fault: wall clock",
-        InjectedFault::Freeze(..) => "fault: freeze",
-        InjectedFault::Fork(_) => "fault: fork",
+        InjectedFault::Freeze { .. } => "fault: freeze",
+        InjectedFault::Fork { .. } => "fault: fork",
     }
 }
