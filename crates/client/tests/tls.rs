@@ -186,18 +186,18 @@ fn a_server_of_another_authority_or_name_is_refused() {
         &options_trusting(&files_trusting(&other_authority)),
         reason,
     );
-    let files_trusting = files_trusting(&authority);
+    let trusting_files = files_trusting(&authority);
     let reason = "TLS failed: invalid peer certificate";
     expect_failure(
         "127.0.0.1",
         port,
-        &options_trusting(&files_trusting),
+        &options_trusting(&trusting_files),
         reason,
     );
     // The name that the certificate has may be given instead of the host.
     let files_with_server_name = TlsFiles {
         server_name: Some("localhost".to_owned()),
-        ..files_trusting
+        ..trusting_files
     };
     for outcome in request_versions(
         "127.0.0.1",

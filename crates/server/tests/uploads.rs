@@ -13,7 +13,7 @@ use live_server::{config, connect, expect_reply};
 #[test]
 fn stalled_uploads_make_room_for_one_that_moves() {
     let server = start(config()).unwrap();
-    // Sixteen values of 1 MB, half sent: the whole upload memory of 64 MiB.
+    // 700 kB of each of sixteen values of 1 MB: more than uploads may hold, 8 of the 64 MiB.
     let stalled: Vec<TcpStream> = (0..16)
         .map(|number| {
             let mut client = connect(&server);
@@ -50,7 +50,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
             break open;
         }
     };
-    // By closing a stalled one, and not by closing them all.
+    // Some stalled uploads were closed to make room, but not all of them.
     assert!((1..16).contains(&open), "{open} of 16 are open");
     // A worker that polled without sleeping would run hundreds of thousands of iterations.
     let iterations = server_counter(&mut connect(&server), "loop_iterations");
@@ -60,7 +60,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
 #[test]
 fn many_large_values_at_once_are_all_stored() {
     let server = start(config()).unwrap();
-    // Half of what each sends is four times the upload memory of 64 MiB.
+    // Half a value of each of the 64 clients is four times what uploads may hold, 8 of the 64 MiB.
     let mut request = b"set large 0 0 1000000\r\n".to_vec();
     request.resize(request.len() + 1_000_000, b'x');
     request.extend_from_slice(b"\r\n");
@@ -98,10 +98,10 @@ fn a_value_of_half_the_memory_is_stored_if_the_limit_allows() {
 #[test]
 fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
     const STALLED: usize = 300;
-    /// The longest time between two checks of those that wait, and how many a worker then retries: four that have
-    /// begun and four that have not.
-    const POLL: Duration = Duration::from_millis(10);
-    const TRIES_PER_POLL: u128 = 2 * 4;
+    /// The time between two checks of the waiting uploads by a worker, and how many it retries in one check: four that
+    /// have begun and four that have not.
+    const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+    const TRIES_PER_CHECK: u128 = 2 * 4;
     let server = start(Config {
         connections_max: 2 * STALLED as u32,
         ..config()
@@ -124,12 +124,13 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let tries = u128::from(server_counter(&mut other, "upload_tries"));
-    let polls = 2 * (started_at.elapsed().as_millis() / POLL.as_millis() + 1);
-    // One that got memory lets the next retry at once: at most all of them once more.
-    let tries_max = TRIES_PER_POLL * (polls + STALLED as u128);
+    // Each of the two workers checks once per interval, and once more in the interval that has begun.
+    let checks = 2 * (started_at.elapsed().as_millis() / CHECK_INTERVAL.as_millis() + 1);
+    // An upload that gets memory also causes a check at once: at most one per upload.
+    let tries_max = TRIES_PER_CHECK * (checks + STALLED as u128);
     eprintln!("{tries} tries of {STALLED} uploads, at most {tries_max}");
     assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
-    // All that begun are closed or served: none is forgotten.
+    // Each upload is stored or its connection is closed: none waits forever.
     for client in &mut stalled {
         let mut rest = vec![b'x'; 999_800];
         rest.extend_from_slice(b"\r\n");

@@ -1,4 +1,4 @@
-//! Uniques while items are moved: exposed ones stay, others may only grow.
+//! CAS uniques while items are moved: exposed ones stay the same, unexposed ones may only grow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use glasscache_store::{CasUnique, Config, Seconds, SetOptions, SetOutcome, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
-/// Keys whose uniques are watched.
-const WATCHED: usize = 600;
-/// Other keys that pass through the memory meanwhile, so that the watched ones are moved.
+/// Keys of each kind whose uniques are compared before and after items were moved. The kinds: stored with the unique
+/// exposed, exposed by a read, and unexposed.
+const TRACKED_KEYS_PER_KIND: usize = 600;
+/// Other keys that are stored in each round, more than fit, so that the tracked items are moved.
 const OTHER_KEYS_PER_ROUND: usize = 60_000;
 
 fn store() -> Arc<Store> {
@@ -38,72 +39,82 @@ fn read(worker: &Worker, key: &str) {
     worker.get(key.as_bytes(), worker.store().hash(key.as_bytes()), NOW);
 }
 
-fn watched_keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
-    (0..WATCHED).map(move |number| format!("{kind}:{number}"))
+fn tracked_keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
+    (0..TRACKED_KEYS_PER_KIND).map(move |number| format!("{kind}:{number}"))
 }
 
-/// Sends other keys through the memory and reads the watched ones, so that they are moved and stay.
+/// Stores other keys and reads the tracked ones between them, so that the tracked items are moved and not evicted.
 fn move_items(worker: &mut Worker, round: usize) {
-    let hidden = SetOptions {
+    let unexposed_unique = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
     for number in 0..OTHER_KEYS_PER_ROUND {
-        set(worker, &format!("passing:{round}:{number}"), &hidden);
-        for kind in ["set", "got", "unseen"] {
-            read(worker, &format!("{kind}:{}", number % WATCHED));
+        set(
+            worker,
+            &format!("other:{round}:{number}"),
+            &unexposed_unique,
+        );
+        for kind in ["set", "got", "unexposed"] {
+            read(
+                worker,
+                &format!("{kind}:{}", number % TRACKED_KEYS_PER_KIND),
+            );
         }
         worker.pass();
     }
 }
 
 #[test]
-fn an_exposed_unique_stays_and_a_hidden_one_only_grows() {
+fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
     let store = store();
     let mut worker = store.worker();
     worker.go_online();
-    let hidden = SetOptions {
+    let unexposed_unique = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
     let mut exposed: HashMap<String, CasUnique> = HashMap::new();
-    let mut unseen: HashMap<String, CasUnique> = HashMap::new();
-    for key in watched_keys("set") {
+    let mut unexposed: HashMap<String, CasUnique> = HashMap::new();
+    for key in tracked_keys("set") {
         exposed.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
     }
-    for key in watched_keys("got") {
-        set(&worker, &key, &hidden);
+    for key in tracked_keys("got") {
+        set(&worker, &key, &unexposed_unique);
         exposed.insert(key.clone(), unique_of(&worker, &key).unwrap());
     }
-    for key in watched_keys("unseen") {
-        unseen.insert(key.clone(), set(&worker, &key, &hidden));
+    for key in tracked_keys("unexposed") {
+        unexposed.insert(key.clone(), set(&worker, &key, &unexposed_unique));
     }
     worker.pass();
     for round in 0..2 {
         move_items(&mut worker, round);
         exposed.retain(|key, unique| {
-            let now = unique_of(&worker, key);
-            assert!(now.is_none_or(|now| now == *unique), "{key}: {now:?}");
-            now.is_some()
+            let current = unique_of(&worker, key);
+            assert!(
+                current.is_none_or(|current| current == *unique),
+                "{key}: {current:?}"
+            );
+            current.is_some()
         });
     }
     assert!(
-        exposed.len() > WATCHED,
+        exposed.len() > TRACKED_KEYS_PER_KIND,
         "{} of the exposed ones are left",
         exposed.len()
     );
     assert!(
-        store.counters().moved_items > 2 * WATCHED as u64,
+        store.counters().moved_items > 2 * TRACKED_KEYS_PER_KIND as u64,
         "nothing was moved"
     );
     let mut grown = 0;
-    for (key, before) in &unseen {
-        let now = unique_of(&worker, key);
-        assert!(now.is_none_or(|now| now >= *before), "{key}");
-        grown += usize::from(now > Some(*before));
+    for (key, before) in &unexposed {
+        let current = unique_of(&worker, key);
+        assert!(current.is_none_or(|current| current >= *before), "{key}");
+        grown += usize::from(current > Some(*before));
     }
     assert!(
-        grown > WATCHED / 2,
-        "only {grown} moved items spare their uniques"
+        grown > TRACKED_KEYS_PER_KIND / 2,
+        "only {grown} unexposed uniques grew: items that are moved need not keep them"
     );
 }

@@ -69,8 +69,8 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends a conversation and returns as many bytes of the reply as are expected.
-fn exchange(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
+/// Sends commands, reads as many bytes as `reply` has, and checks that they are equal.
+fn expect_reply(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
     stream.write_all(commands).unwrap();
     let mut received = vec![0; reply.len()];
     stream.read_exact(&mut received).unwrap();
@@ -89,21 +89,21 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
     let folder = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(folder.path(), &format_address(server), &["--gap", "100000"]);
     let mut first = connect(&proxy.address);
-    exchange(
+    expect_reply(
         &mut first,
         b"set a 0 0 3\r\nabc\r\nget a b a\r\n",
         b"STORED\r\nVALUE a 0 3\r\nabc\r\nVALUE a 0 3\r\nabc\r\nEND\r\n",
     );
-    exchange(
+    expect_reply(
         &mut first,
         b"mg a v O7 q\r\nmg c v O8 q\r\nmn\r\nms d 2 T0\r\nxy\r\nmg d v k\r\n",
         b"VA 3 O7\r\nabc\r\nMN\r\nHD\r\nVA 2 kd\r\nxy\r\n",
     );
-    exchange(&mut first, b"get wi", b"");
-    exchange(&mut first, b"th-a-cut-key\r\n", b"END\r\n");
+    expect_reply(&mut first, b"get wi", b"");
+    expect_reply(&mut first, b"th-a-cut-key\r\n", b"END\r\n");
     let mut second = connect(&proxy.address);
-    exchange(&mut second, b"get a\r\n", b"VALUE a 0 3\r\nabc\r\nEND\r\n");
-    exchange(&mut second, b"quit\r\n", b"");
+    expect_reply(&mut second, b"get a\r\n", b"VALUE a 0 3\r\nabc\r\nEND\r\n");
+    expect_reply(&mut second, b"quit\r\n", b"");
     drop(first);
     let (code, result) = proxy.stop();
     assert_eq!(code, Some(0), "{result}");
@@ -154,12 +154,12 @@ fn large_values_pass_in_both_directions() {
     let proxy = Proxy::start(folder.path(), &format_address(&server), &[]);
     let value = vec![b'v'; 900_000];
     let mut stream = connect(&proxy.address);
-    exchange(
+    expect_reply(
         &mut stream,
         &[b"set big 0 0 900000\r\n", &value[..], b"\r\n"].concat(),
         b"STORED\r\n",
     );
-    exchange(
+    expect_reply(
         &mut stream,
         b"get big\r\n",
         &[b"VALUE big 0 900000\r\n", &value[..], b"\r\nEND\r\n"].concat(),
@@ -180,7 +180,7 @@ fn a_connection_in_binary_is_passed_on_and_counted() {
     let mut reply = noop;
     reply[0] = 0x81;
     let mut stream = connect(&proxy.address);
-    exchange(&mut stream, &noop, &reply);
+    expect_reply(&mut stream, &noop, &reply);
     drop(stream);
     let (code, result) = proxy.stop();
     assert_eq!((code, &result["unrecorded"]), (Some(0), &1.into()));
@@ -203,8 +203,8 @@ fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let proxy = Proxy::start(file.path(), &format_address(&server), &["--gap", "100000"]);
     let mut stream = connect(&proxy.address);
-    exchange(&mut stream, b"get a\r\n", b"END\r\n");
-    exchange(&mut stream, b"get b\r\n", b"END\r\n");
+    expect_reply(&mut stream, b"get a\r\n", b"END\r\n");
+    expect_reply(&mut stream, b"get b\r\n", b"END\r\n");
     drop(stream);
     let (code, result) = proxy.stop();
     assert_eq!(

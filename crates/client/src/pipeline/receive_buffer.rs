@@ -39,7 +39,8 @@ impl ReceiveBuffer {
             .unwrap_or_default()
     }
 
-    /// Room for at least `bytes`; grows by doubling, so memory follows the bytes that came.
+    /// Free space for the next receive: `bytes`, or less while few bytes have been received. The buffer at most doubles
+    /// each time, so that its size follows what was received and not the length that a peer announces.
     pub(crate) fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
         if self.is_empty() {
             self.start = 0;
@@ -53,7 +54,7 @@ impl ReceiveBuffer {
         let free_bytes = self.buffer.len() - self.end;
         if free_bytes < bytes || self.buffer.is_empty() {
             let doubled_capacity = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
-            // Room for a whole receive, but not more than twice what has come, even if a head announces a gigabyte.
+            // Space for a whole receive, but at most twice the present size, even if a head announces a gigabyte.
             let capacity = (self.end + bytes.max(RECEIVE_BYTES))
                 .clamp(RECEIVE_BYTES, doubled_capacity.max(RECEIVE_BYTES));
             if capacity > self.buffer.len() {

@@ -1,4 +1,4 @@
-//! The hand-over of new connections to the workers, each to the next worker, round robin.
+//! Assigns new connections to the workers, round robin.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
 use crate::shared::wake::Waker;
 
-/// A connection that its worker has not taken yet.
+/// A new connection that its worker has not taken yet.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
     pub(crate) info: Arc<ConnectionInfo>,
@@ -17,7 +17,7 @@ pub(crate) struct AcceptedConnection {
     pub(crate) inherited: Option<Box<InheritedState>>,
 }
 
-/// Connections handed to a worker and not yet taken by it.
+/// Connections assigned to a worker and not yet taken by it.
 pub(crate) type AcceptQueue = Arc<Mutex<Vec<AcceptedConnection>>>;
 
 /// The queues of all workers.
@@ -42,7 +42,7 @@ impl AcceptQueues {
         queue.unwrap_or_default()
     }
 
-    /// Hands a connection to the next worker.
+    /// Passes a connection to the next worker.
     pub(crate) fn assign(&self, accepted: AcceptedConnection) {
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
         if let Some((queue, waker)) = self.queues.get(worker) {

@@ -22,28 +22,28 @@ pub struct TimedCall {
     pub ns: u64,
 }
 
-/// Rows of single gets.
-const SIZE_ROWS: usize = 7;
+/// Rows of measured single gets, at most.
+const SIZE_ROWS_MAX: usize = 7;
 
-/// The percentiles of the distribution, in thousandths: closer at the end, where one in a hundred calls may take a
-/// hundred times as long as the others.
-const PERCENTILES: [usize; 29] = [
+/// The quantiles of the distribution of a row, in thousandths: closer together at the end, where one call in a hundred
+/// may take a hundred times as long as the others.
+const QUANTILES_PER_MILLE: [usize; 29] = [
     10, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 550, 600, 650, 700, 750, 800, 850, 900,
     920, 940, 950, 960, 970, 980, 985, 990, 995, 999,
 ];
 
-/// The fewest calls of a row.
-const CALLS_PER_ROW: usize = 20;
+/// Calls per row, at least; the last row may have fewer.
+const CALLS_PER_ROW_MIN: usize = 20;
 
-/// The most rows of multi-gets.
-const KEY_ROWS: usize = 24;
+/// Rows of multi-gets, at most.
+const KEY_ROWS_MAX: usize = 24;
 
-/// The fewest single gets of a round that fill the rows of sizes.
-pub const SINGLE_GETS_MIN: usize = SIZE_ROWS * CALLS_PER_ROW;
+/// Single gets that a round needs: enough for all rows of single gets.
+pub const SINGLE_GETS_MIN: usize = SIZE_ROWS_MAX * CALLS_PER_ROW_MIN;
 
-/// A table, and that of each round of the calls.
+/// The table of all calls, and one table for each round of them.
 pub struct LatencyTable {
-    /// As `latency.json` has it.
+    /// The table as it is written to `latency.json`.
     pub document: Value,
     cost: CostModel,
     /// Keys and bytes of a call like those of each row.
@@ -63,12 +63,13 @@ impl LatencyTable {
         Ok(table)
     }
 
-    /// The prices of calls.
+    /// The costs of calls.
     pub fn cost_model(&self) -> &CostModel {
         &self.cost
     }
 
-    /// What the requests add that `run` returns for a table: by all rounds, and by each.
+    /// The latency that requests add, forecast with the table of all rounds and with that of each round; `run` simulates
+    /// the requests with the costs of a table.
     pub fn round_forecasts(&self, run: impl Fn(&CostModel) -> Vec<RequestStats>) -> RoundForecasts {
         let added_by = |cost: &CostModel| compute_added_ns(&run(cost));
         RoundForecasts {
@@ -79,8 +80,9 @@ impl LatencyTable {
 
     /// How much slower calls like those of the rows were in `after`: the median over them, 0.1 for 10 %.
     pub fn drift(&self, after: &LatencyTable) -> f64 {
-        let price = |cost: &CostModel, (keys, bytes): (u64, u64)| cost.call_ns(keys, bytes) as f64;
-        let ratio = |&call| price(&after.cost, call) / price(&self.cost, call) - 1.0;
+        let cost_ns =
+            |cost: &CostModel, (keys, bytes): (u64, u64)| cost.call_ns(keys, bytes) as f64;
+        let ratio = |&call| cost_ns(&after.cost, call) / cost_ns(&self.cost, call) - 1.0;
         let mut ratios: Vec<f64> = self.typical_calls.iter().map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
@@ -94,11 +96,12 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
     }
     calls.sort_unstable_by_key(|call| (call.keys, call.bytes));
     let (single_gets, multi_gets) = calls.split_at(calls.partition_point(|call| call.keys == 1));
-    let mut size_rows: Vec<SizeRow> = split_into_rows(single_gets, SIZE_ROWS, |call| call.bytes)
-        .map(SizeRow::new)
-        .collect();
+    let mut size_rows: Vec<SizeRow> =
+        split_into_rows(single_gets, SIZE_ROWS_MAX, |call| call.bytes)
+            .map(SizeRow::new)
+            .collect();
     let mut typical_calls: Vec<(u64, u64)> = size_rows.iter().map(|row| (1, row.bytes)).collect();
-    let measured_rows = size_rows.len();
+    let measured_row_count = size_rows.len();
     let most_bytes = calls.iter().map(|call| call.bytes).max();
     size_rows.extend(extrapolate_rows(&size_rows, most_bytes.unwrap_or(0)));
     let single_us: Vec<(f64, f64)> = size_rows
@@ -110,11 +113,11 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
     let mut extra_us_by_keys = vec![(1.0, 0.0)];
-    for calls in split_into_rows(multi_gets, KEY_ROWS, |call| call.keys) {
+    for calls in split_into_rows(multi_gets, KEY_ROWS_MAX, |call| call.keys) {
         let keys = compute_mean(calls, |call| call.keys);
         let mut extra_times_us: Vec<f64> = calls.iter().map(extra_us).collect();
         extra_times_us.sort_unstable_by(f64::total_cmp);
-        extra_us_by_keys.push((keys, find_nearest_rank(&extra_times_us, 500)));
+        extra_us_by_keys.push((keys, nearest_rank_quantile(&extra_times_us, 500)));
         let bytes = compute_mean(calls, |call| call.bytes);
         typical_calls.push((keys.round() as u64, bytes.round() as u64));
     }
@@ -126,7 +129,7 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
         *us = round_to_ns(*us - lowest);
     }
     let cost = CostModel::new(&single_us, &extra_us_by_keys)?;
-    spread_by_multi_gets(&mut size_rows, measured_rows, multi_gets, &cost);
+    set_extrapolated_percentiles(&mut size_rows, measured_row_count, multi_gets, &cost);
     let single_pct: Map<String, Value> = size_rows
         .iter()
         .map(|row| (row.bytes.to_string(), row.percentiles_json()))
@@ -146,7 +149,7 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
 struct SizeRow {
     bytes: u64,
     median_us: f64,
-    percentiles_us: [f64; PERCENTILES.len()],
+    percentiles_us: [f64; QUANTILES_PER_MILLE.len()],
 }
 
 impl SizeRow {
@@ -158,17 +161,17 @@ impl SizeRow {
         times_us.sort_unstable_by(f64::total_cmp);
         Self {
             bytes: compute_mean(single_gets, |call| call.bytes).round() as u64,
-            // A price is above 0.
-            median_us: find_nearest_rank(&times_us, 500).max(0.001),
-            percentiles_us: PERCENTILES
-                .map(|thousandths| find_nearest_rank(&times_us, thousandths).max(0.001)),
+            // A cost is above 0.
+            median_us: nearest_rank_quantile(&times_us, 500).max(0.001),
+            percentiles_us: QUANTILES_PER_MILLE
+                .map(|per_mille| nearest_rank_quantile(&times_us, per_mille).max(0.001)),
         }
     }
 
     fn percentiles_json(&self) -> Value {
-        let entries = PERCENTILES.iter().zip(self.percentiles_us);
+        let entries = QUANTILES_PER_MILLE.iter().zip(self.percentiles_us);
         entries
-            .map(|(&thousandths, us)| ((thousandths as f64 / 10.0).to_string(), json!(us)))
+            .map(|(&per_mille, us)| ((per_mille as f64 / 10.0).to_string(), json!(us)))
             .collect::<Map<String, Value>>()
             .into()
     }
@@ -197,60 +200,61 @@ fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
     sizes.skip(1).map(row).collect()
 }
 
-/// Gives the rows from `first_beyond` on, beyond the largest single gets, the spread about their price of the multi-gets
-/// whose bytes are between those of the row before and of the row after.
-fn spread_by_multi_gets(
+/// Sets the percentiles of the rows from `first_extrapolated` on, for which there are no single gets: by how much the
+/// multi-gets of about as many bytes took longer or shorter than their cost, added to the median of the row. About as
+/// many are those between the bytes of the row before and of the row after.
+fn set_extrapolated_percentiles(
     rows: &mut [SizeRow],
-    first_beyond: usize,
+    first_extrapolated: usize,
     multi_gets: &[TimedCall],
     cost: &CostModel,
 ) {
-    for index in first_beyond..rows.len() {
+    for index in first_extrapolated..rows.len() {
         let after = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
         let range = rows[index - 1].bytes..=after;
         let calls = multi_gets.iter().filter(|call| range.contains(&call.bytes));
-        let mut above_price_us: Vec<f64> = calls
+        let mut above_cost_us: Vec<f64> = calls
             .map(|call| (call.ns as f64 - cost.call_ns(call.keys, call.bytes) as f64) / 1e3)
             .collect();
-        if above_price_us.len() < CALLS_PER_ROW {
+        if above_cost_us.len() < CALLS_PER_ROW_MIN {
             continue;
         }
-        above_price_us.sort_unstable_by(f64::total_cmp);
+        above_cost_us.sort_unstable_by(f64::total_cmp);
         let row = &mut rows[index];
-        row.percentiles_us = PERCENTILES.map(|thousandths| {
-            let us = row.median_us + find_nearest_rank(&above_price_us, thousandths);
+        row.percentiles_us = QUANTILES_PER_MILLE.map(|per_mille| {
+            let us = row.median_us + nearest_rank_quantile(&above_cost_us, per_mille);
             round_to_ns(us.max(0.001))
         });
     }
 }
 
-/// Calls, ascending in a figure, cut into about as many rows: calls with an equal figure stay together.
+/// Splits calls, which are sorted by `sort_key`, into at most `rows_max` rows; calls with equal keys stay in one row.
 fn split_into_rows(
     calls: &[TimedCall],
-    rows: usize,
-    figure: impl Fn(&TimedCall) -> u64,
+    rows_max: usize,
+    sort_key: impl Fn(&TimedCall) -> u64,
 ) -> impl Iterator<Item = &[TimedCall]> {
-    let calls_per_row = calls.len().div_ceil(rows).max(CALLS_PER_ROW);
+    let calls_per_row = calls.len().div_ceil(rows_max).max(CALLS_PER_ROW_MIN);
     let mut rest = calls;
     std::iter::from_fn(move || {
         let last = rest.get(..calls_per_row).unwrap_or(rest).last()?;
         let row;
-        (row, rest) = rest.split_at(rest.partition_point(|call| figure(call) <= figure(last)));
+        (row, rest) = rest.split_at(rest.partition_point(|call| sort_key(call) <= sort_key(last)));
         Some(row)
     })
 }
 
-fn compute_mean(calls: &[TimedCall], figure: impl Fn(&TimedCall) -> u64) -> f64 {
-    calls.iter().map(|call| figure(call) as f64).sum::<f64>() / calls.len().max(1) as f64
+fn compute_mean(calls: &[TimedCall], quantity: impl Fn(&TimedCall) -> u64) -> f64 {
+    calls.iter().map(|call| quantity(call) as f64).sum::<f64>() / calls.len().max(1) as f64
 }
 
-/// The value at the nearest rank; the default if there is none.
-fn find_nearest_rank(sorted: &[f64], thousandths: usize) -> f64 {
-    let rank = (thousandths * sorted.len()).div_ceil(1000).max(1);
+/// A quantile by the nearest-rank method; 0 without values.
+fn nearest_rank_quantile(sorted: &[f64], per_mille: usize) -> f64 {
+    let rank = (per_mille * sorted.len()).div_ceil(1000).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// Microseconds of three decimals.
+/// Rounds microseconds to three decimals.
 fn round_to_ns(us: f64) -> f64 {
     (us * 1e3).round() / 1e3
 }
@@ -275,13 +279,16 @@ mod tests {
         build_latency_table(timed_calls.collect()).unwrap()
     }
 
-    fn assert_near(found: u64, expected: u64, share: f64) {
-        let error = (found as f64 / expected as f64 - 1.0).abs();
-        assert!(error <= share, "{found} ns, expected {expected} ns");
+    fn assert_near(found: u64, expected: u64, relative_error_max: f64) {
+        let relative_error = (found as f64 / expected as f64 - 1.0).abs();
+        assert!(
+            relative_error <= relative_error_max,
+            "{found} ns, expected {expected} ns"
+        );
     }
 
     #[test]
-    fn a_multi_get_like_a_measured_one_has_the_measured_price() {
+    fn a_multi_get_like_a_measured_one_has_the_measured_cost() {
         let calls: Vec<(u64, u64)> = [2, 4, 8, 16, 100].map(|keys| (keys, keys * 1000)).into();
         let table = table_of(&[1000], &calls);
         assert_eq!(table.cost_model().call_ns(1, 1000), 20_000);
@@ -291,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_bytes_have_prices_of_their_own() {
+    fn keys_and_bytes_have_costs_of_their_own() {
         // Sizes from 100 bytes to 10 kB: the same number of keys has few bytes or many.
         let sizes: Vec<u64> = (0..100).map(|number| 100 + number * 100).collect();
         let calls: Vec<(u64, u64)> = [2, 8, 32, 128]
@@ -305,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn small_items_and_one_large_one_keep_the_price_of_a_further_key() {
+    fn small_items_and_one_large_one_keep_the_cost_of_a_further_key() {
         let table = table_of(&[10, 100_000], &[(4, 40)]);
         assert_eq!(table.cost.call_ns(1, 10), 10_100);
         assert_near(table.cost.call_ns(4, 40), 25_400, 0.01);
