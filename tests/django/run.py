@@ -99,7 +99,7 @@ def run_tests(label: str, command: list[str], working_directory: Path, python_pa
         if line.startswith(("FAILED", "OK")):
             conclusion = line
     print(
-        f"{label:12} {count_and_time.group(0) if count_and_time else 'did not run_tests':30} {conclusion}",
+        f"{label:12} {count_and_time.group(0) if count_and_time else 'did not run':30} {conclusion}",
         flush=True,
     )
     if completed.returncode:

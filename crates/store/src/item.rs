@@ -43,7 +43,7 @@ pub(crate) mod bits {
     /// What a copy of the same item takes over; its unique is either stored or was never exposed.
     pub(crate) const COPIED_MARKS: u16 = STALE | WIN | FETCHED;
     /// Everything but the last access.
-    pub(crate) const ALL: u16 = COPIED_MARKS | UNIQUE_EXPOSED;
+    pub(crate) const MARKS: u16 = COPIED_MARKS | UNIQUE_EXPOSED;
 
     /// The mark of a write whose caller exposes the unique, if it does.
     pub(crate) fn exposed_bit(hides_unique: bool) -> u16 {
@@ -66,7 +66,7 @@ pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
 const KIND_PIECE: u8 = 2;
 
 /// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
-pub(crate) const FIELD_BYTES: [u8; 256] = field_bytes_by_kind();
+pub(crate) const FIELD_BYTES_BY_KIND: [u8; 256] = field_bytes_by_kind();
 
 #[expect(
     clippy::indexing_slicing,
@@ -134,7 +134,7 @@ pub(crate) fn piece_header(data_bytes: usize, hash: u64) -> [u8; PIECE_HEADER_BY
     header
 }
 
-/// The unpadded bytes of a piece's record.
+/// The bytes of a piece's record, with its padding.
 pub(crate) fn piece_record_bytes(data_bytes: usize) -> usize {
     padded_bytes(PIECE_HEADER_BYTES + data_bytes)
 }
@@ -145,7 +145,7 @@ pub(crate) fn padded_bytes(bytes: usize) -> usize {
 }
 
 impl Header {
-    /// Reads the fields; `fixed` are key length and kind, `fields` the kind's row of [`FIELD_BYTES`].
+    /// Reads the fields; `fixed` are key length and kind, `fields` the kind's row of [`FIELD_BYTES_BY_KIND`].
     #[inline]
     pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
         let [key_bytes, kind] = fixed;
@@ -331,7 +331,7 @@ mod tests {
                             };
                             let mut bytes = [0; HEADER_BYTES_MAX];
                             let len = header.write(Seconds(1000), &mut bytes);
-                            let fields = usize::from(FIELD_BYTES[usize::from(bytes[3])]);
+                            let fields = usize::from(FIELD_BYTES_BY_KIND[usize::from(bytes[3])]);
                             assert_eq!(len, FIXED_BYTES + fields);
                             let read =
                                 Header::parse([bytes[2], bytes[3]], &bytes[4..len], Seconds(1000));

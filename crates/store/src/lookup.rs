@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use crate::append::UniqueSource;
 use crate::index::{Hit, ItemHashes};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
-    PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
+    self, FIELD_BYTES_BY_KIND, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES,
+    PIECE_COUNT_BYTES, PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
 };
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
@@ -55,7 +55,12 @@ impl Store {
     pub(crate) fn has_key(&self, addr: Addr, key: &[u8]) -> bool {
         let [key_bytes, kind] = self.fixed_header(addr);
         usize::from(key_bytes) == key.len() && {
-            let fields = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
+            let fields = usize::from(
+                FIELD_BYTES_BY_KIND
+                    .get(usize::from(kind))
+                    .copied()
+                    .unwrap_or(0),
+            );
             self.arena()
                 .bytes(addr.plus(FIXED_BYTES + fields), key.len())
                 == key
@@ -76,7 +81,12 @@ impl Store {
     pub(crate) fn locate(&self, addr: Addr) -> LocatedItem {
         let fixed = self.fixed_header(addr);
         let [_, kind] = fixed;
-        let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
+        let field_bytes = usize::from(
+            FIELD_BYTES_BY_KIND
+                .get(usize::from(kind))
+                .copied()
+                .unwrap_or(0),
+        );
         let fields = self.arena().bytes(addr.plus(FIXED_BYTES), field_bytes);
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let header = Header::parse(fixed, fields, base_time);
@@ -279,7 +289,7 @@ impl Store {
         let state_word = self.arena().state_word(addr);
         let old_word = state_word.load(Ordering::Relaxed);
         let access = item::encode_access(now.0.saturating_sub(base_time.0));
-        let new_word = old_word & bits::ALL | mark_bit | access;
+        let new_word = old_word & bits::MARKS | mark_bit | access;
         if new_word != old_word {
             let _ = state_word.compare_exchange(
                 old_word,

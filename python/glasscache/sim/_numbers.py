@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    Numbers: TypeAlias = Buffer | Sequence[int]
+    IntegersLike: TypeAlias = Buffer | Sequence[int]
 
 
-def whole_numbers(values: Numbers, argument_name: str) -> Buffer:
+def to_integer_buffer(values: IntegersLike, argument_name: str) -> Buffer:
     """Return whole numbers from 0 as a buffer."""
-    if is_of_whole_numbers(values):
+    if is_integer_buffer(values):
         return cast("Buffer", values)
     try:
         return array("Q", cast("Sequence[int]", values))
@@ -26,7 +26,7 @@ def whole_numbers(values: Numbers, argument_name: str) -> Buffer:
         raise BadSetting(f"{argument_name}: {error}") from None
 
 
-def is_of_whole_numbers(values: Any) -> bool:
+def is_integer_buffer(values: Any) -> bool:
     """Whether a buffer holds whole numbers, as far as is known without a copy."""
     try:
         view = memoryview(values)

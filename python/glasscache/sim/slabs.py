@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from glasscache import _native
 from glasscache.errors import BadSetting
-from glasscache.sim._numbers import whole_numbers
+from glasscache.sim._numbers import to_integer_buffer
 
 if TYPE_CHECKING:
-    from glasscache.sim._numbers import Numbers
+    from glasscache.sim._numbers import IntegersLike
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def slab_classes(config: SlabConfig | None = None) -> list[int]:
 
 
 def optimal_slab_sizes(
-    sizes: Numbers,
-    counts: Numbers | None = None,
+    sizes: IntegersLike,
+    counts: IntegersLike | None = None,
     *,
     classes: int = 62,
     key_bytes: int = 30,
@@ -92,8 +92,8 @@ def optimal_slab_sizes(
     if not 1 <= classes <= 62:  # noqa: PLR2004
         raise BadSetting(f"{classes} classes by hand: memcached takes 1 to 62")
     return _native.slab_optimum(
-        whole_numbers(sizes, "sizes"),
-        None if counts is None else whole_numbers(counts, "counts"),
+        to_integer_buffer(sizes, "sizes"),
+        None if counts is None else to_integer_buffer(counts, "counts"),
         settings=_native_settings(config),
         key_bytes=_checked_key_bytes(key_bytes),
         classes=classes,
@@ -101,8 +101,8 @@ def optimal_slab_sizes(
 
 
 def slab_plan(
-    sizes: Numbers,
-    counts: Numbers | None = None,
+    sizes: IntegersLike,
+    counts: IntegersLike | None = None,
     *,
     key_bytes: int = 30,
     memory: int = 1 << 30,
@@ -130,8 +130,8 @@ def slab_plan(
     if not 0 <= memory < 2**64:
         raise BadSetting(f"a memory of {memory} bytes: it must be at least 0")
     plan_fields = _native.slab_plan(
-        whole_numbers(sizes, "sizes"),
-        None if counts is None else whole_numbers(counts, "counts"),
+        to_integer_buffer(sizes, "sizes"),
+        None if counts is None else to_integer_buffer(counts, "counts"),
         settings=_native_settings(config),
         key_bytes=_checked_key_bytes(key_bytes),
         memory_bytes=int(memory),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from glasscache import _native
 from glasscache.errors import BadSetting
 from glasscache.sim._dask import Cluster
-from glasscache.sim._numbers import is_of_whole_numbers, whole_numbers
+from glasscache.sim._numbers import is_integer_buffer, to_integer_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from glasscache.sim._numbers import Numbers
+    from glasscache.sim._numbers import IntegersLike
 
     _Row: TypeAlias = tuple[str, int, int, int, float, float | None]
     Keys: TypeAlias = str | os.PathLike[str] | Buffer | Sequence[Hashable]
@@ -62,7 +62,7 @@ class Trace:
     def __init__(
         self,
         trace: Keys,
-        sizes: Numbers | None = None,
+        sizes: IntegersLike | None = None,
         *,
         mode: Literal["objects", "bytes"] | None = None,
     ) -> None:
@@ -88,7 +88,9 @@ class Trace:
             return
         if mode == "bytes" and sizes is None:
             raise BadSetting('mode "bytes" needs `sizes`, one for each key')
-        sizes_buffer = None if sizes is None or mode == "objects" else whole_numbers(sizes, "sizes")
+        sizes_buffer = (
+            None if sizes is None or mode == "objects" else to_integer_buffer(sizes, "sizes")
+        )
         self._native = _native.Trace.of_arrays(_numbered_keys(trace), sizes_buffer)
 
     @property
@@ -199,7 +201,7 @@ class LruCurve:
 
 def curve(
     trace: Keys | Trace,
-    sizes: Numbers | None = None,
+    sizes: IntegersLike | None = None,
     *,
     mode: Literal["objects", "bytes"] | None = None,
     policies: Iterable[str] = ("LRU",),
@@ -239,7 +241,7 @@ def curve(
 
 def lru_curve(
     trace: Keys | Trace,
-    sizes: Numbers | None = None,
+    sizes: IntegersLike | None = None,
     *,
     mode: Literal["objects", "bytes"] | None = None,
     sample: int | None = None,
@@ -270,7 +272,7 @@ def lru_curve(
 
 
 def _as_trace(
-    trace: Keys | Trace, sizes: Numbers | None, mode: Literal["objects", "bytes"] | None
+    trace: Keys | Trace, sizes: IntegersLike | None, mode: Literal["objects", "bytes"] | None
 ) -> Trace:
     """Return the trace, made if need be."""
     if not isinstance(trace, Trace):
@@ -282,7 +284,7 @@ def _as_trace(
 
 def _numbered_keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     """Return keys as numbers: whole numbers as they are, anything else numbered in the order of first use."""
-    if is_of_whole_numbers(keys):
+    if is_integer_buffer(keys):
         return cast("Buffer", keys)
     values = cast("Sequence[Hashable]", keys)
     try:

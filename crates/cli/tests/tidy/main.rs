@@ -6,8 +6,8 @@
 //! no path of a private machine, no undeclared source file, no unfinished work.
 
 mod crates;
-mod example_sources;
 mod graph;
+mod module_check_tests;
 mod modules;
 mod names;
 mod packages;

@@ -11,7 +11,7 @@ use crate::accounting::count_item;
 use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
+    self, FIELD_BYTES_BY_KIND, FIXED_BYTES, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
     PIECE_HEADER_BYTES, Record, piece_record_bytes,
 };
 use crate::lookup::LocatedItem;
@@ -353,7 +353,7 @@ fn parse_item_bytes(bytes: &[u8]) -> Option<usize> {
     if key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let body_offset = FIXED_BYTES + usize::from(*FIELD_BYTES.get(usize::from(kind))?);
+    let body_offset = FIXED_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
     let fields = bytes.get(FIXED_BYTES..body_offset)?;
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
     let body_offset = body_offset + key_bytes;

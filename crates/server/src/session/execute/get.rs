@@ -180,8 +180,8 @@ pub(crate) fn execute_meta_get<'w>(
     execute_meta_get_hinted(line, (key, hash, hint), context, out)
 }
 
-/// Flags whose reply to a hit is only the value.
-const SHORT_VALUE_FLAGS: u128 = !letter_set(b"vq");
+/// All flags but `v` and `q`: with any of them the reply to a hit is more than the value.
+const MORE_THAN_VALUE_FLAGS: u128 = !letter_set(b"vq");
 
 #[inline]
 pub(super) fn execute_meta_get_hinted<'w>(
@@ -191,7 +191,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let flags = &line.flags;
-    if !flags.has_any(SHORT_VALUE_FLAGS | MODIFYING_FLAGS)
+    if !flags.has_any(MORE_THAN_VALUE_FLAGS | MODIFYING_FLAGS)
         && flags.has(b'v')
         && let Some(value) = get_short(key, hint, context)
     {
@@ -217,7 +217,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     if flags.has(b'T') {
         events::publish_change(context, key, "mg");
     }
-    if !flags.has_any(SHORT_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
+    if !flags.has_any(MORE_THAN_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
         meta::write_value_line(&mut out.bytes, item.value_bytes());
         context
             .shared

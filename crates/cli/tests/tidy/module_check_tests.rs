@@ -1,4 +1,5 @@
-//! Tests of the checks in `modules`: deliberate violations in sources that are not on disk.
+//! Tests of the checks in `modules`, and of what these read by (`graph`, `rust_imports`, `python_imports`): deliberate
+//! violations in sources that are not on disk.
 
 use std::collections::BTreeMap;
 
