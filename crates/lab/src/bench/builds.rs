@@ -34,8 +34,10 @@ pub struct ComparedScenario {
     /// The new build and the old one, pair by pair.
     pub pairs: Vec<(SideMeasurement, SideMeasurement)>,
     /// CPU per request, new over old.
+    #[serde(rename = "cpu")]
     pub cpu_ratio: Interval,
     /// Pairs during which other processes used more than 0.2 core.
+    #[serde(rename = "disturbed")]
     pub disturbed_pairs: usize,
 }
 
@@ -45,8 +47,10 @@ pub struct Comparison {
     /// Scenario by scenario.
     pub scenarios: Vec<ComparedScenario>,
     /// The geometric mean of the scenarios' median ratios.
+    #[serde(rename = "mean")]
     pub mean_cpu_ratio: f64,
     /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
+    #[serde(rename = "mean_of_pairs")]
     pub mean_cpu_ratio_of_pairs: Interval,
 }
 

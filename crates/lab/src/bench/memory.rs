@@ -36,6 +36,7 @@ pub struct FillSize {
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
     /// The required ratio to memcached `-f 1.25`.
+    #[serde(rename = "demand")]
     pub required_ratio: Option<f64>,
 }
 

@@ -27,8 +27,10 @@ pub struct Findings {
     /// How long was watched, in seconds.
     pub seconds: f64,
     /// What the server counted in the interval.
+    #[serde(rename = "counted")]
     pub interval_counters: Counters,
     /// What the server counted since it started.
+    #[serde(rename = "since_start")]
     pub counters_since_start: Counters,
     /// Every get of the interval, split by cause.
     pub causes: Causes,

@@ -32,6 +32,7 @@ pub(super) struct MeasuredCalls {
     pub(super) set_us: f64,
     pub(super) get_us: f64,
     /// Values that were absent or others than those stored.
+    #[serde(rename = "wrong")]
     pub(super) wrong_values: u64,
 }
 

@@ -126,6 +126,7 @@ pub struct LoadMeasurement {
     /// Gets per CPU second of the generator.
     pub gets_per_generator_cpu_s: f64,
     /// What limits the throughput.
+    #[serde(rename = "bound")]
     pub bottleneck: Bottleneck,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
@@ -143,6 +144,7 @@ pub struct LoadMeasurement {
     /// Values that differ from those stored.
     pub wrong_values: u64,
     /// The first wrong value, described.
+    #[serde(rename = "first_wrong")]
     pub first_wrong_value: Option<String>,
     /// Length of the measurement.
     pub seconds: f64,
