@@ -57,13 +57,13 @@ def unknown_keywords_error(method: str, keywords: Iterable[str]) -> TypeError:
 
 
 class _ForeignMethod:
-    """A method of another client: the error of whoever reads it names ours."""
+    """The name of a method of another client: reading it raises an AttributeError that names our method."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        """Raise as an attribute does that is not there."""
+        """Raise the error of a missing attribute, with our method in its text."""
         kind = (
             f"type object {owner.__name__!r}" if instance is None else f"{owner.__name__!r} object"
         )
@@ -75,13 +75,13 @@ class _ForeignMethod:
 
 
 def _is_foreign(owner: type, name: str) -> bool:
-    """Return whether an attribute of a class, or of the first of its bases that has it, only raises."""
+    """Return whether a class has this name only as a `_ForeignMethod`, its own or inherited."""
     attributes = (vars(base)[name] for base in owner.__mro__ if name in vars(base))
     return isinstance(next(attributes, None), _ForeignMethod)
 
 
 class _HidesForeignNames(type):
-    """The type of classes whose `dir` leaves out what only raises."""
+    """The metaclass of the clients: `dir` of a class leaves out the names of other clients."""
 
     def __dir__(cls) -> list[str]:
         """Return the names that can be used."""
@@ -89,7 +89,7 @@ class _HidesForeignNames(type):
 
 
 class SuggestsNames(metaclass=_HidesForeignNames):
-    """A base of clients: a method of another client is not there, and its error names ours."""
+    """A base class of the clients: the names of other clients raise an error that names our method."""
 
     def __dir__(self) -> list[str]:
         """Return the names that can be used."""

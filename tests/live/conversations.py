@@ -46,7 +46,7 @@ def pick_number(rng: random.Random, valid: list[bytes]) -> bytes:
 
 
 def noreply_option(rng: random.Random) -> bytes:
-    """Mostly nothing, sometimes `noreply_option`, sometimes another word."""
+    """Mostly nothing, sometimes `noreply`, sometimes another word."""
     return rng.choice([b""] * 12 + [b" noreply", b" NOREPLY", b" bogus"])
 
 

@@ -8,21 +8,18 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::output::{Exit, Failure, Output};
+use crate::output::{Exit, Failure, Output, is_repeatable};
 
-/// Commands that print one result when they end, and may read or prepare for long before.
-const COMMANDS_WITH_ONE_RESULT: [&str; 11] = [
-    "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "replay", "slabs",
-    "rollout", "report",
-];
+/// Commands that only summarise results: like those whose results are repeatable, they print one result at their end,
+/// and may read for long before.
+const SUMMARISING_COMMANDS: [&str; 2] = ["rollout", "report"];
 
 /// Whether the command has a [`new_stop_flag`] and ends itself.
 static STOPS_BY_FLAG: AtomicBool = AtomicBool::new(false);
 
 /// Ends the process at a Ctrl-C that comes before the command has a [`new_stop_flag`].
 pub(crate) fn end_before_results(prints_json: bool, command: &str) -> Result<(), Failure> {
-    let first_word = command.split(' ').next().unwrap_or_default();
-    if !COMMANDS_WITH_ONE_RESULT.contains(&first_word) {
+    if !is_repeatable(command) && !SUMMARISING_COMMANDS.contains(&command) {
         return Ok(());
     }
     let mut interrupts = Signals::new([SIGINT])?;

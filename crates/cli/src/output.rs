@@ -20,6 +20,12 @@ const REPEATABLE_COMMANDS: [&str; 9] = [
     "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "replay", "slabs",
 ];
 
+/// Whether the results of a command, such as `bench misses`, are kept and compared.
+pub(crate) fn is_repeatable(command: &str) -> bool {
+    let first_word = command.split(' ').next().unwrap_or_default();
+    REPEATABLE_COMMANDS.contains(&first_word)
+}
+
 /// What is needed to repeat a result: the arguments, the date, the machine.
 fn collect_run_facts() -> Value {
     let arguments = std::env::args_os().skip(1);
@@ -265,8 +271,7 @@ impl Output {
     /// Sets the result in the envelope; a later call replaces it. Results of the lab contain what repeats them.
     pub(crate) fn set_result(&self, result: &Value) {
         let mut result = result.clone();
-        let first_word = self.command.split(' ').next().unwrap_or_default();
-        if REPEATABLE_COMMANDS.contains(&first_word)
+        if is_repeatable(&self.command)
             && let Some(object) = result.as_object_mut()
         {
             object.insert("run".to_owned(), collect_run_facts());

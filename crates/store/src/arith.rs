@@ -23,7 +23,7 @@ pub(crate) fn run_arith(
     )
 }
 
-/// Counts a refusal and returns the outcome of an operation for which there is no segment.
+/// Counts a refusal and returns the outcome of an operation that got no segment.
 #[cold]
 pub(crate) fn refuse(accounting: &ItemAccounting) -> ArithOutcome {
     accounting.count(CounterId::Refused, 1);

@@ -160,8 +160,8 @@ impl PrefixFlushes {
         false
     }
 
-    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot
-    /// for it, `last_forgettable_flush` is called for the number of the last flush that no longer concerns any item.
+    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. When all slots are used,
+    /// `last_forgettable_flush` is called for the number of the last flush that no longer concerns any item.
     pub(crate) fn record(
         &self,
         prefix: &[u8],

@@ -200,7 +200,7 @@ fn stored_outcome(stored: PublishedCopy) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 
-/// Counts a refusal, and returns the outcome of a write for which there is no segment.
+/// Counts a refusal and returns the outcome of a write that got no segment.
 #[cold]
 pub(crate) fn refuse(
     accounting: &ItemAccounting,

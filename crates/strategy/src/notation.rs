@@ -11,13 +11,13 @@ use crate::rules::{Prefetch, PrefetchRules};
 /// How the fixed set is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FixedRule {
-    /// `fixed:argument`: the n items that most requests of the first half use.
+    /// `fixed:n`: the n items that most requests of the first half use.
     Requests(usize),
-    /// `fixed-time:argument`: the same, weighed by the cost of one single get.
+    /// `fixed-time:n`: the same, weighed by the cost of one single get.
     Time(usize),
-    /// `fixed-parse_byte_count:B`: the most time saved a byte, within B bytes.
+    /// `fixed-bytes:B`: the most time saved a byte, within B bytes.
     Bytes(u64),
-    /// `fixed-hindsight:argument`: `fixed:argument` chosen on all requests; an upper bound, not a usable choice.
+    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; an upper bound, not a usable choice.
     Hindsight(usize),
 }
 
@@ -27,11 +27,11 @@ pub enum LocalRule {
     /// None.
     #[default]
     Nothing,
-    /// `lru:argument`: least recently used, n items.
+    /// `lru:n`: least recently used, n items.
     Lru(usize),
-    /// `lru-parse_byte_count:B`: least recently used, B bytes.
+    /// `lru-bytes:B`: least recently used, B bytes.
     LruBytes(u64),
-    /// `s3fifo:argument`: S3-FIFO, n items.
+    /// `s3fifo:n`: S3-FIFO, n items.
     S3Fifo(usize),
 }
 

@@ -158,7 +158,9 @@ fn why_splits_misses_by_cause_and_prefix() {
     }
     let output = child.wait_with_output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let causes = &document["result"]["findings"]["causes"];
+    let findings = &document["result"]["findings"];
+    assert!(findings["counted"].is_object() && findings["since_start"].is_object());
+    let causes = &findings["causes"];
     assert_eq!(causes["gets"], 3, "{document}");
     assert_eq!(causes["misses"], 2);
     assert_eq!(causes["removed"], 1);

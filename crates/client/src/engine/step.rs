@@ -23,7 +23,7 @@ pub struct Step<'a> {
 pub enum StepOutcome {
     /// The outcome of a write or a removal.
     WriteOutcome(WriteOutcome),
-    /// The new number after an addition or a subtraction; `None` if there is no number.
+    /// The number after an increment or decrement; `None`: the key has no item.
     Number(Option<u64>),
     /// The largest item size in bytes, 0 if the server does not report it.
     ItemBytesMax(u64),

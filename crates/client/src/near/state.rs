@@ -242,7 +242,8 @@ impl NearState {
         fetched
     }
 
-    /// The fetch of another read of the request that brings a key of which there is no value yet.
+    /// The fetch by which another read of the request is fetching a key, unless the key already has a value that may be
+    /// served.
     fn fetch_to_await<'s>(
         &self,
         key: &NearKey,

@@ -195,6 +195,8 @@ fn measure_pass(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn measured_with_cpu(cpu_us: f64) -> SideMeasurement {
@@ -212,6 +214,21 @@ mod tests {
             is_generator_bound: false,
             misses: 0,
         }
+    }
+
+    #[test]
+    fn kept_results_have_the_names_of_earlier_ones() {
+        let scenario = Scenario::built_in().unwrap().remove(0);
+        let pair = (measured_with_cpu(2.0), measured_with_cpu(1.0));
+        let comparison =
+            serde_json::to_value(Comparison::of(vec![(scenario, vec![pair])])).unwrap();
+        let names = |value: &serde_json::Value| -> Vec<String> {
+            let names: BTreeSet<_> = value.as_object().unwrap().keys().cloned().collect();
+            names.into_iter().collect()
+        };
+        assert_eq!(names(&comparison), ["mean", "mean_of_pairs", "scenarios"]);
+        let compared_scenario = names(&comparison["scenarios"][0]);
+        assert_eq!(compared_scenario, ["cpu", "disturbed", "pairs", "scenario"]);
     }
 
     #[test]

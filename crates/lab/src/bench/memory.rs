@@ -308,6 +308,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn kept_results_have_the_names_of_earlier_ones() {
+        let fill_size = serde_json::to_value(&FillSize::all_sizes()[0]).unwrap();
+        let mut names: Vec<&String> = fill_size.as_object().unwrap().keys().collect();
+        names.sort();
+        assert_eq!(names, ["best_factor", "demand", "name", "times"]);
+    }
+
+    #[test]
     fn a_fill_sends_the_requested_bytes() {
         for fill_size in FillSize::all_sizes() {
             let keys = fill_size.keys_for(64 << 20);

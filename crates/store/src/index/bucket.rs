@@ -43,7 +43,7 @@ pub(super) fn owner_of(word: u64) -> usize {
 /// Lines that links can name: 2^34, which is 1 TiB. Larger links would be truncated, so no larger arena is made.
 pub(crate) const LINES_MAX: u64 = 1 << (u64::BITS - LINK_SHIFT);
 
-/// There is no free slot in the chain, which has its maximum length or gets no further line.
+/// All slots of the chain are used, and no line can be added: it has its maximum length, or no memory is left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChainFull;
 

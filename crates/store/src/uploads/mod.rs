@@ -38,7 +38,7 @@ pub struct IdleUpload {
     pub id: u64,
     /// Second of its last progress.
     pub last_progress: Seconds,
-    /// Whether it makes no progress because there is no memory, and not because of its sender.
+    /// Whether it waits for memory, and not for its sender.
     pub is_waiting: bool,
 }
 
