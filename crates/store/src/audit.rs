@@ -88,10 +88,10 @@ impl Store {
             audit.open_bytes += segment_bytes - used_bytes;
             segment_count += 1;
         }
-        audit.free_bytes += (self.arena().segments() - segment_count) * segment_bytes;
+        audit.free_bytes += (self.arena().segment_count() - segment_count) * segment_bytes;
         assert_eq!(
             audit.total(),
-            self.arena().segments() * segment_bytes,
+            self.arena().segment_count() * segment_bytes,
             "a byte counted twice or not at all"
         );
         audit.items = self.audit_index(&records);
@@ -114,7 +114,7 @@ impl Store {
         used_bytes: usize,
         records: &mut HashSet<Addr>,
     ) -> usize {
-        let start = self.arena().start(id);
+        let start = self.arena().segment_start(id);
         let (mut offset, mut live_bytes) = (0, 0);
         while offset < used_bytes {
             let record = start.plus(offset);

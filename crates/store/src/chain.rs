@@ -3,9 +3,9 @@
 //! What is written here is invisible until a head that names it is published. Its own pieces are pinned meanwhile,
 //! and removed if the value is not published.
 
-use crate::append::SegmentKind;
 use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
+use crate::open_segments::SegmentKind;
 use crate::record_allocator::{RecordAllocator, Shortage};
 use crate::request::KeyHash;
 use crate::store::Store;

@@ -2,11 +2,11 @@
 //! value.
 
 use crate::accounting::ItemAccounting;
-use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
 use crate::item::bits;
 use crate::lookup::LocatedItem;
+use crate::open_segments::UniqueSource;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
 use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 

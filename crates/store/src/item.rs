@@ -1,13 +1,13 @@
 //! The layout of an item: the bytes in a segment, independent of their address.
 //!
 //! ```text
-//! 0  mutable   2  stale, win sent, fetched, unique exposed, and a coarse last access: the only bytes that ever change
+//! 0  state word 2 stale, win sent, fetched, unique exposed, and a coarse last access: the only bytes that ever change
 //! 2  key       1  length of the key, 1 to 250; 0 marks a record that is not an item (below)
 //! 3  kind      1  widths of the fields that follow, two bits each: value length, flags, expiry, unique
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
 //! ```
 //!
-//! A small item so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's origin (2 bytes)
+//! A small item so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base time (2 bytes)
 //! or of the clock (4); the unique is stored only where it differs from what the address gives. A chained
 //! item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
@@ -17,18 +17,18 @@ use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, Seconds};
 
 /// Bytes before the fields of variable width.
-pub(crate) const FIXED_BYTES: usize = 4;
+pub(crate) const FIXED_HEADER_BYTES: usize = 4;
 /// Maximum length of the fields of variable width.
-const FIELDS_BYTES_MAX: usize = 4 + 4 + 4 + 8;
+const VARIABLE_FIELDS_BYTES_MAX: usize = 4 + 4 + 4 + 8;
 /// Maximum length of everything before the key.
-pub(crate) const HEADER_BYTES_MAX: usize = FIXED_BYTES + FIELDS_BYTES_MAX;
+pub(crate) const HEADER_BYTES_MAX: usize = FIXED_HEADER_BYTES + VARIABLE_FIELDS_BYTES_MAX;
 /// Bytes before a piece's data: marker, kind, length, hash of the key.
 pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 /// Bytes of the number of pieces before their addresses.
 pub(crate) const PIECE_COUNT_BYTES: usize = 4;
 /// Bytes of an address in a table of pieces.
 pub(crate) const PIECE_ADDRESS_BYTES: usize = 6;
-/// Bits of the mutable field of an item, which `state_word` holds.
+/// Bits of the state word of an item.
 pub(crate) mod bits {
     /// The item was marked stale by `md I` or by a `ms I` with an older unique.
     pub(crate) const STALE: u16 = 1;
@@ -60,7 +60,7 @@ const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
 /// The kind of an item that has one byte of value length and no other field.
 pub(crate) const KIND_SHORT: u8 = 0;
 /// Bytes before the key of such an item.
-pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
+pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_HEADER_BYTES + VALUE_WIDTHS[0];
 
 /// The value of the kind byte in the record of a piece.
 const KIND_PIECE: u8 = 2;
@@ -145,12 +145,12 @@ pub(crate) fn padded_bytes(bytes: usize) -> usize {
 }
 
 impl Header {
-    /// Reads the fields; `fixed` are key length and kind, `fields` the kind's row of [`FIELD_BYTES_BY_KIND`].
+    /// Reads the fields; `fields` are the variable ones, as many bytes as [`FIELD_BYTES_BY_KIND`] has for the kind.
     #[inline]
-    pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
-        let [key_bytes, kind] = fixed;
+    pub(crate) fn parse(key_bytes_and_kind: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
+        let [key_bytes, kind] = key_bytes_and_kind;
         if kind >> 2 != 0 {
-            return Header::parse_all(fixed, fields, base_time);
+            return Header::parse_all(key_bytes_and_kind, fields, base_time);
         }
         // Most items have a length and nothing else.
         Header {
@@ -163,8 +163,8 @@ impl Header {
         }
     }
 
-    fn parse_all(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
-        let [key_bytes, kind] = fixed;
+    fn parse_all(key_bytes_and_kind: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
+        let [key_bytes, kind] = key_bytes_and_kind;
         let (value_code, flag_code) = (kind & 3, usize::from(kind >> 2 & 3));
         let (expiry_code, unique_code) = (usize::from(kind >> 4 & 3), usize::from(kind >> 6));
         let mut remaining = fields;
@@ -187,7 +187,7 @@ impl Header {
         }
     }
 
-    /// Writes the header, without the two mutable bytes, and returns its length including them.
+    /// Writes the header, without the state word, and returns its length including them.
     pub(crate) fn write(&self, base_time: Seconds, buffer: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let value_code = match self.value_bytes {
             _ if self.is_chained => usize::from(VALUE_CODE_CHAINED),
@@ -226,7 +226,7 @@ impl Header {
             (u64::from(expiry), width(EXPIRY_WIDTHS, expiry_code)),
             (self.unique.unwrap_or(0), width(UNIQUE_WIDTHS, unique_code)),
         ];
-        let mut offset = FIXED_BYTES;
+        let mut offset = FIXED_HEADER_BYTES;
         for (number, width) in fields {
             write_le(buffer, offset, number, width);
             offset += width;
@@ -235,7 +235,7 @@ impl Header {
     }
 }
 
-/// Seconds since the origin, in 12 bits: exact up to 255, then to one part in 128, never too late.
+/// Seconds since the base time, in 12 bits: exact up to 255, then to one part in 128, never too late.
 #[inline]
 pub(crate) fn encode_access(seconds: u32) -> u16 {
     let encoded = if seconds < 128 {
@@ -247,7 +247,7 @@ pub(crate) fn encode_access(seconds: u32) -> u16 {
     (encoded as u16) << bits::ACCESS_SHIFT
 }
 
-/// The seconds that [`encode_access`] kept in a mutable field.
+/// The seconds that [`encode_access`] kept in a state word.
 #[inline]
 pub(crate) fn decode_access(state_word: u16) -> u32 {
     let encoded = u32::from(state_word >> bits::ACCESS_SHIFT);
@@ -332,7 +332,7 @@ mod tests {
                             let mut bytes = [0; HEADER_BYTES_MAX];
                             let len = header.write(Seconds(1000), &mut bytes);
                             let fields = usize::from(FIELD_BYTES_BY_KIND[usize::from(bytes[3])]);
-                            assert_eq!(len, FIXED_BYTES + fields);
+                            assert_eq!(len, FIXED_HEADER_BYTES + fields);
                             let read =
                                 Header::parse([bytes[2], bytes[3]], &bytes[4..len], Seconds(1000));
                             assert_eq!(read, header);

@@ -12,9 +12,9 @@ use crate::store::Store;
 pub struct Item<'w> {
     store: &'w Arc<Store>,
     located: LocatedItem,
-    /// The mutable field as it was before this read.
+    /// The state word as it was before this read.
     state_word: u16,
-    /// The last access, if it is not in the mutable field.
+    /// The last access, if it is not in the state word.
     last_access: Option<Seconds>,
 }
 

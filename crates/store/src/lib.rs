@@ -25,12 +25,14 @@
 //!   `eviction_reports`;
 //! - a record: `item` (its bytes), `item_view` (what a caller gets), `footprint` (its size), `chain` (a value in
 //!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
-//! - a write: `append` writes a record, `accounting` counts it, `publish` makes it replace another, `record_allocator`
-//!   finds a segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key,
-//!   and `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
+//! - a write: `open_segments` writes a record into a segment that a worker has open, `accounting` counts it, `publish`
+//!   makes it replace another, `record_allocator` finds a segment for it, `eviction` sweeps, `retry_limits` bounds the
+//!   retries; `write` is one operation on one key, and `set`, `arith`, `delete` and `get_and_update` (a get with touch,
+//!   lease or vivify) decide what it does;
 //! - `restart`: a store in a file, and the same store again in the next process;
-//! - what callers use: `worker`, `read` (a plain get), `reservation` (one value that is arriving), `listing`,
-//!   `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still reads).
+//! - what callers use: `worker`, `plain_get` (a get without options), `reservation` (one value that is arriving),
+//!   `listing`, `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still
+//!   reads).
 //!
 //! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/0010` to `0019` the reasons.
 #![cfg_attr(
@@ -54,7 +56,6 @@ macro_rules! strict_assert {
 }
 
 mod accounting;
-mod append;
 mod arith;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
@@ -65,9 +66,9 @@ mod epoch_participant;
 mod error;
 mod eviction;
 mod eviction_reports;
-mod fetch;
 mod flush;
 mod footprint;
+mod get_and_update;
 mod ghost;
 mod index;
 mod item;
@@ -76,12 +77,13 @@ mod listing;
 mod lookup;
 mod lookup_hint;
 mod memory;
+mod open_segments;
+mod plain_get;
 mod policy;
 mod prefix_flushes;
 mod publish;
 #[cfg(all(test, not(loom)))]
 mod race_tests;
-mod read;
 mod record_allocator;
 mod request;
 mod reservation;

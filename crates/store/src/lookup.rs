@@ -5,14 +5,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::append::UniqueSource;
 use crate::index::{Hit, ItemHashes};
 use crate::item::{
-    self, FIELD_BYTES_BY_KIND, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES,
+    self, FIELD_BYTES_BY_KIND, FIXED_HEADER_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES,
     PIECE_COUNT_BYTES, PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
 };
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
+use crate::open_segments::UniqueSource;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments;
 use crate::store::Store;
@@ -62,12 +62,12 @@ impl Store {
                     .unwrap_or(0),
             );
             self.arena()
-                .bytes(addr.plus(FIXED_BYTES + fields), key.len())
+                .bytes(addr.plus(FIXED_HEADER_BYTES + fields), key.len())
                 == key
         }
     }
 
-    /// The record at `addr`, an offset in a segment where a record starts. Its two mutable bytes are not read: others
+    /// The record at `addr`, an offset in a segment where a record starts. Its state word is not read: others
     /// may change them concurrently.
     pub(crate) fn record_at(&self, addr: Addr) -> Option<Record> {
         let segment_bytes_left = self.arena().segment_bytes() - self.arena().offset_of(addr);
@@ -87,13 +87,15 @@ impl Store {
                 .copied()
                 .unwrap_or(0),
         );
-        let fields = self.arena().bytes(addr.plus(FIXED_BYTES), field_bytes);
+        let fields = self
+            .arena()
+            .bytes(addr.plus(FIXED_HEADER_BYTES), field_bytes);
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let header = Header::parse(fixed, fields, base_time);
         LocatedItem {
             addr,
             header,
-            header_bytes: FIXED_BYTES + field_bytes,
+            header_bytes: FIXED_HEADER_BYTES + field_bytes,
             generation,
             base_time,
         }
@@ -301,7 +303,7 @@ impl Store {
         old_word
     }
 
-    /// When an item with this mutable field was last used.
+    /// When an item with this state word was last used.
     pub(crate) fn access_of(item: &LocatedItem, state_word: u16) -> Seconds {
         Seconds(
             item.base_time

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::accounting::ItemAccounting;
-use crate::append::Appender;
 use crate::index::Entry;
 use crate::memory::Addr;
+use crate::open_segments::Appender;
 use crate::request::{KeyHash, Seconds};
 
 /// What a worker needs to write and count records, at one second.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::item::bits;
+use crate::open_segments::UniqueSource;
 use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };

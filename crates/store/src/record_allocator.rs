@@ -4,11 +4,11 @@
 //! Nothing here waits: if the next segments become free once readers have passed, the write ends with
 //! [`Shortage::Temporary`] and is retried later.
 
-use crate::append::{AppendedRecord, NewRecord, SegmentKind, SegmentRequest};
 use crate::counters::CounterId;
 use crate::epoch_participant::Participant;
 use crate::eviction::{SweepGoal, Sweeper};
 use crate::memory::Addr;
+use crate::open_segments::{AppendedRecord, NewRecord, SegmentKind, SegmentRequest};
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
 use crate::retry_limits::Attempts;
@@ -86,7 +86,7 @@ impl RecordAllocator<'_> {
     }
 
     /// Writes the head of a piece of at most `wanted_bytes` bytes, and frees a segment for it if needed; see
-    /// [`crate::append::Appender::append_piece`].
+    /// [`crate::open_segments::Appender::append_piece`].
     pub(crate) fn append_piece(
         &self,
         segment_kind: SegmentKind,

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::append::SegmentKind;
 use crate::chain::ValuePart;
 use crate::item::{HEADER_BYTES_MAX, PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
+use crate::open_segments::SegmentKind;
 use crate::record_allocator::Shortage;
 use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
 use crate::retry_limits::Attempts;
@@ -152,7 +152,7 @@ impl Reservation {
             (Some(inline_buffer), _) => inline_buffer
                 .get_mut(self.filled_bytes..)
                 .unwrap_or_default(),
-            (None, Some((addr, bytes))) => self.store.arena().space(addr, bytes),
+            (None, Some((addr, bytes))) => self.store.arena().unpublished_range(addr, bytes),
             (None, None) => &mut [],
         }
     }
@@ -195,7 +195,7 @@ impl Reservation {
         let data = piece.plus(PIECE_HEADER_BYTES);
         // The kernel copies into prefetched lines a quarter faster than into those it has to fetch one after the
         // other.
-        self.store.arena().prefetch_all(data, bytes);
+        self.store.arena().prefetch_range(data, bytes);
         Some((data, bytes))
     }
 

@@ -133,7 +133,7 @@ impl Store {
         let index = Index::new(
             Lines::new(Arc::clone(arena)),
             first_index_segment,
-            arena.segments(),
+            arena.segment_count(),
         );
         Arc::new(Self::from_parts(config, policy, layout, segments, index))
     }
@@ -147,7 +147,7 @@ impl Store {
         index: Index,
     ) -> Store {
         let arena = Arc::clone(segments.arena());
-        let mapped = arena.segments();
+        let mapped = arena.segment_count();
         let classes = config.slab_chunk_bytes.len();
         Store {
             secrets: RapidSecrets::seed(config.hash_seed),
@@ -225,7 +225,7 @@ impl Store {
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
     /// the start, hardly more than the first.
     pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
-        let mapped = (self.arena().segments() * self.arena().segment_bytes()) as u64;
+        let mapped = (self.arena().segment_count() * self.arena().segment_bytes()) as u64;
         if bytes < MEMORY_BYTES_MIN {
             return Err(Error::MemoryTooSmall(bytes));
         }

@@ -8,13 +8,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::accounting::ItemAccounting;
-use crate::append::Appender;
 use crate::chain::ValuePart;
 use crate::epoch_participant::Participant;
 use crate::eviction::{SweepGoal, Sweeper};
 use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
 use crate::item_view::Item;
+use crate::open_segments::Appender;
 use crate::publish::WriteContext;
 use crate::record_allocator::RecordAllocator;
 use crate::request::{
@@ -24,7 +24,7 @@ use crate::request::{
 use crate::set::{self, SetOperation};
 use crate::store::Store;
 use crate::write::WriteOperation;
-use crate::{arith, delete, fetch};
+use crate::{arith, delete, get_and_update};
 
 /// Bytes swept in one call of `maintain`: about twenty small items, because requests wait for them.
 const MAINTAIN_SWEEP_BYTES: usize = 1 << 10;
@@ -219,7 +219,7 @@ impl Worker {
     ) -> Option<(Item<'_>, Lease)> {
         self.try_get_with(key, hash, options, now)
             .unwrap_or_else(|NoRoomYet| {
-                fetch::remove_instead_of_touch(&self.accounting, key, hash);
+                get_and_update::remove_instead_of_touch(&self.accounting, key, hash);
                 None
             })
     }
@@ -236,11 +236,12 @@ impl Worker {
         if !self.begin_operation(now) {
             return Ok(None);
         }
-        let fetched = fetch::run_fetch(&mut self.new_write(key, hash, now), options)?;
-        Ok(fetched.map(|fetched| {
-            let (item, access) = (fetched.item, fetched.last_access);
-            let item = Item::with_access(self.mark_borrowed(), item, fetched.state_word, access);
-            (item, fetched.lease)
+        let found =
+            get_and_update::run_get_and_update(&mut self.new_write(key, hash, now), options)?;
+        Ok(found.map(|found| {
+            let (item, access) = (found.item, found.last_access);
+            let item = Item::with_access(self.mark_borrowed(), item, found.state_word, access);
+            (item, found.lease)
         }))
     }
 

@@ -4,14 +4,14 @@
 //! then locks the bucket and publishes it only if the key's slot still names the item that it found; otherwise it
 //! removes the copy and restarts. So `add`, `cas`, `incr`, `append` and a moving sweep all follow one rule, and
 //! nothing is decided before the moment of publication. The decisions of each operation are in `set`, `arith`,
-//! `delete` and `fetch`.
+//! `delete` and `get_and_update`.
 
-use crate::append::{NewRecord, RecordBody, SegmentKind, UniqueSource};
 use crate::chain::{Chain, ValuePart};
 use crate::counters::CounterId;
 use crate::item::HEADER_BYTES_MAX;
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
+use crate::open_segments::{NewRecord, RecordBody, SegmentKind, UniqueSource};
 use crate::publish::Publication;
 use crate::record_allocator::{RecordAllocator, Shortage};
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};

@@ -43,11 +43,11 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "store",
         &[
-            &["audit", "footprint", "listing", "read", "restart"],
+            &["audit", "footprint", "listing", "plain_get", "restart"],
             &["reservation"],
             &["lookup_hint"],
             &["worker"],
-            &["arith", "delete", "fetch", "set", "item_view"],
+            &["arith", "delete", "get_and_update", "set", "item_view"],
             &["write"],
             &["chain"],
             &["record_allocator"],
@@ -55,7 +55,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["publish"],
             &["accounting"],
             &["lookup"],
-            &["append"],
+            &["open_segments"],
             &["store"],
             &["ghost", "policy", "eviction_reports", "uploads"],
             &["index", "segments"],

@@ -5,10 +5,10 @@
 
 use std::cell::Cell;
 
-use crate::append::{NewRecord, RecordBody, SegmentKind, SegmentRequest, UniqueSource};
 use crate::item::{PIECE_HEADER_BYTES, bits, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
+use crate::open_segments::{NewRecord, RecordBody, SegmentKind, SegmentRequest, UniqueSource};
 use crate::publish::{Publication, WriteContext};
 use crate::request::KeyHash;
 use crate::store::Store;

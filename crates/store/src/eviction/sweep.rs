@@ -8,12 +8,12 @@ use std::cell::{Cell, RefCell};
 
 use super::choose::{SweepGoal, SweepReason, VictimChooser};
 use super::relocation::{CopyOutcome, Relocation};
-use crate::append::SegmentKind;
 use crate::counters::CounterId;
 use crate::index::Hit;
 use crate::item::{Record, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::{Addr, SegmentId};
+use crate::open_segments::SegmentKind;
 use crate::policy::{Decision, EvictionCandidate};
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
@@ -61,7 +61,7 @@ impl Sweep {
     ) -> ([Option<PrefetchedRecord>; RECORDS_AHEAD], usize) {
         let mut prefetched = [None; RECORDS_AHEAD];
         let mut count = 0;
-        let start = store.arena().start(self.id);
+        let start = store.arena().segment_start(self.id);
         while let Some(entry) = prefetched.get_mut(count)
             && self.cursor < self.used_bytes
         {

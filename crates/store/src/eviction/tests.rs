@@ -111,7 +111,10 @@ fn a_segment_that_becomes_free_is_found_after_an_empty_choice() {
         );
     }
     let audit = store.audit(&[&worker]);
-    assert_eq!(audit.total(), store.arena().segments() << SEGMENT_SHIFT);
+    assert_eq!(
+        audit.total(),
+        store.arena().segment_count() << SEGMENT_SHIFT
+    );
 }
 
 #[test]

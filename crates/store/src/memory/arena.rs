@@ -15,7 +15,7 @@ use crate::error::Error;
 /// Bytes of a cache line, and of a line of the index.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Items start at even addresses, so that their two mutable bytes are one aligned atomic.
+/// Items start at even addresses, so that their state word is one aligned atomic.
 pub(crate) const ITEM_ALIGN: usize = 2;
 
 /// A byte offset in the arena, below 2^48. Offset 0 belongs to the index and never names an item.
@@ -136,7 +136,7 @@ impl Arena {
 
     /// Whether huge pages were requested for a segment.
     pub(crate) fn has_huge_pages(&self, segment: SegmentId) -> bool {
-        let start = self.start(segment).0 as usize;
+        let start = self.segment_start(segment).0 as usize;
         start < self.huge_pages_end.load(Ordering::Relaxed)
     }
 
@@ -164,12 +164,12 @@ impl Arena {
     }
 
     /// How many segments the mapping has.
-    pub(crate) fn segments(&self) -> usize {
+    pub(crate) fn segment_count(&self) -> usize {
         self.bytes >> self.segment_shift
     }
 
     /// Where a segment starts.
-    pub(crate) fn start(&self, segment: SegmentId) -> Addr {
+    pub(crate) fn segment_start(&self, segment: SegmentId) -> Addr {
         Addr(u64::from(segment.0) << self.segment_shift)
     }
 
@@ -205,14 +205,14 @@ impl Arena {
         clippy::mut_from_ref,
         reason = "rule 1: the owner gets its own unpublished bytes"
     )]
-    pub(crate) fn space(&self, addr: Addr, len: usize) -> &mut [u8] {
+    pub(crate) fn unpublished_range(&self, addr: Addr, len: usize) -> &mut [u8] {
         let target = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rule 1 the caller is the only one who can reach these bytes, and
         // it borrows them mutably through itself (`Reservation::space` takes `&mut self`).
         unsafe { std::slice::from_raw_parts_mut(target, len) }
     }
 
-    /// The two mutable bytes of an item.
+    /// The state word of an item.
     #[inline]
     pub(crate) fn state_word(&self, addr: Addr) -> &AtomicU16 {
         let bytes = self.pointer(addr, ITEM_ALIGN);
@@ -247,7 +247,7 @@ impl Arena {
 
     /// Prefetches all lines of a range that is about to be written or read, as far as it is in the arena.
     #[inline]
-    pub(crate) fn prefetch_all(&self, addr: Addr, bytes: usize) {
+    pub(crate) fn prefetch_range(&self, addr: Addr, bytes: usize) {
         for line in 0..bytes.div_ceil(LINE_BYTES) {
             self.prefetch(addr.plus(line * LINE_BYTES));
         }
@@ -261,7 +261,7 @@ impl Arena {
             return;
         }
         let len = self.segment_bytes();
-        let start = self.pointer(self.start(segment), len);
+        let start = self.pointer(self.segment_start(segment), len);
         // The kernel takes whole pages: if they are larger than a segment, those of its neighbours too.
         #[cfg(not(any(miri, loom)))]
         if len.is_multiple_of(rustix::param::page_size()) {
@@ -277,7 +277,7 @@ impl Arena {
 
     /// Makes a segment that no thread can reach yet read as zeros.
     pub(crate) fn clear(&self, segment: SegmentId) {
-        self.space(self.start(segment), self.segment_bytes())
+        self.unpublished_range(self.segment_start(segment), self.segment_bytes())
             .fill(0);
     }
 
@@ -287,7 +287,7 @@ impl Arena {
     }
 
     fn advise_segment(&self, segment: SegmentId, is_requested: bool) {
-        let start = self.start(segment).0 as usize;
+        let start = self.segment_start(segment).0 as usize;
         let end = self.huge_pages_end.load(Ordering::Relaxed);
         let len = self.segment_bytes().min(end.saturating_sub(start));
         if len > 0 {

@@ -72,7 +72,7 @@ pub(crate) struct Lines {
 #[cfg(loom)]
 impl Lines {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self::with_segment_count(arena.segments(), arena.segment_bytes() / LINE_BYTES)
+        Self::with_segment_count(arena.segment_count(), arena.segment_bytes() / LINE_BYTES)
     }
 
     pub(crate) fn with_segment_count(segments: usize, lines_per_segment: usize) -> Self {

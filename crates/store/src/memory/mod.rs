@@ -5,8 +5,8 @@
 //!
 //! 1. Bytes of a segment are written only by the worker (or upload) that took them from its open
 //!    segment, and only before they are published by a slot in the index.
-//! 2. Published bytes never change until the segment is reused; the two mutable bytes at the head of an
-//!    item are atomics and are never read in another way.
+//! 2. Published bytes never change until the segment is reused; state words, at the head of each
+//!    item, are atomics and are never read in another way.
 //! 3. A segment is reused only after nothing in the index names it and every online worker has passed
 //!    (`epoch`), and while no thread holds it by reference.
 //! 4. A thread that reads bytes is online, or holds the segment.

@@ -11,7 +11,7 @@ use crate::accounting::count_item;
 use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{
-    self, FIELD_BYTES_BY_KIND, FIXED_BYTES, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
+    self, FIELD_BYTES_BY_KIND, FIXED_HEADER_BYTES, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
     PIECE_HEADER_BYTES, Record, piece_record_bytes,
 };
 use crate::lookup::LocatedItem;
@@ -125,7 +125,7 @@ impl SegmentContents {
         entries: &[PackedEntry],
     ) -> Result<(), RefusalReason> {
         let (start, used_bytes) = (
-            store.arena().start(SegmentId(segment.id)),
+            store.arena().segment_start(SegmentId(segment.id)),
             segment.used_bytes as usize,
         );
         let bytes = store.arena().bytes(start, used_bytes);
@@ -324,7 +324,7 @@ pub(super) fn compare_checksum(
     (id, used_bytes): (u32, usize),
     expected: u64,
 ) -> Result<(), RefusalReason> {
-    let bytes = arena.bytes(arena.start(SegmentId(id)), used_bytes);
+    let bytes = arena.bytes(arena.segment_start(SegmentId(id)), used_bytes);
     if checksum(bytes) == expected {
         Ok(())
     } else {
@@ -353,8 +353,9 @@ fn parse_item_bytes(bytes: &[u8]) -> Option<usize> {
     if key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let body_offset = FIXED_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
-    let fields = bytes.get(FIXED_BYTES..body_offset)?;
+    let body_offset =
+        FIXED_HEADER_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
+    let fields = bytes.get(FIXED_HEADER_BYTES..body_offset)?;
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
     let body_offset = body_offset + key_bytes;
     let body_bytes = if header.is_chained {

@@ -178,7 +178,7 @@ impl Store {
     pub fn memory_size(&self) -> MemorySize {
         MemorySize {
             memory_bytes: self.config().memory_bytes,
-            segments: self.arena().segments() as u64,
+            segments: self.arena().segment_count() as u64,
         }
     }
 
@@ -228,7 +228,7 @@ impl Store {
         let MappedMemory(arena) = memory;
         let snapshot = &handover.snapshot;
         let bytes = snapshot.memory_bytes(&config)?;
-        if arena.segments() as u64 != bytes >> snapshot.segment_shift {
+        if arena.segment_count() as u64 != bytes >> snapshot.segment_shift {
             return Err(SnapshotError::damaged("its memory has another size"));
         }
         let config = Config {

@@ -87,7 +87,7 @@ impl Store {
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
         let used_bytes = snapshot.used_bytes_by_segment(arena.segment_bytes());
-        let bytes = |(id, used_bytes)| arena.bytes(arena.start(SegmentId(id)), used_bytes);
+        let bytes = |(id, used_bytes)| arena.bytes(arena.segment_start(SegmentId(id)), used_bytes);
         snapshot.checksums = used_bytes
             .map(|used_bytes| checksum(bytes(used_bytes)))
             .collect();
@@ -111,7 +111,7 @@ impl Store {
             stop,
             memory_bytes: self.config().memory_bytes,
             segment_shift: arena.segment_bytes().ilog2(),
-            arena_segments: arena.segments() as u64,
+            arena_segments: arena.segment_count() as u64,
             hash_seed: self.config().hash_seed,
             last_swept_position: self.last_swept_position.load(Ordering::Relaxed),
             flushes: self.segments.flushes.snapshot(),
@@ -173,7 +173,7 @@ fn recover(
         }
         None => None,
     };
-    let mut entries = EntriesBySegment::new(arena.segments());
+    let mut entries = EntriesBySegment::new(arena.segment_count());
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
     })?;
@@ -204,7 +204,7 @@ fn restore(
     segments.flushes.restore(&snapshot.flushes);
     segments.restore(&snapshot.segments, snapshot.index.segments())?;
     let lines = Lines::new(Arc::clone(arena));
-    let index = Index::from_snapshot(lines, &snapshot.index, arena.segments())?;
+    let index = Index::from_snapshot(lines, &snapshot.index, arena.segment_count())?;
     let policy = PolicyKind::default();
     Ok(Store::from_parts(config, policy, layout, segments, index))
 }

@@ -19,7 +19,7 @@ fn segments(count: usize) -> Arc<Segments> {
 /// A segment that is open, and its first address.
 fn open(segments: &Segments) -> (SegmentId, Addr) {
     let id = segments.open(0, Queue::Small, Seconds(2)).unwrap();
-    (id, segments.arena().start(id))
+    (id, segments.arena().segment_start(id))
 }
 
 fn explore(test: impl Fn() + Sync + Send + 'static) {

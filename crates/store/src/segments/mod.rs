@@ -163,7 +163,7 @@ impl Segments {
             generation: AtomicU64::new(0),
             base_time: AtomicU32::new(0),
         };
-        let count = arena.segments();
+        let count = arena.segment_count();
         let pools = SegmentPools {
             free: Vec::new(),
             limbo: VecDeque::new(),

@@ -154,7 +154,7 @@ impl Segments {
             return false;
         };
         // Neither free nor in use: no other thread can reach it.
-        self.arena.write(self.arena.start(id), &[0]);
+        self.arena.write(self.arena.segment_start(id), &[0]);
         let mut pools = self.lock();
         pools.backed_ahead.push_back(id);
         self.reclaim_limbo(&mut pools);

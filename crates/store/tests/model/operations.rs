@@ -17,7 +17,7 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let hinted = if is_misled { other } else { hash };
     let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
     let hint = worker.prefetch_next_line(hinted, hint);
-    let short_value = worker.get_short(key, hint, now);
+    let short_value = worker.get_short_value(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
     if let (Some(value), Some(item)) = (short_value, item.as_ref()) {

@@ -135,14 +135,14 @@ pub(super) fn get_with<'w>(
     })
 }
 
-/// Appends the reply for a key whose item is small and plain; does nothing and returns false otherwise.
+/// Appends the reply for a key if [`get_short_value`] finds its value; does nothing and returns false otherwise.
 #[inline]
 fn execute_short_text_get<'w>(
     (key, hint): (&[u8], LookupHint<'w>),
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_short(key, hint, context) else {
+    let Some(value) = get_short_value(key, hint, context) else {
         return false;
     };
     if !text::write_small_value(&mut out.bytes, key, value) {
@@ -153,13 +153,18 @@ fn execute_short_text_get<'w>(
     true
 }
 
-/// The value of a plain item if no watcher observes reads, counted as a hit of its class.
+/// The value of an item without flags, expiry and marks and of less than 256 bytes if no watcher observes reads,
+/// counted as a hit of its class.
 #[inline]
-fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
+fn get_short_value<'w>(
+    key: &[u8],
+    hint: LookupHint<'w>,
+    context: &Context<'w>,
+) -> Option<&'w [u8]> {
     if context.shared.are_reads_observed() {
         return None;
     }
-    let value = context.store.get_short(key, hint, context.now)?;
+    let value = context.store.get_short_value(key, hint, context.now)?;
     context
         .shared
         .slab_classes
@@ -193,7 +198,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     let flags = &line.flags;
     if !flags.has_any(MORE_THAN_VALUE_FLAGS | MODIFYING_FLAGS)
         && flags.has(b'v')
-        && let Some(value) = get_short(key, hint, context)
+        && let Some(value) = get_short_value(key, hint, context)
     {
         count_gets(context, 1, 1);
         meta::write_value_line(&mut out.bytes, value.len() as u32);

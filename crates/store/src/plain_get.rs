@@ -1,7 +1,7 @@
-//! Reading: a lookup and a record of the use.
+//! A plain get: a lookup and a record of the use.
 //!
 //! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read, and
-//! the item's mutable bytes when the second has changed. Neither waits.
+//! the item's state word when the second has changed. Neither waits.
 
 use crate::index::Hit;
 use crate::item::bits;
@@ -37,7 +37,7 @@ impl Worker {
     /// Like [`Worker::get_hinted`] for the most common items, and cheaper: the value of an item without
     /// flags, expiry and marks and of less than 256 bytes, if the hint was right. `None` does not mean a miss.
     #[inline]
-    pub fn get_short<'w>(
+    pub fn get_short_value<'w>(
         &'w self,
         key: &[u8],
         hint: LookupHint<'w>,

@@ -239,7 +239,7 @@ impl Appender {
         );
         self.count_appended(segment_kind, addr, record_bytes, new_record.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
-        arena.prefetch_all(
+        arena.prefetch_range(
             addr.plus(record_bytes),
             record_bytes.min(PREFETCH_BYTES_MAX),
         );
@@ -291,7 +291,7 @@ impl Appender {
             .open_segments
             .borrow_mut()
             .get_mut(appended.segment_kind as usize)
-            && store.arena().start(open.id).plus(open.used_bytes)
+            && store.arena().segment_start(open.id).plus(open.used_bytes)
                 == appended.addr.plus(appended.bytes)
         {
             open.used_bytes -= appended.bytes;
@@ -359,7 +359,7 @@ impl Appender {
                 .open(request.spare_min, segment_kind.queue(), base_time)?;
             let (generation, _) = store
                 .segments
-                .generation_and_base_time(store.arena().start(id));
+                .generation_and_base_time(store.arena().segment_start(id));
             *slot = Some(OpenSegment {
                 id,
                 used_bytes: 0,
@@ -372,7 +372,7 @@ impl Appender {
         }
         let open = slot.as_ref()?;
         Some((
-            store.arena().start(open.id).plus(open.used_bytes),
+            store.arena().segment_start(open.id).plus(open.used_bytes),
             open.base_time,
         ))
     }

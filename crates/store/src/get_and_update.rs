@@ -1,22 +1,22 @@
-//! Reads that may write: the decisions of `gat`, `touch` and meta `mg` besides reading.
+//! Gets that may change the item: the decisions of `gat`, `touch` and meta `mg` besides reading.
 
 use std::sync::atomic::Ordering;
 
 use crate::accounting::ItemAccounting;
-use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
 use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
+use crate::open_segments::UniqueSource;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
 use crate::store::Store;
 use crate::write::{CopyChanges, NewCopy, RetryReason, WriteOperation};
 
 /// The item that was found, touched or created.
-pub(crate) struct FetchedItem {
+pub(crate) struct ReturnedItem {
     pub(crate) item: LocatedItem,
-    /// Its mutable field as it was before.
+    /// Its state word as it was before.
     pub(crate) state_word: u16,
     /// Its last access before.
     pub(crate) last_access: Seconds,
@@ -24,10 +24,10 @@ pub(crate) struct FetchedItem {
 }
 
 /// Reads an item, and touches it, creates it or lets the caller win it, depending on the options; `None` is a miss.
-pub(crate) fn run_fetch(
+pub(crate) fn run_get_and_update(
     write: &mut WriteOperation<'_>,
     options: &GetOptions,
-) -> Result<Option<FetchedItem>, NoRoomYet> {
+) -> Result<Option<ReturnedItem>, NoRoomYet> {
     write.run(
         |write| match write.found.live_item() {
             Some(old) => read_item(write, &old, options).map(Some),
@@ -51,7 +51,7 @@ fn read_item(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &GetOptions,
-) -> Result<FetchedItem, RetryReason> {
+) -> Result<ReturnedItem, RetryReason> {
     let store = write.store();
     let old_state = store.state_word_of(old.addr);
     let mut item = *old;
@@ -78,7 +78,7 @@ fn read_item(
     let is_due = is_recache_due(lease_item.header.expiry, options.recache_s, write.now());
     let lease =
         claim_lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
-    Ok(FetchedItem {
+    Ok(ReturnedItem {
         item,
         state_word: old_state,
         last_access: Store::access_of(old, old_state),
@@ -122,7 +122,7 @@ fn claim_lease(
 fn create_if_requested(
     write: &WriteOperation<'_>,
     options: &GetOptions,
-) -> Result<Option<FetchedItem>, RetryReason> {
+) -> Result<Option<ReturnedItem>, RetryReason> {
     let Some(expiry) = options.vivify else {
         write.remove_dead();
         return Ok(None);
@@ -137,7 +137,7 @@ fn create_if_requested(
         parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
     })?;
-    Ok(Some(FetchedItem {
+    Ok(Some(ReturnedItem {
         item: write.store().locate(stored.addr),
         state_word: 0,
         last_access: write.now(),
