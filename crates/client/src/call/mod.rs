@@ -5,11 +5,11 @@
 
 mod buffered_writes;
 mod connect;
-mod exchange;
 mod failure;
 #[cfg(feature = "tokio")]
 mod nonblocking;
 mod poll_many;
+mod round_trips;
 mod sender;
 #[cfg(test)]
 mod tests;

@@ -118,7 +118,7 @@ const BINARY_NOOP: [u8; HEADER_BYTES] = {
 const BINARY_NOOP_RESPONSE: [u8; 2] = [MAGIC_RESPONSE, opcode::NOOP];
 
 /// What a probe sends to a server with this command set, and what a good reply begins with.
-pub fn probe_exchange(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
+pub fn probe_request_and_reply(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
     match command_set {
         Some(CommandSet::Binary) => (&BINARY_NOOP, &BINARY_NOOP_RESPONSE),
         Some(CommandSet::Meta) => (b"mn\r\n", b"MN\r\n"),

@@ -15,7 +15,7 @@ pub enum FailureStage {
     /// The server was probed for its command set.
     Probing,
     /// It was sent, or was about to be.
-    Exchange,
+    RoundTrip,
 }
 
 /// A request that got no reply.
@@ -78,7 +78,7 @@ impl FailedRequest {
     pub fn decide(&self, cause: FailureCause) -> RetryDecision {
         let health_effect = match self.stage {
             FailureStage::Connecting => HealthEffect::Down,
-            FailureStage::Probing | FailureStage::Exchange => HealthEffect::Bad,
+            FailureStage::Probing | FailureStage::RoundTrip => HealthEffect::Bad,
         };
         match cause {
             FailureCause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
@@ -108,7 +108,7 @@ mod tests {
     const CLOSED: FailureCause = FailureCause::Closed { is_orderly: true };
     const RESET: FailureCause = FailureCause::Closed { is_orderly: false };
     const STALE: FailedRequest = FailedRequest {
-        stage: FailureStage::Exchange,
+        stage: FailureStage::RoundTrip,
         is_reused: true,
         has_no_reply_bytes: true,
         was_sent: true,
@@ -179,7 +179,7 @@ mod tests {
             connecting.decide(RESET),
             RetryDecision::Fail(HealthEffect::Down)
         );
-        for (allowed, connecting_effect, exchange_effect) in [
+        for (allowed, connecting_effect, round_trip_effect) in [
             (COUNTED_TIMEOUT_MIN, HealthEffect::Down, HealthEffect::Bad),
             (
                 COUNTED_TIMEOUT_MIN / 2,
@@ -194,7 +194,7 @@ mod tests {
             );
             assert_eq!(
                 STALE.decide(deadline_passed),
-                RetryDecision::Fail(exchange_effect)
+                RetryDecision::Fail(round_trip_effect)
             );
         }
     }

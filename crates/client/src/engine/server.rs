@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use glasscache_protocol::binary::{MAGIC_RESPONSE, opcode};
 
-use super::health::{Health, probe_exchange};
+use super::health::{Health, probe_request_and_reply};
 use super::uncertain::UncertainKeys;
 use crate::login::Login;
 use crate::near::{ClientNearCache, NearWriteGuard};
@@ -90,7 +90,7 @@ impl ServerState {
     /// cannot be obtained. A login that is accepted shows that requests are served.
     pub fn probe_request(&self) -> Option<(Vec<u8>, &'static [u8])> {
         let Some(login) = &self.login else {
-            let (request, reply) = probe_exchange(self.command_set());
+            let (request, reply) = probe_request_and_reply(self.command_set());
             return Some((request.to_vec(), reply));
         };
         let mut request = Vec::new();

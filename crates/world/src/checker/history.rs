@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::values::{CounterValue, WriteId};
-use crate::network::{ExecutionState, LinkId, Network, Position};
+use crate::network::{ExecutionIndex, ExecutionState, LinkId, Network};
 use crate::plan::Key;
 
 /// The number of a request in its world.
@@ -66,7 +66,7 @@ pub(crate) struct RecordedRequest {
     /// It may be made twice.
     pub(crate) is_repeatable: bool,
     /// The life of the client that made it.
-    pub(crate) generation: usize,
+    pub(crate) incarnation: usize,
     /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
     pub(crate) is_multi_step: bool,
 }
@@ -84,7 +84,7 @@ impl RecordedRequest {
 }
 
 /// When something happened: not before the first, not after the second.
-pub(crate) type PositionRange = (Position, Position);
+pub(crate) type ExecutionRange = (ExecutionIndex, ExecutionIndex);
 
 /// Where a value may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ pub(crate) struct History {
     changes_by_key: HashMap<Key, Vec<(RequestId, usize)>>,
     flushes: Vec<RequestId>,
     /// Keys that a client promised to remove, and when it must have done so.
-    removals: Vec<(Key, PositionRange)>,
+    removals: Vec<(Key, ExecutionRange)>,
 }
 
 impl History {
@@ -142,7 +142,7 @@ impl History {
     }
 
     /// Notes that a key was removed.
-    pub(crate) fn add_removal(&mut self, key: Key, range: PositionRange) {
+    pub(crate) fn add_removal(&mut self, key: Key, range: ExecutionRange) {
         self.removals.push((key, range));
     }
 
@@ -151,26 +151,37 @@ impl History {
         &self,
         id: RequestId,
         network: &Network,
-    ) -> Option<PositionRange> {
+    ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
-        let begin = || self.first_byte_position(id, network);
+        let begin = || self.first_byte_index(id, network);
         match network.execution_state(request.link, request.end_offset) {
-            ExecutionState::At(position, _) if is_single_step => Some((position, position)),
-            ExecutionState::At(position, _) => Some((begin().unwrap_or(position), position)),
-            ExecutionState::NotYet if is_single_step => Some((network.position(), Position::MAX)),
-            ExecutionState::NotYet => Some((begin().unwrap_or(network.position()), Position::MAX)),
+            ExecutionState::At(execution_index, _) if is_single_step => {
+                Some((execution_index, execution_index))
+            }
+            ExecutionState::At(execution_index, _) => {
+                Some((begin().unwrap_or(execution_index), execution_index))
+            }
+            ExecutionState::NotYet if is_single_step => {
+                Some((network.execution_index(), ExecutionIndex::MAX))
+            }
+            ExecutionState::NotYet => Some((
+                begin().unwrap_or(network.execution_index()),
+                ExecutionIndex::MAX,
+            )),
             // The first pieces may have been executed.
             ExecutionState::Never if is_single_step => None,
-            ExecutionState::Never => begin().map(|position| (position, Position::MAX)),
+            ExecutionState::Never => {
+                begin().map(|execution_index| (execution_index, ExecutionIndex::MAX))
+            }
         }
     }
 
     /// When the first of a request's bytes, or of what was written before it, were used up.
-    fn first_byte_position(&self, id: RequestId, network: &Network) -> Option<Position> {
+    fn first_byte_index(&self, id: RequestId, network: &Network) -> Option<ExecutionIndex> {
         let request = &self.requests[id];
         match network.execution_state(request.link, request.begin_offset + 1) {
-            ExecutionState::At(position, _) => Some(position),
+            ExecutionState::At(execution_index, _) => Some(execution_index),
             ExecutionState::NotYet | ExecutionState::Never => None,
         }
     }
@@ -181,7 +192,7 @@ impl History {
         id: RequestId,
         effect_index: usize,
         network: &Network,
-    ) -> Option<PositionRange> {
+    ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let (effect, known_outcome) = (
             request.effects[effect_index].1,
@@ -194,7 +205,7 @@ impl History {
         let was_stored = matches!(known_outcome, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
             // If it was refused the older value went when its line was read.
-            return Some((self.first_byte_position(id, network).unwrap_or(first), last));
+            return Some((self.first_byte_index(id, network).unwrap_or(first), last));
         }
         Some((first, last))
     }
@@ -203,11 +214,11 @@ impl History {
     fn is_overwritten(
         &self,
         key: Key,
-        (after, before): PositionRange,
+        (after, before): ExecutionRange,
         excluded_source: Source,
         network: &Network,
     ) -> bool {
-        let is_between = |(first, last): PositionRange| first > after && last < before;
+        let is_between = |(first, last): ExecutionRange| first > after && last < before;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut changes = key_changes.filter(|(id, effect_index)| {
             source_of(self.requests[*id].effects[*effect_index].1) != Some(excluded_source)
@@ -220,8 +231,8 @@ impl History {
             Some(self.requests[*id].server) == server
                 && self.execution_range(*id, network).is_some_and(is_between)
         }) || server.is_some_and(|server| {
-            let mut restarts = network.restart_positions(server).iter();
-            restarts.any(|position| is_between((*position, *position)))
+            let mut restarts = network.restart_indexes(server).iter();
+            restarts.any(|execution_index| is_between((*execution_index, *execution_index)))
         }) || self
             .removals
             .iter()
@@ -256,7 +267,7 @@ impl History {
         &self,
         key: Key,
         source: Source,
-        read: PositionRange,
+        read: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.requests_from_source(key, source)
@@ -268,7 +279,7 @@ impl History {
         &self,
         key: Key,
         (id, source): (RequestId, Source),
-        read: PositionRange,
+        read: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.execution_range(id, network)
@@ -282,14 +293,14 @@ impl History {
         &self,
         key: Key,
         source: Source,
-        (read, later): PositionRange,
+        (read, later): ExecutionRange,
         network: &Network,
     ) -> bool {
         self.is_overwritten(key, (read, later), source, network)
     }
 
     /// Whether anything may be under a key within `read`.
-    pub(crate) fn may_exist(&self, key: Key, read: PositionRange, network: &Network) -> bool {
+    pub(crate) fn may_exist(&self, key: Key, read: ExecutionRange, network: &Network) -> bool {
         self.stores_of(key)
             .any(|store| self.may_find_store(key, store, read, network))
     }
@@ -321,7 +332,7 @@ impl History {
         &self,
         key: Key,
         addition: u8,
-        read: PositionRange,
+        read: ExecutionRange,
         network: &Network,
     ) -> bool {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
@@ -341,7 +352,7 @@ impl History {
         &self,
         key: Key,
         creation: u16,
-        read: PositionRange,
+        read: ExecutionRange,
         network: &Network,
     ) -> Vec<u8> {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();

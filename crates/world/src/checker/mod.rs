@@ -10,10 +10,10 @@ mod values;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::network::{ExecutionState, Network, Position};
+use crate::network::{ExecutionIndex, ExecutionState, Network};
 use crate::plan::{Key, Ttl, is_counter_key};
 pub(crate) use history::{
-    Condition, Effect, History, KnownOutcome, PositionRange, RecordedRequest, RequestId, Source,
+    Condition, Effect, ExecutionRange, History, KnownOutcome, RecordedRequest, RequestId, Source,
 };
 use uncertain::UncertainKeys;
 use values::parse_write_id;
@@ -77,7 +77,7 @@ impl fmt::Display for Violation {
 
 /// A client from its creation, or from a fork, to the next fork.
 #[derive(Debug, Default)]
-struct ClientGeneration {
+struct ClientIncarnation {
     uncertain_by_server: Vec<UncertainKeys>,
     /// Quiet writes in meta that are counted if they are lost.
     quiet_writes: Vec<RequestId>,
@@ -92,7 +92,7 @@ pub(crate) struct Checker {
     writes_by_id: HashMap<WriteId, (Key, u32, Ttl)>,
     creation_count: u16,
     has_protocol_text: bool,
-    generations: Vec<ClientGeneration>,
+    incarnations: Vec<ClientIncarnation>,
     /// The longest value that each server takes.
     value_bytes_limits: Vec<u32>,
     /// Requests that were reported to their callers as certainly not executed.
@@ -108,7 +108,7 @@ impl Checker {
             writes_by_id: HashMap::new(),
             creation_count: 0,
             has_protocol_text,
-            generations: Vec::new(),
+            incarnations: Vec::new(),
             value_bytes_limits,
             reported_unexecuted: Vec::new(),
         }
@@ -127,18 +127,18 @@ impl Checker {
         }
     }
 
-    /// A client is created or forked; returns the number of its generation.
-    pub(crate) fn begin_generation(&mut self) -> usize {
+    /// A client is created or forked; returns the number of its incarnation.
+    pub(crate) fn begin_incarnation(&mut self) -> usize {
         let uncertain = self
             .value_bytes_limits
             .iter()
             .map(|_| UncertainKeys::default())
             .collect();
-        self.generations.push(ClientGeneration {
+        self.incarnations.push(ClientIncarnation {
             uncertain_by_server: uncertain,
             quiet_writes: Vec::new(),
         });
-        self.generations.len() - 1
+        self.incarnations.len() - 1
     }
 
     /// The body of a write, which is noted.
@@ -160,10 +160,10 @@ impl Checker {
         is_flush: bool,
         is_counted: bool,
     ) -> RequestId {
-        let generation = request.generation;
+        let incarnation = request.incarnation;
         let id = self.history.add(request, is_flush);
         if is_counted {
-            self.generations[generation].quiet_writes.push(id);
+            self.incarnations[incarnation].quiet_writes.push(id);
         }
         id
     }
@@ -173,7 +173,7 @@ impl Checker {
         &mut self,
         id: RequestId,
         network: &Network,
-    ) -> Option<PositionRange> {
+    ) -> Option<ExecutionRange> {
         let request = self.history.request(id);
         match network.execution_state(request.link, request.first_step_offset()) {
             ExecutionState::At(..) => self.history.execution_range(id, network),
@@ -359,7 +359,7 @@ impl Checker {
             return;
         };
         // A server that starts again begins anew with its uniques too.
-        let mut restarts = network.restart_positions(server).iter();
+        let mut restarts = network.restart_indexes(server).iter();
         let has_restarted = restarts.any(|restart_position| {
             read.0 < *restart_position && *restart_position < write_range.1
         });
@@ -384,20 +384,20 @@ impl Checker {
     }
 
     /// A call to a server begins.
-    pub(crate) fn record_call_begin(&mut self, generation: usize, server: usize, call: usize) {
-        self.generations[generation].uncertain_by_server[server].begin(call);
+    pub(crate) fn record_call_begin(&mut self, incarnation: usize, server: usize, call: usize) {
+        self.incarnations[incarnation].uncertain_by_server[server].begin(call);
     }
 
     /// A call to a server has ended, by a reply or not.
     pub(crate) fn record_call_end(
         &mut self,
-        generation: usize,
+        incarnation: usize,
         server: usize,
         (call, had_reply): (usize, bool),
-        now: Position,
+        now: ExecutionIndex,
     ) {
         for (key, since) in
-            self.generations[generation].uncertain_by_server[server].end(call, had_reply)
+            self.incarnations[incarnation].uncertain_by_server[server].end(call, had_reply)
         {
             self.history.add_removal(key, (since, now));
         }
@@ -408,7 +408,7 @@ impl Checker {
         &mut self,
         id: RequestId,
         key: Key,
-        range: PositionRange,
+        range: ExecutionRange,
         network: &Network,
     ) {
         if !network.has_misbehaved(self.history.request(id).server) {
@@ -420,7 +420,7 @@ impl Checker {
     pub(crate) fn record_uncertain(&mut self, id: RequestId, network: &Network) {
         let request = self.history.request(id);
         let uncertain =
-            &mut self.generations[request.generation].uncertain_by_server[request.server];
+            &mut self.incarnations[request.incarnation].uncertain_by_server[request.server];
         for (key, effect) in &request.effects {
             // The client does not remove a counter whose addition is doubtful: it is right either way.
             let is_removed = matches!(
@@ -428,15 +428,15 @@ impl Checker {
                 Effect::Store(..) | Effect::Create(_) | Effect::Delete
             );
             if is_removed && !network.has_misbehaved(request.server) {
-                uncertain.add(*key, network.position());
+                uncertain.add(*key, network.execution_index());
             }
         }
     }
 
     /// The failure of a quiet write was reported to its caller.
     pub(crate) fn forget_quiet_write(&mut self, id: RequestId) {
-        let generation = self.history.request(id).generation;
-        self.generations[generation]
+        let incarnation = self.history.request(id).incarnation;
+        self.incarnations[incarnation]
             .quiet_writes
             .retain(|quiet| *quiet != id);
     }
@@ -465,8 +465,8 @@ impl Checker {
     }
 
     /// Quiet writes of a life that were never executed or certainly refused, and all of them.
-    pub(crate) fn count_quiet_writes(&self, generation: usize, network: &Network) -> (u64, u64) {
-        let quiet = &self.generations[generation].quiet_writes;
+    pub(crate) fn count_quiet_writes(&self, incarnation: usize, network: &Network) -> (u64, u64) {
+        let quiet = &self.incarnations[incarnation].quiet_writes;
         let is_lost = |id: &&RequestId| {
             let request = self.history.request(**id);
             network.execution_state(request.link, request.end_offset) == ExecutionState::Never

@@ -3,13 +3,13 @@
 //! An invariant of the client, which can be held against it only where it is plain which call was the next: one that had
 //! its server for itself from its begin to its good end.
 
-use crate::network::Position;
+use crate::network::ExecutionIndex;
 use crate::plan::Key;
 
 /// The doubts of one client about one server.
 #[derive(Debug, Default)]
 pub(super) struct UncertainKeys {
-    keys: Vec<(Key, Position)>,
+    keys: Vec<(Key, ExecutionIndex)>,
     in_flight: usize,
     /// The call in flight that began alone, and how many doubts there were then; nothing has failed since.
     sole_call: Option<(usize, usize)>,
@@ -17,7 +17,7 @@ pub(super) struct UncertainKeys {
 
 impl UncertainKeys {
     /// Notes that the outcome of a write or removal is not known.
-    pub(super) fn add(&mut self, key: Key, now: Position) {
+    pub(super) fn add(&mut self, key: Key, now: ExecutionIndex) {
         self.keys.push((key, now));
     }
 
@@ -32,7 +32,7 @@ impl UncertainKeys {
 
     /// A call ended; returns the keys that are certainly removed, each with the place behind which that was.
     /// `had_reply`: it ended by a reply.
-    pub(super) fn end(&mut self, call: usize, had_reply: bool) -> Vec<(Key, Position)> {
+    pub(super) fn end(&mut self, call: usize, had_reply: bool) -> Vec<(Key, ExecutionIndex)> {
         self.in_flight = self.in_flight.saturating_sub(1);
         if !had_reply {
             self.sole_call = None;

@@ -2,7 +2,7 @@
 
 use super::Network;
 use super::host::Recovery;
-use super::link::{End, Position, RUN_SHIFT};
+use super::link::{End, ExecutionIndex, RUN_SHIFT};
 use super::queue::Event;
 use crate::plan::{InjectedFault, Sabotage};
 
@@ -31,12 +31,12 @@ impl Network {
 
     fn record_lost_items(&mut self, server: usize) {
         self.run_number += 1;
-        self.restart_positions[server].push(self.run_number << RUN_SHIFT);
+        self.restart_indexes[server].push(self.run_number << RUN_SHIFT);
     }
 
     /// The places at which a server lost all its items.
-    pub(crate) fn restart_positions(&self, server: usize) -> &[Position] {
-        &self.restart_positions[server]
+    pub(crate) fn restart_indexes(&self, server: usize) -> &[ExecutionIndex] {
+        &self.restart_indexes[server]
     }
 
     /// Has a server stop cleanly and start again; its connections have ended.

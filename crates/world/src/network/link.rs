@@ -17,9 +17,9 @@ pub(super) struct Flood {
 }
 
 /// A place in the order in which all servers of a world executed requests.
-pub(crate) type Position = u64;
+pub(crate) type ExecutionIndex = u64;
 
-/// Bits of a [`Position`] below the number of the run.
+/// Bits of a [`ExecutionIndex`] below the number of the run.
 pub(super) const RUN_SHIFT: u32 = 24;
 
 /// How a socket ends.
@@ -100,7 +100,7 @@ pub(super) struct ExecutionMark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExecutionState {
     /// Yes, there, and at this second of the server's clock.
-    At(Position, u32),
+    At(ExecutionIndex, u32),
     /// Not yet.
     NotYet,
     /// No, and they never will be.

@@ -17,7 +17,7 @@ use crate::plan::{Micros, NetworkPlan, Plan, Proxy, Sabotage};
 use crate::random::Random;
 use host::Host;
 pub(crate) use host::{FIRST_UNIX, PASSWORD, USER};
-pub(crate) use link::{End, ExecutionState, LinkId, Position};
+pub(crate) use link::{End, ExecutionIndex, ExecutionState, LinkId};
 use link::{Link, Packet, Pipe, RUN_SHIFT};
 pub(crate) use queue::Event;
 use queue::Queue;
@@ -51,7 +51,7 @@ pub(crate) struct Network {
     digest: u64,
     /// Servers that misbehaved.
     has_misbehaved: Vec<bool>,
-    restart_positions: Vec<Vec<Position>>,
+    restart_indexes: Vec<Vec<ExecutionIndex>>,
     sabotage: Option<Sabotage>,
     /// The first reply with each value, where a test has servers send these again.
     first_replies: Vec<Vec<u8>>,
@@ -74,7 +74,7 @@ impl Network {
             run_number: 0,
             digest: 0,
             has_misbehaved: vec![false; plan.servers.len()],
-            restart_positions: vec![Vec::new(); plan.servers.len()],
+            restart_indexes: vec![Vec::new(); plan.servers.len()],
             sabotage: plan.sabotage,
             first_replies: Vec::new(),
         }
@@ -119,7 +119,7 @@ impl Network {
     }
 
     /// The place behind all that was executed so far.
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn execution_index(&self) -> ExecutionIndex {
         (self.run_number << RUN_SHIFT) | ((1 << RUN_SHIFT) - 1)
     }
 

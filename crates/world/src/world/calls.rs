@@ -13,8 +13,8 @@ use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
 use super::handle_replies::{ReplyContext, ReplyEffect};
-use super::part_operation::PartOperation;
-use super::{CallId, ConnectionId, PartId, World, error_name, micros};
+use super::server_operation::ServerOperation;
+use super::{CallId, ConnectionId, ServerCallId, World, error_name, micros};
 use crate::checker::{Invariant, RecordedRequest};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
@@ -26,9 +26,9 @@ pub(super) fn has_quiet_writes(engine: &Connection) -> bool {
 }
 
 impl World {
-    /// Begins an attempt at a part of a call.
-    pub(super) fn start_part(&mut self, part: PartId) {
-        let (process, server) = self.process_and_server_of(part);
+    /// Begins an attempt at a server call.
+    pub(super) fn start_server_call(&mut self, server_call: ServerCallId) {
+        let (process, server) = self.process_and_server_of(server_call);
         if self.processes[process].servers[server]
             .server_state
             .health
@@ -36,18 +36,18 @@ impl World {
         {
             self.check_health(process, server); // a quiet write may have marked it down
             let error = self.unavailable_error(server, Phase::Connect, "it is down");
-            return self.fail_part(part, &error);
+            return self.fail_server_call(server_call, &error);
         }
         match self.processes[process].plan.driver {
-            Driver::Pooled(connections_max) => self.check_out(part, connections_max),
-            Driver::Shared => self.submit_on_shared(part),
+            Driver::Pooled(connections_max) => self.check_out(server_call, connections_max),
+            Driver::Shared => self.submit_on_shared(server_call),
         }
     }
 
-    /// The process and the server of a part of a call.
-    pub(super) fn process_and_server_of(&self, part: PartId) -> (usize, usize) {
-        let part = &self.parts[part];
-        (self.calls[part.call].process, part.server)
+    /// The process and the server of a server call.
+    pub(super) fn process_and_server_of(&self, server_call: ServerCallId) -> (usize, usize) {
+        let server_call = &self.server_calls[server_call];
+        (self.calls[server_call.call].process, server_call.server)
     }
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
@@ -62,14 +62,15 @@ impl World {
         Error::Unavailable(self.error_context(server, phase), reason.to_owned())
     }
 
-    /// Writes the next exchange of a part on a connection that takes requests.
-    pub(super) fn submit(&mut self, connection: ConnectionId, part: PartId) {
-        let (process, server) = self.process_and_server_of(part);
-        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
+    /// Writes the next round trip of a server call on a connection that takes requests.
+    pub(super) fn submit(&mut self, connection: ConnectionId, server_call: ServerCallId) {
+        let (process, server) = self.process_and_server_of(server_call);
+        let attempt = self.calls[self.server_calls[server_call].call]
+            .new_attempt(self.server_calls[server_call].is_retry);
         let client_connection = &mut self.connections[connection];
-        let (Some(engine), Some(part_operation)) = (
+        let (Some(engine), Some(server_operation)) = (
             &mut client_connection.engine_connection,
-            &self.parts[part].part_operation,
+            &self.server_calls[server_call].server_operation,
         ) else {
             return;
         };
@@ -79,7 +80,7 @@ impl World {
         let has_quiet = has_quiet_writes(engine);
         let begin_offset = engine.appended_bytes();
         let is_owned = client_connection.owner.is_some();
-        let (ticket, is_repeatable) = part_operation.with_requests(has_quiet, |requests| {
+        let (ticket, is_repeatable) = server_operation.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
             // A driver that has the connection for itself sends a long body from its own buffer.
             let ticket = if is_owned {
@@ -92,11 +93,11 @@ impl World {
         let end = engine.appended_bytes();
         let ticket = match ticket {
             Ok(ticket) => ticket,
-            Err(error) => return self.fail_part(part, &error),
+            Err(error) => return self.fail_server_call(server_call, &error),
         };
         let client_connection = &mut self.connections[connection];
         let is_quiet = ticket.is_none();
-        let effects = part_operation.effects();
+        let effects = server_operation.effects();
         let request = RecordedRequest {
             server,
             link: client_connection.link,
@@ -105,24 +106,24 @@ impl World {
             known_outcomes: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
             effects,
             is_repeatable,
-            generation: self.processes[process].generation,
-            is_multi_step: part_operation.is_multi_step(),
+            incarnation: self.processes[process].incarnation,
+            is_multi_step: server_operation.is_multi_step(),
         };
-        let is_flush = matches!(part_operation, PartOperation::Flush);
+        let is_flush = matches!(server_operation, ServerOperation::Flush);
         let id = self
             .checker
             .record_request(request, is_flush, is_quiet && has_quiet);
         self.log_event(|_| {
-            format!("connection {connection} request {id} of part {part}: {begin_offset} to {end}")
+            format!("connection {connection} request {id} of server call {server_call}: {begin_offset} to {end}")
         });
         let client_connection = &mut self.connections[connection];
-        let part_state = &mut self.parts[part];
-        part_state.connection = Some(connection);
-        part_state.requests.push(id);
+        let server_call_state = &mut self.server_calls[server_call];
+        server_call_state.connection = Some(connection);
+        server_call_state.requests.push(id);
         if let Some(ticket) = ticket {
-            client_connection.calls.push((ticket, part));
+            client_connection.calls.push((ticket, server_call));
         } else {
-            part_state.quiet_begin_offset = Some(begin_offset);
+            server_call_state.quiet_begin_offset = Some(begin_offset);
             client_connection
                 .quiet_writes
                 .extend(has_quiet.then_some(id));
@@ -131,25 +132,30 @@ impl World {
         if self.connections[connection].owner.is_none() {
             self.schedule_send(connection);
             if is_quiet {
-                self.finish_part(part, "quiet");
+                self.finish_server_call(server_call, "quiet");
             }
         }
     }
 
-    /// Handles a reply to a part; its values are in the connection.
-    pub(super) fn dispatch_reply(&mut self, connection: ConnectionId, part: PartId, reply: Reply) {
+    /// Handles a reply to a server call; its values are in the connection.
+    pub(super) fn dispatch_reply(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+        reply: Reply,
+    ) {
         let client_connection = &self.connections[connection];
-        let (Some(engine), Some(mut part_operation)) = (
+        let (Some(engine), Some(mut server_operation)) = (
             &client_connection.engine_connection,
-            self.parts[part].part_operation.take(),
+            self.server_calls[server_call].server_operation.take(),
         ) else {
             return;
         };
-        let server = self.parts[part].server;
-        let Some(&request) = self.parts[part].requests.last() else {
+        let server = self.server_calls[server_call].server;
+        let Some(&request) = self.server_calls[server_call].requests.last() else {
             return;
         };
-        let task = self.calls[self.parts[part].call].task;
+        let task = self.calls[self.server_calls[server_call].call].task;
         // A refusal comes as soon as the line is read, before the value.
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.check_executed(request, &self.network);
@@ -162,44 +168,48 @@ impl World {
             checker: &mut self.checker,
             uniques: &mut self.tasks[task].uniques,
         };
-        let effect = part_operation.handle_reply(reply, context);
-        self.log_event(|_| format!("part {part}: reply {effect:?}"));
+        let effect = server_operation.handle_reply(reply, context);
+        self.log_event(|_| format!("server call {server_call}: reply {effect:?}"));
         match effect {
-            ReplyEffect::MoreReplies => self.parts[part].part_operation = Some(part_operation),
-            ReplyEffect::NextExchange => self.next_exchange(connection, part, part_operation),
-            ReplyEffect::Next(part_operation) => {
-                self.next_exchange(connection, part, part_operation);
+            ReplyEffect::MoreReplies => {
+                self.server_calls[server_call].server_operation = Some(server_operation);
+            }
+            ReplyEffect::NextRoundTrip => {
+                self.next_round_trip(connection, server_call, server_operation);
+            }
+            ReplyEffect::Next(server_operation) => {
+                self.next_round_trip(connection, server_call, server_operation);
             }
             ReplyEffect::Ended(end) => {
-                if let Some(key) = part_operation.removed_key() {
-                    let call = &self.calls[self.parts[part].call];
-                    let range = (call.start_position, self.network.position());
+                if let Some(key) = server_operation.removed_key() {
+                    let call = &self.calls[self.server_calls[server_call].call];
+                    let range = (call.start_index, self.network.execution_index());
                     self.checker
                         .record_removal(request, key, range, &self.network);
                 }
-                self.forget_ticket(connection, part);
-                self.finish_part(part, end);
+                self.forget_ticket(connection, server_call);
+                self.finish_server_call(server_call, end);
             }
             ReplyEffect::Failed(error) => {
-                self.check_error(part, &error);
-                self.forget_ticket(connection, part);
-                self.finish_part(part, error_name(&error));
+                self.check_error(server_call, &error);
+                self.forget_ticket(connection, server_call);
+                self.finish_server_call(server_call, error_name(&error));
             }
         }
     }
 
-    /// Starts the next exchange, on the same connection if it takes requests.
-    fn next_exchange(
+    /// Starts the next round trip, on the same connection if it takes requests.
+    fn next_round_trip(
         &mut self,
         connection: ConnectionId,
-        part: PartId,
-        part_operation: PartOperation,
+        server_call: ServerCallId,
+        server_operation: ServerOperation,
     ) {
-        self.forget_ticket(connection, part);
-        let call_part = &mut self.parts[part];
-        call_part.part_operation = Some(part_operation);
-        call_part.requests.clear();
-        call_part.is_retry = false;
+        self.forget_ticket(connection, server_call);
+        let call_server_call = &mut self.server_calls[server_call];
+        call_server_call.server_operation = Some(server_operation);
+        call_server_call.requests.clear();
+        call_server_call.is_retry = false;
         let accepts_requests = self.connections[connection]
             .engine_connection
             .as_mut()
@@ -208,35 +218,35 @@ impl World {
                 engine.accepts_requests()
             });
         if accepts_requests {
-            self.submit(connection, part);
+            self.submit(connection, server_call);
         } else {
-            self.parts[part].connection = None;
-            self.start_part(part);
+            self.server_calls[server_call].connection = None;
+            self.start_server_call(server_call);
         }
     }
 
-    pub(super) fn forget_ticket(&mut self, connection: ConnectionId, part: PartId) {
+    pub(super) fn forget_ticket(&mut self, connection: ConnectionId, server_call: ServerCallId) {
         self.connections[connection]
             .calls
-            .retain(|(_, other_part)| *other_part != part);
+            .retain(|(_, other_server_call)| *other_server_call != server_call);
     }
 
     /// Handles an attempt without a reply.
     pub(super) fn handle_failed_attempt(
         &mut self,
         connection: ConnectionId,
-        part: PartId,
+        server_call: ServerCallId,
         failure: &Failure,
     ) {
-        self.forget_ticket(connection, part);
-        let (process, server) = self.process_and_server_of(part);
+        self.forget_ticket(connection, server_call);
+        let (process, server) = self.process_and_server_of(server_call);
         self.log_event(|_| {
             format!(
-                "part {part}: {:?} then {:?}",
+                "server call {server_call}: {:?} then {:?}",
                 failure.error, failure.decision
             )
         });
-        let is_first = !self.parts[part].is_retry;
+        let is_first = !self.server_calls[server_call].is_retry;
         let decision = match failure.decision {
             RetryDecision::Fail(_)
                 if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) =>
@@ -249,53 +259,62 @@ impl World {
             RetryDecision::Retry | RetryDecision::RetryClassic => {
                 self.count("retry");
                 if decision == RetryDecision::RetryClassic {
-                    self.parts[part].presumes_classic = true;
+                    self.server_calls[server_call].presumes_classic = true;
                 } else {
                     self.close_idle(process, server);
                 }
-                self.parts[part].is_retry = true;
-                self.parts[part].connection = None;
-                self.replace_connection(connection, part);
-                let call = &self.calls[self.parts[part].call];
+                self.server_calls[server_call].is_retry = true;
+                self.server_calls[server_call].connection = None;
+                self.replace_connection(connection, server_call);
+                let call = &self.calls[self.server_calls[server_call].call];
                 // A driver waits for a connection no longer than to the deadline of the call that needs it.
-                if self.network.now >= call.deadline && !self.parts[part].is_ended {
-                    self.expire_part(part);
+                if self.network.now >= call.deadline && !self.server_calls[server_call].is_ended {
+                    self.expire_server_call(server_call);
                 }
             }
             RetryDecision::Fail(effect) => {
-                self.count_bad_call(connection, part, &failure.error);
+                self.count_bad_call(connection, server_call, &failure.error);
                 if self.is_sabotaged_by(Sabotage::CountsFailuresTwice) {
                     self.processes[process].servers[server]
                         .server_state
                         .health
                         .apply_effect(effect);
                 }
-                self.record_uncertain_requests(connection, part);
-                self.fail_part(part, &failure.error);
+                self.record_uncertain_requests(connection, server_call);
+                self.fail_server_call(server_call, &failure.error);
             }
         }
         self.check_health(process, server);
     }
 
     /// Counts a failed call against its server, unless it was allowed too little time for that.
-    fn count_bad_call(&mut self, connection: ConnectionId, part: PartId, error: &Error) {
-        let call = &self.calls[self.parts[part].call];
+    fn count_bad_call(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+        error: &Error,
+    ) {
+        let call = &self.calls[self.server_calls[server_call].call];
         let allowed = Duration::from_micros(call.deadline - call.started);
         if matches!(error, Error::Deadline(_)) && allowed < COUNTED_TIMEOUT_MIN {
             return;
         }
-        let (process, server) = self.process_and_server_of(part);
+        let (process, server) = self.process_and_server_of(server_call);
         let bad_calls = &mut self.processes[process].servers[server].bad_calls;
         bad_calls.add(connection, self.network.now, error_name(error));
     }
 
-    /// Records the requests of a part that were sent whole and whose outcome is unknown.
-    pub(super) fn record_uncertain_requests(&mut self, connection: ConnectionId, part: PartId) {
+    /// Records the requests of a server call that were sent whole and whose outcome is unknown.
+    pub(super) fn record_uncertain_requests(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+    ) {
         let Some(engine) = &self.connections[connection].engine_connection else {
             return;
         };
         let sent_bytes = engine.sent_bytes();
-        for id in self.parts[part].requests.clone() {
+        for id in self.server_calls[server_call].requests.clone() {
             let request = self.checker.history.request(id);
             if request.link == self.connections[connection].link && request.end_offset <= sent_bytes
             {
@@ -304,71 +323,76 @@ impl World {
         }
     }
 
-    /// Ends a part by an error.
-    pub(super) fn fail_part(&mut self, part: PartId, error: &Error) {
+    /// Ends a server call by an error.
+    pub(super) fn fail_server_call(&mut self, server_call: ServerCallId, error: &Error) {
         if let Error::Unavailable(context, _) | Error::Deadline(context) = error
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
-            for id in self.parts[part].requests.clone() {
+            for id in self.server_calls[server_call].requests.clone() {
                 self.checker.record_unexecuted(id);
             }
         }
-        self.check_error(part, error);
-        if self.calls[self.parts[part].call].must_succeed {
-            let text = format!("part {part} ended by {error:?}");
+        self.check_error(server_call, error);
+        if self.calls[self.server_calls[server_call].call].must_succeed {
+            let text = format!("server call {server_call} ended by {error:?}");
             self.checker.report_broken(Invariant::CallsRecover, text);
         }
-        self.end_part(part, error_name(error), false);
+        self.end_server_call(server_call, error_name(error), false);
     }
 
     /// A server that does not misbehave breaks no protocol, unless a value is longer than its reader takes.
-    fn check_error(&mut self, part: PartId, error: &Error) {
-        let (_, server) = self.process_and_server_of(part);
+    fn check_error(&mut self, server_call: ServerCallId, error: &Error) {
+        let (_, server) = self.process_and_server_of(server_call);
         if let Error::Protocol { fault, .. } = error
             && !matches!(fault, Fault::TooLong { .. })
             && !self.network.has_misbehaved(server)
         {
-            let text = format!("part {part}: {error:?}");
+            let text = format!("server call {server_call}: {error:?}");
             self.checker
                 .report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
-    pub(super) fn finish_part(&mut self, part: PartId, end: &'static str) {
-        self.end_part(part, end, true);
+    pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, end: &'static str) {
+        self.end_server_call(server_call, end, true);
     }
 
-    /// A part ends in the child of a fork; the parent still has it.
-    pub(super) fn end_forked_part(&mut self, part: PartId) {
-        self.end_part(part, "forked", false);
+    /// A server call ends in the child of a fork; the parent still has it.
+    pub(super) fn end_forked_server_call(&mut self, server_call: ServerCallId) {
+        self.end_server_call(server_call, "forked", false);
     }
 
-    fn end_part(&mut self, part: PartId, end: &'static str, had_reply: bool) {
-        if std::mem::replace(&mut self.parts[part].is_ended, true) {
-            return self
-                .checker
-                .report_broken(Invariant::CallEndsOnce, format!("part {part} ended twice"));
+    fn end_server_call(&mut self, server_call: ServerCallId, end: &'static str, had_reply: bool) {
+        if std::mem::replace(&mut self.server_calls[server_call].is_ended, true) {
+            return self.checker.report_broken(
+                Invariant::CallEndsOnce,
+                format!("server call {server_call} ended twice"),
+            );
         }
         self.count(end);
-        self.log_event(|_| format!("part {part} ends: {end}"));
-        let (process, server) = self.process_and_server_of(part);
-        let position = self.network.position();
-        let generation = self.processes[process].generation;
+        self.log_event(|_| format!("server call {server_call} ends: {end}"));
+        let (process, server) = self.process_and_server_of(server_call);
+        let execution_index = self.network.execution_index();
+        let incarnation = self.processes[process].incarnation;
         let had_reply = had_reply && end != "quiet";
-        self.checker
-            .record_call_end(generation, server, (part, had_reply), position);
-        let call = self.parts[part].call;
+        self.checker.record_call_end(
+            incarnation,
+            server,
+            (server_call, had_reply),
+            execution_index,
+        );
+        let call = self.server_calls[server_call].call;
         let mut hasher = DefaultHasher::new();
-        (self.results_hash, part, end, self.network.now).hash(&mut hasher);
+        (self.results_hash, server_call, end, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
-        if let Some(connection) = self.parts[part].connection.take() {
-            self.release_connection(connection, part);
+        if let Some(connection) = self.server_calls[server_call].connection.take() {
+            self.release_connection(connection, server_call);
         }
         if self.is_sabotaged_by(Sabotage::EndsTwice) && end == "hit" {
-            self.end_part(part, "again", true);
+            self.end_server_call(server_call, "again", true);
         }
-        self.calls[call].parts_left -= 1;
-        if self.calls[call].parts_left == 0 {
+        self.calls[call].server_calls_left -= 1;
+        if self.calls[call].server_calls_left == 0 {
             self.end_call(call);
         }
     }
@@ -389,11 +413,11 @@ impl World {
         self.network.schedule(0, Event::Task(task));
     }
 
-    /// Ends the parts of a call that are not in flight at its deadline; the engine ends the others.
+    /// Ends the server calls of a call that are not in flight at its deadline; the engine ends the others.
     pub(super) fn expire_call(&mut self, id: CallId) {
-        for part in self.calls[id].parts.clone() {
-            if !self.parts[part].is_ended {
-                self.expire_part(part);
+        for server_call in self.calls[id].server_calls.clone() {
+            if !self.server_calls[server_call].is_ended {
+                self.expire_server_call(server_call);
             }
         }
     }
@@ -415,19 +439,20 @@ impl World {
         }
     }
 
-    fn expire_part(&mut self, part: PartId) {
-        let (process, server) = self.process_and_server_of(part);
-        let Some(connection) = self.parts[part].connection else {
-            let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
-            waiting_parts.retain(|other_part| *other_part != part);
+    fn expire_server_call(&mut self, server_call: ServerCallId) {
+        let (process, server) = self.process_and_server_of(server_call);
+        let Some(connection) = self.server_calls[server_call].connection else {
+            let waiting_server_calls =
+                &mut self.processes[process].servers[server].waiting_server_calls;
+            waiting_server_calls.retain(|other_server_call| *other_server_call != server_call);
             let error = Error::Deadline(self.error_context(server, Phase::Wait));
-            return self.fail_part(part, &error);
+            return self.fail_server_call(server_call, &error);
         };
-        if let Some(begin_offset) = self.parts[part].quiet_begin_offset {
-            return self.expire_quiet_writes(connection, part, begin_offset);
+        if let Some(begin_offset) = self.server_calls[server_call].quiet_begin_offset {
+            return self.expire_quiet_writes(connection, server_call, begin_offset);
         }
         let client_connection = &self.connections[connection];
-        let call = &self.calls[self.parts[part].call];
+        let call = &self.calls[self.server_calls[server_call].call];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
         let opening_deadline = client_connection
             .engine_connection
@@ -435,7 +460,12 @@ impl World {
             .and_then(Connection::next_deadline);
         let opens_for_call = !client_connection.is_ready
             && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
-        if opens_for_call || client_connection.calls.iter().any(|(_, it)| *it == part) {
+        if opens_for_call
+            || client_connection
+                .calls
+                .iter()
+                .any(|(_, it)| *it == server_call)
+        {
             return; // the engine ends it
         }
         let timeout = Duration::from_micros(call.deadline - call.started);
@@ -447,23 +477,28 @@ impl World {
             pool.bad_calls.was_unreachable |= effect == HealthEffect::Down;
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
-        self.fail_part(part, &error);
+        self.fail_server_call(server_call, &error);
         self.check_health(process, server);
     }
 
     /// Ends quiet writes that could not all be sent in time.
-    fn expire_quiet_writes(&mut self, connection: ConnectionId, part: PartId, begin_offset: u64) {
+    fn expire_quiet_writes(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+        begin_offset: u64,
+    ) {
         let Some(failure) = self.fail_quiet_writes(
             connection,
-            part,
+            server_call,
             begin_offset,
             connection::NoReplyReason::Deadline,
         ) else {
             return;
         };
-        self.count_bad_call(connection, part, &failure.error);
-        self.fail_part(part, &failure.error);
-        let (process, server) = self.process_and_server_of(part);
+        self.count_bad_call(connection, server_call, &failure.error);
+        self.fail_server_call(server_call, &failure.error);
+        let (process, server) = self.process_and_server_of(server_call);
         self.check_health(process, server);
     }
 
@@ -472,21 +507,22 @@ impl World {
     pub(super) fn fail_quiet_writes(
         &mut self,
         connection: ConnectionId,
-        part: PartId,
+        server_call: ServerCallId,
         begin_offset: u64,
         end: connection::NoReplyReason<'_>,
     ) -> Option<Failure> {
-        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
-        let (process, server) = self.process_and_server_of(part);
+        let attempt = self.calls[self.server_calls[server_call].call]
+            .new_attempt(self.server_calls[server_call].is_retry);
+        let (process, server) = self.process_and_server_of(server_call);
         let server_state = self.processes[process].servers[server].server_state.clone();
         let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
-        let (Some(engine), Some(part_operation)) = (
+        let (Some(engine), Some(server_operation)) = (
             &mut self.connections[connection].engine_connection,
-            &self.parts[part].part_operation,
+            &self.server_calls[server_call].server_operation,
         ) else {
             return None;
         };
-        let failure = part_operation.with_requests(true, |requests| {
+        let failure = server_operation.with_requests(true, |requests| {
             engine.fail_quiet(requests, attempt, begin_offset, end)
         });
         let (is_orderly, reason) = match end {
@@ -494,7 +530,7 @@ impl World {
             connection::NoReplyReason::Deadline => (false, "quiet writes were late"),
         };
         engine.handle_disconnect(is_orderly, reason);
-        let requests = self.parts[part].requests.clone();
+        let requests = self.server_calls[server_call].requests.clone();
         let quiet_writes = &mut self.connections[connection].quiet_writes;
         quiet_writes.retain(|quiet| !requests.contains(quiet));
         let earlier_count = quiet_writes.len() as u64;
@@ -514,26 +550,28 @@ impl World {
 
     /// The caller of a call gives up.
     pub(super) fn cancel(&mut self, id: CallId) {
-        for part in self.calls[id].parts.clone() {
-            if self.parts[part].is_ended {
+        for server_call in self.calls[id].server_calls.clone() {
+            if self.server_calls[server_call].is_ended {
                 continue;
             }
-            let (process, server) = self.process_and_server_of(part);
-            match self.parts[part].connection {
+            let (process, server) = self.process_and_server_of(server_call);
+            match self.server_calls[server_call].connection {
                 None => {
-                    let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
-                    waiting_parts.retain(|other_part| *other_part != part);
+                    let waiting_server_calls =
+                        &mut self.processes[process].servers[server].waiting_server_calls;
+                    waiting_server_calls
+                        .retain(|other_server_call| *other_server_call != server_call);
                 }
                 Some(_) if self.is_sabotaged_by(Sabotage::ReusesUnreadConnections) => {}
-                Some(connection) if self.connections[connection].owner == Some(part) => {
+                Some(connection) if self.connections[connection].owner == Some(server_call) => {
                     // Its connection is closed, so what it has written is removed by the next call.
-                    self.record_uncertain_requests(connection, part);
-                    self.forget_ticket(connection, part);
+                    self.record_uncertain_requests(connection, server_call);
+                    self.forget_ticket(connection, server_call);
                     self.close_connection(connection);
                 }
-                Some(connection) => self.forget_ticket(connection, part),
+                Some(connection) => self.forget_ticket(connection, server_call),
             }
-            self.end_part(part, "cancelled", false);
+            self.end_server_call(server_call, "cancelled", false);
         }
     }
 }

@@ -5,7 +5,7 @@ use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecisio
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
-use super::{ClientConnection, ConnectionId, EventReceiver, PartId, World};
+use super::{ClientConnection, ConnectionId, EventReceiver, ServerCallId, World};
 use crate::checker::Invariant;
 use crate::network::Received;
 use crate::plan::{Driver, Micros, Sabotage};
@@ -14,9 +14,9 @@ use crate::plan::{Driver, Micros, Sabotage};
 const TRUSTED_IDLE_MICROS: Micros = 20_000;
 
 impl World {
-    /// Takes a connection of a pool for a part, or makes one, or waits for one.
-    pub(super) fn check_out(&mut self, part: PartId, connections_max: usize) {
-        let (process, server) = self.process_and_server_of(part);
+    /// Takes a connection of a pool for a server call, or makes one, or waits for one.
+    pub(super) fn check_out(&mut self, server_call: ServerCallId, connections_max: usize) {
+        let (process, server) = self.process_and_server_of(server_call);
         while let Some(connection) = self.processes[process].servers[server]
             .idle_connections
             .pop()
@@ -28,22 +28,22 @@ impl World {
                 continue;
             }
             let client_connection = &mut self.connections[connection];
-            client_connection.owner = Some(part);
+            client_connection.owner = Some(server_call);
             if let Some(engine) = &mut client_connection.engine_connection {
                 engine.mark_reused();
             }
-            self.parts[part].connection = Some(connection);
-            self.submit(connection, part);
+            self.server_calls[server_call].connection = Some(connection);
+            self.submit(connection, server_call);
             return self.pump(connection);
         }
         let pool = &mut self.processes[process].servers[server];
         if pool.open_count < connections_max {
             pool.open_count += 1;
             let connection = self.open_connection(process, server);
-            self.connections[connection].owner = Some(part);
-            self.parts[part].connection = Some(connection);
+            self.connections[connection].owner = Some(server_call);
+            self.server_calls[server_call].connection = Some(connection);
         } else {
-            pool.waiting_parts.push_back(part);
+            pool.waiting_server_calls.push_back(server_call);
         }
     }
 
@@ -81,9 +81,9 @@ impl World {
         }
     }
 
-    /// Gives a part a place on the connection that an event loop has to its server.
-    pub(super) fn submit_on_shared(&mut self, part: PartId) {
-        let (process, server) = self.process_and_server_of(part);
+    /// Gives a server call a request slot on the connection that an event loop has to its server.
+    pub(super) fn submit_on_shared(&mut self, server_call: ServerCallId) {
+        let (process, server) = self.process_and_server_of(server_call);
         let shared = self.processes[process].servers[server].shared_connection;
         let usable_connection = shared.filter(|connection| {
             let client_connection = &self.connections[*connection];
@@ -99,11 +99,13 @@ impl World {
             self.processes[process].servers[server].shared_connection = Some(connection);
             connection
         });
-        self.parts[part].connection = Some(connection);
+        self.server_calls[server_call].connection = Some(connection);
         if self.connections[connection].is_ready {
-            self.submit(connection, part);
+            self.submit(connection, server_call);
         } else {
-            self.connections[connection].waiting_parts.push(part);
+            self.connections[connection]
+                .waiting_server_calls
+                .push(server_call);
         }
     }
 
@@ -127,7 +129,7 @@ impl World {
             is_ready: false,
             owner: None,
             calls: Vec::new(),
-            waiting_parts: Vec::new(),
+            waiting_server_calls: Vec::new(),
             idle_since: 0,
             timer: None,
             is_send_scheduled: false,
@@ -140,13 +142,13 @@ impl World {
         connection
     }
 
-    /// The parts that wait for a connection that is being made or opened.
-    pub(super) fn waiting_on(&self, connection: ConnectionId) -> Vec<PartId> {
+    /// The server calls that wait for a connection that is being made or opened.
+    pub(super) fn waiting_on(&self, connection: ConnectionId) -> Vec<ServerCallId> {
         let client_connection = &self.connections[connection];
         client_connection
             .owner
             .into_iter()
-            .chain(client_connection.waiting_parts.iter().copied())
+            .chain(client_connection.waiting_server_calls.iter().copied())
             .collect()
     }
 
@@ -179,9 +181,9 @@ impl World {
         let Some(&first) = self.waiting_on(connection).first() else {
             return self.close_connection(connection); // whoever wanted it gave up
         };
-        let part = &self.parts[first];
-        let attempt = self.calls[part.call].new_attempt(part.is_retry);
-        let presumes_classic = part.presumes_classic;
+        let server_call = &self.server_calls[first];
+        let attempt = self.calls[server_call.call].new_attempt(server_call.is_retry);
+        let presumes_classic = server_call.presumes_classic;
         let client_connection = &mut self.connections[connection];
         client_connection.is_open = true;
         if let Some(engine) = &mut client_connection.engine_connection {
@@ -201,11 +203,11 @@ impl World {
             pool.server_state.health.apply_effect(effect);
             pool.bad_calls.was_unreachable = true;
         }
-        let waiting_parts = self.waiting_on(connection);
-        self.connections[connection].waiting_parts.clear();
-        for part in waiting_parts {
+        let waiting_server_calls = self.waiting_on(connection);
+        self.connections[connection].waiting_server_calls.clear();
+        for server_call in waiting_server_calls {
             let error = self.unavailable_error(server, Phase::Connect, "refused");
-            self.fail_part(part, &error);
+            self.fail_server_call(server_call, &error);
         }
         self.close_connection(connection);
         self.check_health(process, server);
@@ -232,12 +234,16 @@ impl World {
         }
     }
 
-    /// A part has ended: its connection is given back, if it was its own.
-    pub(super) fn release_connection(&mut self, connection: ConnectionId, part: PartId) {
+    /// A server call has ended: its connection is given back, if it was its own.
+    pub(super) fn release_connection(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+    ) {
         self.connections[connection]
-            .waiting_parts
-            .retain(|other_part| *other_part != part);
-        if self.connections[connection].owner != Some(part) {
+            .waiting_server_calls
+            .retain(|other_server_call| *other_server_call != server_call);
+        if self.connections[connection].owner != Some(server_call) {
             return;
         }
         let client_connection = &mut self.connections[connection];
@@ -256,11 +262,11 @@ impl World {
                 self.close_connection(connection);
             }
         }
-        self.start_next_waiting_part(process, server);
+        self.start_next_waiting_server_call(process, server);
     }
 
     /// Whoever waits longest for a connection gets what there is now.
-    fn start_next_waiting_part(&mut self, process: usize, server: usize) {
+    fn start_next_waiting_server_call(&mut self, process: usize, server: usize) {
         let Driver::Pooled(connections_max) = self.processes[process].plan.driver else {
             return;
         };
@@ -268,27 +274,31 @@ impl World {
         if pool.idle_connections.is_empty() && pool.open_count >= connections_max {
             return;
         }
-        if let Some(next) = pool.waiting_parts.pop_front() {
+        if let Some(next) = pool.waiting_server_calls.pop_front() {
             self.check_out(next, connections_max);
         }
     }
 
-    /// Begins anew for a part whose connection was of no use; its place in the pool is kept.
-    pub(super) fn replace_connection(&mut self, connection: ConnectionId, part: PartId) {
+    /// Begins anew for a server call whose connection was of no use; its place in the pool is kept.
+    pub(super) fn replace_connection(
+        &mut self,
+        connection: ConnectionId,
+        server_call: ServerCallId,
+    ) {
         let client_connection = &mut self.connections[connection];
         client_connection
-            .waiting_parts
-            .retain(|other_part| *other_part != part);
-        if client_connection.owner != Some(part) {
-            return self.submit_on_shared(part);
+            .waiting_server_calls
+            .retain(|other_server_call| *other_server_call != server_call);
+        if client_connection.owner != Some(server_call) {
+            return self.submit_on_shared(server_call);
         }
         client_connection.owner = None;
         let (process, server) = (client_connection.process, client_connection.server);
         self.close_connection(connection);
         self.processes[process].servers[server].open_count += 1;
         let new_connection = self.open_connection(process, server);
-        self.connections[new_connection].owner = Some(part);
-        self.parts[part].connection = Some(new_connection);
+        self.connections[new_connection].owner = Some(server_call);
+        self.server_calls[server_call].connection = Some(new_connection);
     }
 
     /// Closes the idle connections of a pool.
@@ -321,12 +331,12 @@ impl World {
             engine.abandon();
         }
         let calls = std::mem::take(&mut self.connections[connection].calls);
-        let mut failed_parts = Vec::new();
+        let mut failed_server_calls = Vec::new();
         if !calls.is_empty() {
             engine.handle_disconnect(false, "it was closed");
             while let ConnectionEvent::Failed(ticket, failure) = engine.poll() {
-                let parts = calls.iter().filter(|call| call.0 == ticket);
-                failed_parts.extend(parts.map(|call| (call.1, failure.clone())));
+                let server_calls = calls.iter().filter(|call| call.0 == ticket);
+                failed_server_calls.extend(server_calls.map(|call| (call.1, failure.clone())));
             }
         }
         drop(engine);
@@ -343,22 +353,22 @@ impl World {
             let pool = &mut self.processes[process].servers[server];
             pool.open_count -= 1;
             pool.idle_connections
-                .retain(|other_part| *other_part != connection);
+                .retain(|other_server_call| *other_server_call != connection);
         } else if self.processes[process].servers[server].shared_connection == Some(connection) {
             self.processes[process].servers[server].shared_connection = None;
         }
-        for (part, failure) in failed_parts {
-            for id in self.parts[part].requests.clone() {
+        for (server_call, failure) in failed_server_calls {
+            for id in self.server_calls[server_call].requests.clone() {
                 let request = self.checker.history.request(id);
                 if request.link == link && request.end_offset <= sent_bytes {
                     self.checker.record_uncertain(id, &self.network);
                 }
             }
-            self.handle_failed_attempt(connection, part, &failure);
+            self.handle_failed_attempt(connection, server_call, &failure);
         }
-        for part in std::mem::take(&mut self.connections[connection].waiting_parts) {
-            self.parts[part].connection = None;
-            self.start_part(part);
+        for server_call in std::mem::take(&mut self.connections[connection].waiting_server_calls) {
+            self.server_calls[server_call].connection = None;
+            self.start_server_call(server_call);
         }
     }
 

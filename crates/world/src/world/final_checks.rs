@@ -64,7 +64,7 @@ impl World {
     /// Quiet writes that were not executed must have been counted as failures.
     fn check_quiet(&mut self, process: usize) {
         let Process {
-            generation,
+            incarnation,
             servers,
             ..
         } = &self.processes[process];
@@ -72,7 +72,8 @@ impl World {
             |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
         let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
-        let (lost_count, quiet_count) = self.checker.count_quiet_writes(*generation, &self.network);
+        let (lost_count, quiet_count) =
+            self.checker.count_quiet_writes(*incarnation, &self.network);
         if counted < lost_count || counted > quiet_count && !any_misbehaved {
             let text = format!(
                 "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted} counted as failed"

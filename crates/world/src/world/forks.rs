@@ -25,15 +25,15 @@ impl World {
         let servers = self.server_count();
         for server in 0..servers {
             let peer = &mut self.processes[process].servers[server];
-            let waiting_parts = std::mem::take(&mut peer.waiting_parts);
-            for part in waiting_parts {
-                self.fail_forked(part);
+            let waiting_server_calls = std::mem::take(&mut peer.waiting_server_calls);
+            for server_call in waiting_server_calls {
+                self.fail_forked(server_call);
             }
             self.end_probe(process, server);
         }
-        let generation = self.checker.begin_generation();
+        let incarnation = self.checker.begin_incarnation();
         let process = &mut self.processes[process];
-        process.generation = generation;
+        process.incarnation = incarnation;
         let inherited = std::mem::take(&mut process.servers);
         let require_login = inherited.iter().map(|peer| peer.requires_login);
         process.servers = new_server_pools(require_login, process.plan.protocol);
@@ -76,25 +76,25 @@ impl World {
         let calls = std::mem::take(&mut client_connection.calls)
             .into_iter()
             .map(|call| call.1);
-        let waiting_parts = std::mem::take(&mut client_connection.waiting_parts);
-        let parts: Vec<usize> = client_connection
+        let waiting_server_calls = std::mem::take(&mut client_connection.waiting_server_calls);
+        let server_calls: Vec<usize> = client_connection
             .owner
             .take()
             .into_iter()
-            .chain(waiting_parts)
+            .chain(waiting_server_calls)
             .chain(calls)
             .collect();
         self.set_receiver(link, super::EventReceiver::Gone);
         self.network.close(link);
-        for part in parts {
-            if !self.parts[part].is_ended {
-                self.fail_forked(part);
+        for server_call in server_calls {
+            if !self.server_calls[server_call].is_ended {
+                self.fail_forked(server_call);
             }
         }
     }
 
-    fn fail_forked(&mut self, part: usize) {
-        self.parts[part].connection = None;
-        self.end_forked_part(part);
+    fn fail_forked(&mut self, server_call: usize) {
+        self.server_calls[server_call].connection = None;
+        self.end_forked_server_call(server_call);
     }
 }

@@ -12,8 +12,8 @@ use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::write_outcome::{WriteOutcome, write_outcome_of_code};
 use glasscache_client::{Error, StoreMode, WireKey};
 
-use super::part_operation::{
-    Action, BulkEntry, PartOperation, ReadUnique, StoreAction, addition_arithmetic, to_wire_key,
+use super::server_operation::{
+    Action, BulkEntry, ReadUnique, ServerOperation, StoreAction, addition_arithmetic, to_wire_key,
 };
 use crate::checker::{Checker, CounterValue, KnownOutcome, RequestId, Source};
 use crate::network::Network;
@@ -23,10 +23,10 @@ use crate::plan::{Key, is_counter_key};
 pub(super) enum ReplyEffect {
     /// More replies follow.
     MoreReplies,
-    /// The next exchange follows.
-    NextExchange,
+    /// The next round trip follows.
+    NextRoundTrip,
     /// Another operation follows.
-    Next(PartOperation),
+    Next(ServerOperation),
     /// That was all: what it is counted as.
     Ended(&'static str),
     /// It failed.
@@ -44,8 +44,8 @@ pub(super) struct ReplyContext<'r> {
     pub(super) uniques: &'r mut HashMap<Key, ReadUnique>,
 }
 
-impl PartOperation {
-    /// Takes the next reply of the exchange.
+impl ServerOperation {
+    /// Takes the next reply of the round trip.
     pub(super) fn handle_reply(
         &mut self,
         reply: Reply,
@@ -72,7 +72,7 @@ impl PartOperation {
                 let error = result.clone().and_then(Result::err);
                 steps.handle_result(result.unwrap_or(Err(Error::Closed)));
                 Ok(match (steps.step().is_some(), error) {
-                    (true, _) => ReplyEffect::NextExchange,
+                    (true, _) => ReplyEffect::NextRoundTrip,
                     (false, None) => ReplyEffect::Ended("too large"),
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
@@ -226,7 +226,7 @@ fn handle_store_reply(
             context.set_known_outcome(0, KnownOutcome::NotDone);
             return match error {
                 Error::TooLarge { .. } => {
-                    Ok(ReplyEffect::Next(PartOperation::too_large(key, error)))
+                    Ok(ReplyEffect::Next(ServerOperation::too_large(key, error)))
                 }
                 error => Err(error),
             };
@@ -355,7 +355,7 @@ fn handle_counter_reply(
     let error = result.clone().err();
     counter.handle_result(result);
     Ok(match (counter.step().is_some(), error) {
-        (true, _) => ReplyEffect::NextExchange,
+        (true, _) => ReplyEffect::NextRoundTrip,
         (false, Some(error)) => ReplyEffect::Failed(error),
         (false, None) => ReplyEffect::Ended("number"),
     })

@@ -11,8 +11,8 @@ mod final_checks;
 mod forks;
 mod handle_replies;
 mod move_bytes;
-mod part_operation;
 mod probes;
+mod server_operation;
 mod start_calls;
 mod state;
 
@@ -26,8 +26,8 @@ use crate::plan::{
 use clock::{instant, micros};
 use event_names::{error_name, fault_name};
 use state::{
-    CallId, CallPart, CallState, ClientConnection, ConnectionId, PartId, Process, ServerPool, Task,
-    new_server_pools,
+    CallId, CallState, ClientConnection, ConnectionId, Process, ServerCall, ServerCallId,
+    ServerPool, Task, new_server_pools,
 };
 
 /// Events of a world, at most: more means an endless loop.
@@ -69,7 +69,7 @@ pub(crate) struct World {
     checker: Checker,
     processes: Vec<Process>,
     connections: Vec<ClientConnection>,
-    parts: Vec<CallPart>,
+    server_calls: Vec<ServerCall>,
     calls: Vec<CallState>,
     tasks: Vec<Task>,
     tasks_left: usize,
@@ -98,7 +98,7 @@ impl World {
         let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
-            generation: checker.begin_generation(),
+            incarnation: checker.begin_incarnation(),
             servers: new_server_pools(
                 plan.servers.iter().map(|server| server.requires_login),
                 process.protocol,
@@ -120,7 +120,7 @@ impl World {
             checker,
             processes,
             connections: Vec::new(),
-            parts: Vec::new(),
+            server_calls: Vec::new(),
             calls: Vec::new(),
             tasks_left: tasks.len(),
             tasks,

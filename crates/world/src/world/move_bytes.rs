@@ -4,9 +4,9 @@ use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, T
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
-use super::part_operation::PartOperation;
+use super::server_operation::ServerOperation;
 use super::state::BadCalls;
-use super::{ConnectionId, PartId, World, error_name, instant, micros};
+use super::{ConnectionId, ServerCallId, World, error_name, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
@@ -66,7 +66,7 @@ impl World {
                 ConnectionEvent::Reply(ticket, reply) => {
                     client_connection.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.connections[connection].calls.iter();
-                    let part = if self.is_sabotaged_by(Sabotage::MixesReplies) {
+                    let server_call = if self.is_sabotaged_by(Sabotage::MixesReplies) {
                         calls.clone().next_back().map(|call| call.1)
                     } else {
                         calls
@@ -75,20 +75,20 @@ impl World {
                             .map(|call| call.1)
                     };
                     // Nobody waits for what a caller gave up.
-                    if let Some(part) = part {
-                        self.dispatch_reply(connection, part, reply);
+                    if let Some(server_call) = server_call {
+                        self.dispatch_reply(connection, server_call, reply);
                     }
                 }
                 ConnectionEvent::Failed(ticket, failure) => {
-                    let parts = self.parts_of_ticket(connection, ticket);
-                    if parts.is_empty() {
+                    let server_calls = self.server_calls_of_ticket(connection, ticket);
+                    if server_calls.is_empty() {
                         // Its caller gave up, but it may count against the server.
                         let (process, server) = self.process_and_server(connection);
                         let bad_calls = &mut self.processes[process].servers[server].bad_calls;
                         bad_calls.add(connection, self.network.now, error_name(&failure.error));
                     }
-                    for part in parts {
-                        self.handle_failed_attempt(connection, part, &failure);
+                    for server_call in server_calls {
+                        self.handle_failed_attempt(connection, server_call, &failure);
                     }
                     let (process, server) = self.process_and_server(connection);
                     self.check_health(process, server);
@@ -113,7 +113,11 @@ impl World {
     }
 
     /// Those whom a failure concerns: who waits while a connection is opened, or one call.
-    fn parts_of_ticket(&self, connection: ConnectionId, ticket: Ticket) -> Vec<PartId> {
+    fn server_calls_of_ticket(
+        &self,
+        connection: ConnectionId,
+        ticket: Ticket,
+    ) -> Vec<ServerCallId> {
         if ticket == Ticket::OPENING {
             return self.waiting_on(connection);
         }
@@ -126,10 +130,10 @@ impl World {
 
     fn submit_waiting(&mut self, connection: ConnectionId) {
         self.connections[connection].is_ready = true;
-        let waiting_parts = self.waiting_on(connection);
-        self.connections[connection].waiting_parts.clear();
-        for part in waiting_parts {
-            self.submit(connection, part);
+        let waiting_server_calls = self.waiting_on(connection);
+        self.connections[connection].waiting_server_calls.clear();
+        for server_call in waiting_server_calls {
+            self.submit(connection, server_call);
         }
     }
 
@@ -146,7 +150,7 @@ impl World {
         if !client_connection.is_send_scheduled && !engine.is_all_sent() {
             let body = client_connection
                 .owner
-                .and_then(|part| self.parts[part].part_operation.as_ref());
+                .and_then(|server_call| self.server_calls[server_call].server_operation.as_ref());
             match send(&mut self.network, client_connection.link, engine, body) {
                 Ok(()) => {}
                 Err(error) => end = Some(error),
@@ -192,18 +196,19 @@ impl World {
 
     /// Reports to the calls that wait for the sending of quiet writes that these are not sent.
     fn fail_unsent_quiet(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
-        let Some(part) = self.connections[connection].owner else {
+        let Some(server_call) = self.connections[connection].owner else {
             return;
         };
-        let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
+        let Some(begin_offset) = self.server_calls[server_call].quiet_begin_offset else {
             return;
         };
         let end = connection::NoReplyReason::Closed { is_orderly, reason };
-        let Some(failure) = self.fail_quiet_writes(connection, part, begin_offset, end) else {
+        let Some(failure) = self.fail_quiet_writes(connection, server_call, begin_offset, end)
+        else {
             return;
         };
-        self.parts[part].quiet_begin_offset = None;
-        self.handle_failed_attempt(connection, part, &failure);
+        self.server_calls[server_call].quiet_begin_offset = None;
+        self.handle_failed_attempt(connection, server_call, &failure);
     }
 
     /// Sees to it that deadlines of a connection's calls are looked at in time.
@@ -269,20 +274,20 @@ impl World {
             && engine.must_close()
             && !self.is_sabotaged_by(Sabotage::NeverCloses)
         {
-            let quiet_part = client_connection
+            let quiet_server_call = client_connection
                 .owner
-                .filter(|part| self.parts[*part].quiet_begin_offset.is_some());
-            return match quiet_part {
+                .filter(|server_call| self.server_calls[*server_call].quiet_begin_offset.is_some());
+            return match quiet_server_call {
                 // The engine has counted what it wrote as lost.
-                Some(part) => self.finish_part(part, "quiet"),
+                Some(server_call) => self.finish_server_call(server_call, "quiet"),
                 None => self.close_connection(connection),
             };
         }
-        if let Some(part) = client_connection.owner {
+        if let Some(server_call) = client_connection.owner {
             let is_sent =
                 engine.is_all_sent() && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX;
-            if self.parts[part].quiet_begin_offset.is_some() && is_sent {
-                self.finish_part(part, "quiet");
+            if self.server_calls[server_call].quiet_begin_offset.is_some() && is_sent {
+                self.finish_server_call(server_call, "quiet");
             }
         } else if client_connection.is_ready && engine.is_idle() {
             self.check_in_sync(connection);
@@ -364,7 +369,7 @@ fn send(
     network: &mut Network,
     link: LinkId,
     engine: &mut Connection,
-    part_operation: Option<&PartOperation>,
+    server_operation: Option<&ServerOperation>,
 ) -> Result<(), End> {
     let output = engine.output();
     if !output.is_empty() {
@@ -379,8 +384,8 @@ fn send(
         return Ok(());
     }
     let sent = engine.sent_external_body_bytes();
-    let unsent_body = part_operation.map(|part_operation| {
-        part_operation.with_requests(true, |requests| {
+    let unsent_body = server_operation.map(|server_operation| {
+        server_operation.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
             let mut unsent_body = body.unwrap_or_default().to_vec();
             unsent_body.extend_from_slice(engine.body_end());

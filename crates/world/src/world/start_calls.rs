@@ -3,8 +3,8 @@
 use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, InitialNumber};
 
-use super::part_operation::{Action, BulkEntry, PartOperation, StoreAction};
-use super::{CallPart, CallState, MUST_SUCCEED_CALL_SERIAL, World};
+use super::server_operation::{Action, BulkEntry, ServerOperation, StoreAction};
+use super::{CallState, MUST_SUCCEED_CALL_SERIAL, ServerCall, World};
 use crate::checker::{WriteId, initial_counter_value};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
@@ -23,7 +23,7 @@ impl World {
             "planted"
         );
         let process = self.process_of(task);
-        let part_operations = self.operations_by_server(task, call);
+        let server_call_operations = self.operations_by_server(task, call);
         let now = self.network.now;
         let id = self.calls.len();
         self.log_event(|_| {
@@ -32,13 +32,13 @@ impl World {
                 call.serial, call.operation, call.timeout
             )
         });
-        let first_part = self.parts.len();
-        let parts = first_part..first_part + part_operations.len();
-        for (server, part_operation) in part_operations {
-            self.parts.push(CallPart {
+        let first_server_call = self.server_calls.len();
+        let server_calls = first_server_call..first_server_call + server_call_operations.len();
+        for (server, server_operation) in server_call_operations {
+            self.server_calls.push(ServerCall {
                 call: id,
                 server,
-                part_operation: Some(part_operation),
+                server_operation: Some(server_operation),
                 connection: None,
                 is_retry: false,
                 presumes_classic: false,
@@ -52,10 +52,10 @@ impl World {
             process,
             serial: call.serial,
             started: now,
-            start_position: self.network.position(),
+            start_index: self.network.execution_index(),
             deadline: now + call.timeout,
-            parts_left: parts.len(),
-            parts: parts.clone().collect(),
+            server_calls_left: server_calls.len(),
+            server_calls: server_calls.clone().collect(),
             is_ended: false,
             must_succeed: call.serial == MUST_SUCCEED_CALL_SERIAL,
         });
@@ -64,11 +64,12 @@ impl World {
         if let Some(wait) = call.cancel_after {
             self.network.schedule(wait, Event::Cancel(id));
         }
-        let generation = self.processes[process].generation;
-        for part in parts {
-            let server = self.parts[part].server;
-            self.checker.record_call_begin(generation, server, part);
-            self.start_part(part);
+        let incarnation = self.processes[process].incarnation;
+        for server_call in server_calls {
+            let server = self.server_calls[server_call].server;
+            self.checker
+                .record_call_begin(incarnation, server, server_call);
+            self.start_server_call(server_call);
         }
     }
 
@@ -83,7 +84,7 @@ impl World {
     }
 
     /// The operations of a call, by server.
-    fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, PartOperation)> {
+    fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, ServerOperation)> {
         let write = call.serial.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
@@ -123,7 +124,7 @@ impl World {
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    PartOperation::GetMany(keys, wire_keys)
+                    ServerOperation::GetMany(keys, wire_keys)
                 });
             }
             Operation::SetMany(keys, write_options) => {
@@ -132,21 +133,21 @@ impl World {
             Operation::DeleteMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    PartOperation::DeleteMany(keys, wire_keys, 0)
+                    ServerOperation::DeleteMany(keys, wire_keys, 0)
                 });
             }
-            Operation::Flush(server) => return vec![(*server, PartOperation::Flush)],
+            Operation::Flush(server) => return vec![(*server, ServerOperation::Flush)],
             Operation::FlushPrefix(server, prefix) => {
                 return vec![(*server, self.new_flush_prefix_operation(*server, *prefix))];
             }
-            Operation::Version(server) => return vec![(*server, PartOperation::Version)],
+            Operation::Version(server) => return vec![(*server, ServerOperation::Version)],
         };
-        let part_operation =
-            PartOperation::single_key(key, action).unless_too_large(value_bytes_max);
-        vec![(self.server_by_key[usize::from(key)], part_operation)]
+        let server_operation =
+            ServerOperation::single_key(key, action).unless_too_large(value_bytes_max);
+        vec![(self.server_by_key[usize::from(key)], server_operation)]
     }
 
-    fn new_flush_prefix_operation(&self, server: usize, prefix: Prefix) -> PartOperation {
+    fn new_flush_prefix_operation(&self, server: usize, prefix: Prefix) -> ServerOperation {
         let keys = (0..VALUE_KEYS + COUNTER_KEYS)
             .filter(|key| prefix.matches(*key) && self.server_by_key[usize::from(*key)] == server);
         let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
@@ -154,7 +155,7 @@ impl World {
         } else {
             prefix.bytes()
         };
-        PartOperation::FlushPrefix(bytes, keys.collect())
+        ServerOperation::FlushPrefix(bytes, keys.collect())
     }
 
     fn new_store_action(
@@ -205,7 +206,7 @@ impl World {
         }
     }
 
-    fn new_counter_operation(&mut self, key: Key, addition: u8) -> (usize, PartOperation) {
+    fn new_counter_operation(&mut self, key: Key, addition: u8) -> (usize, ServerOperation) {
         let creation = self.checker.next_creation();
         let initial_value = initial_counter_value(creation);
         let initial = InitialNumber {
@@ -224,15 +225,15 @@ impl World {
         let server = self.server_by_key[usize::from(key)];
         (
             server,
-            PartOperation::Counter(key, addition, creation, counter),
+            ServerOperation::Counter(key, addition, creation, counter),
         )
     }
 
     fn split_by_server(
         &self,
         keys: &[Key],
-        part_operation: impl Fn(&Self, Vec<Key>) -> PartOperation,
-    ) -> Vec<(usize, PartOperation)> {
+        server_operation: impl Fn(&Self, Vec<Key>) -> ServerOperation,
+    ) -> Vec<(usize, ServerOperation)> {
         let keys_of = |server: usize| {
             let keys_of_call = keys.iter().copied();
             keys_of_call
@@ -242,7 +243,7 @@ impl World {
         let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
         let servers_used = servers.filter(|(_, keys)| !keys.is_empty());
         servers_used
-            .map(|(server, keys)| (server, part_operation(self, keys)))
+            .map(|(server, keys)| (server, server_operation(self, keys)))
             .collect()
     }
 
@@ -251,7 +252,7 @@ impl World {
         write: WriteId,
         keys: &[Key],
         write_options: ValueWrite,
-    ) -> Vec<(usize, PartOperation)> {
+    ) -> Vec<(usize, ServerOperation)> {
         let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
             .zip(keys)
             .map(|(write, key)| {
@@ -264,17 +265,17 @@ impl World {
             })
             .collect();
         let exptime = self.to_exptime(write_options.ttl);
-        let mut part_operations = self.split_by_server(keys, |_, keys| {
+        let mut server_call_operations = self.split_by_server(keys, |_, keys| {
             let entry = |key| BulkEntry {
                 key,
                 wire_key: wire_key(key),
                 write: 0,
                 body: Vec::new(),
             };
-            PartOperation::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
+            ServerOperation::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
         });
-        for (_, part_operation) in &mut part_operations {
-            let PartOperation::SetMany(entries, ..) = part_operation else {
+        for (_, server_operation) in &mut server_call_operations {
+            let ServerOperation::SetMany(entries, ..) = server_operation else {
                 continue;
             };
             for entry in entries {
@@ -284,6 +285,6 @@ impl World {
                 }
             }
         }
-        part_operations
+        server_call_operations
     }
 }

@@ -9,22 +9,22 @@ use glasscache_client::engine::server::ServerState;
 use glasscache_client::{Login, Protocol};
 
 use super::clock::instant;
-use super::part_operation::{PartOperation, ReadUnique};
+use super::server_operation::{ReadUnique, ServerOperation};
 use crate::checker::RequestId;
-use crate::network::{LinkId, PASSWORD, Position, USER};
+use crate::network::{ExecutionIndex, LinkId, PASSWORD, USER};
 use crate::plan::{Key, Micros, ProcessPlan, TaskStep};
 
 /// Connections to a server, counted from 0, whose login has a wrong password.
 pub(super) const WRONG_PASSWORD_LOGINS: std::ops::Range<u32> = 1..3;
 
 pub(super) type CallId = usize;
-pub(super) type PartId = usize;
+pub(super) type ServerCallId = usize;
 pub(super) type ConnectionId = usize;
 
 /// One process with clients of all servers.
 pub(super) struct Process {
     pub(super) plan: ProcessPlan,
-    pub(super) generation: usize,
+    pub(super) incarnation: usize,
     pub(super) servers: Vec<ServerPool>,
     pub(super) frozen_until: Micros,
 }
@@ -37,8 +37,8 @@ pub(super) struct ServerPool {
     /// Connections without a call; `open_count` counts those in use as well.
     pub(super) idle_connections: Vec<ConnectionId>,
     pub(super) open_count: usize,
-    /// Parts of calls that wait for a connection.
-    pub(super) waiting_parts: VecDeque<PartId>,
+    /// Server calls that wait for a connection.
+    pub(super) waiting_server_calls: VecDeque<ServerCallId>,
     /// The connection of an event loop.
     pub(super) shared_connection: Option<ConnectionId>,
     pub(super) needs_probe: bool,
@@ -88,11 +88,11 @@ pub(super) struct ClientConnection {
     pub(super) is_open: bool,
     /// It takes requests.
     pub(super) is_ready: bool,
-    /// The only part that may use it, if it comes from a pool.
-    pub(super) owner: Option<PartId>,
-    pub(super) calls: Vec<(Ticket, PartId)>,
-    /// Parts of calls that wait until it takes requests.
-    pub(super) waiting_parts: Vec<PartId>,
+    /// The only server call that may use it, if it comes from a pool.
+    pub(super) owner: Option<ServerCallId>,
+    pub(super) calls: Vec<(Ticket, ServerCallId)>,
+    /// Server calls that wait until it takes requests.
+    pub(super) waiting_server_calls: Vec<ServerCallId>,
     pub(super) idle_since: Micros,
     /// When the deadlines of its calls are checked next.
     pub(super) timer: Option<Micros>,
@@ -109,26 +109,26 @@ pub(super) struct CallState {
     pub(super) process: usize,
     pub(super) serial: u32,
     pub(super) started: Micros,
-    /// The position after everything that was executed before it.
-    pub(super) start_position: Position,
+    /// The index after everything that was executed before it.
+    pub(super) start_index: ExecutionIndex,
     pub(super) deadline: Micros,
-    pub(super) parts: Vec<PartId>,
-    pub(super) parts_left: usize,
+    pub(super) server_calls: Vec<ServerCallId>,
+    pub(super) server_calls_left: usize,
     pub(super) is_ended: bool,
     pub(super) must_succeed: bool,
 }
 
-/// The part of a call that goes to one server.
-pub(super) struct CallPart {
+/// The requests of a call that go to one server.
+pub(super) struct ServerCall {
     pub(super) call: CallId,
     pub(super) server: usize,
     /// `None` while it handles a reply, and after its end.
-    pub(super) part_operation: Option<PartOperation>,
+    pub(super) server_operation: Option<ServerOperation>,
     pub(super) connection: Option<ConnectionId>,
     pub(super) is_retry: bool,
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
-    /// The requests of the current exchange.
+    /// The requests of the current round trip.
     pub(super) requests: Vec<RequestId>,
     /// The first byte of quiet writes that are not all sent.
     pub(super) quiet_begin_offset: Option<u64>,
@@ -164,7 +164,7 @@ pub(super) fn new_server_pool(
         ),
         idle_connections: Vec::new(),
         open_count: 0,
-        waiting_parts: VecDeque::new(),
+        waiting_server_calls: VecDeque::new(),
         shared_connection: None,
         needs_probe: false,
         probe: None,
@@ -184,7 +184,7 @@ pub(super) fn test_login() -> Login {
 }
 
 impl CallState {
-    /// An attempt at a part of the call.
+    /// An attempt at a server call.
     pub(super) fn new_attempt(&self, is_retry: bool) -> Attempt {
         Attempt {
             started: instant(self.started),

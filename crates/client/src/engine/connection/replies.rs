@@ -315,7 +315,7 @@ impl Connection {
             {
                 retry::FailureStage::Probing
             } else {
-                retry::FailureStage::Exchange
+                retry::FailureStage::RoundTrip
             },
             is_reused: self.is_reused,
             has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,

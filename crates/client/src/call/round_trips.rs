@@ -1,4 +1,4 @@
-//! The exchange of a call on its connection: requests are sent and replies received until the last is complete.
+//! The round trips of a call on its connection: requests are sent and replies received until the last is complete.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The operation of a call on one server: its requests, one exchange after the other, and what their replies mean.
+//! The operation of a call on one server: its requests, one round trip after the other, and what their replies mean.
 
 use glasscache_client::engine::operation::Store;
 use glasscache_client::engine::{Counter, RefusedValueSteps, Steps};
@@ -13,7 +13,7 @@ pub(super) type ReadUnique = (u64, Source, RequestId);
 
 /// The operation of a call on one server.
 #[derive(Debug)]
-pub(super) enum PartOperation {
+pub(super) enum ServerOperation {
     /// Something about one key.
     SingleKey(Key, Vec<u8>, Action),
     GetMany(Vec<Key>, Vec<Vec<u8>>),
@@ -106,7 +106,7 @@ pub(super) fn addition_arithmetic(addition: u8) -> Arithmetic {
     }
 }
 
-impl PartOperation {
+impl ServerOperation {
     /// An operation on one key.
     pub(super) fn single_key(key: Key, action: Action) -> Self {
         Self::SingleKey(key, wire_key(key), action)
@@ -134,7 +134,7 @@ impl PartOperation {
         )
     }
 
-    /// Has `write` write the requests of the exchange that is next. `is_quiet`: bulk writes are acknowledged together.
+    /// Has `write` write the requests of the round trip that is next. `is_quiet`: bulk writes are acknowledged together.
     pub(super) fn with_requests<R>(
         &self,
         is_quiet: bool,
@@ -224,7 +224,7 @@ impl PartOperation {
         }
     }
 
-    /// Whether a server executes the exchange piece by piece.
+    /// Whether a server executes the round trip piece by piece.
     pub(super) fn is_multi_step(&self) -> bool {
         matches!(
             self,
@@ -240,7 +240,7 @@ impl PartOperation {
         }
     }
 
-    /// What the next exchange does to keys.
+    /// What the next round trip does to keys.
     pub(super) fn effects(&self) -> Vec<(Key, Effect)> {
         match self {
             Self::SingleKey(key, _, action) => {
