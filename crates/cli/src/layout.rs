@@ -3,17 +3,17 @@
 
 use std::fmt::Write as _;
 
-use crate::word_wrap::table_columns;
+use crate::word_wrap::table_width;
 
 /// Spaces between two columns.
 const COLUMN_GAP: usize = 2;
 
-/// The narrowest column of wrapped prose.
-const PROSE_COLUMNS_MIN: usize = 20;
+/// The least characters of a column whose prose is wrapped.
+const PROSE_WIDTH_MIN: usize = 20;
 
 /// How a table is to be printed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout<'a> {
+pub(crate) struct TableLayout<'a> {
     /// Spaces before each line.
     pub(crate) indent: usize,
     /// Leading columns that name the row: every block repeats them.
@@ -22,18 +22,18 @@ pub(crate) struct Layout<'a> {
     pub(crate) is_right_aligned: &'a [bool],
 }
 
-/// The lines of a table, its first row being the header, for the terminal or whatever stdout is.
-pub(crate) fn format_table(rows: &[&Vec<String>], layout: Layout<'_>) -> String {
-    fit_to_width(rows, layout, table_columns())
+/// Formats a table, whose first row is the header, for the terminal, or without a limit if stdout is none.
+pub(crate) fn format_table(rows: &[&Vec<String>], layout: TableLayout<'_>) -> String {
+    fit_to_width(rows, layout, table_width())
 }
 
-/// Names and what is said of each, in two columns.
+/// Formats names and a text about each, in two columns.
 pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, text)| vec![name, text])
         .collect();
-    let layout = Layout {
+    let layout = TableLayout {
         indent: 0,
         name_columns: 1,
         is_right_aligned: &[],
@@ -41,10 +41,10 @@ pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)
     format_table(&rows.iter().collect::<Vec<_>>(), layout)
 }
 
-/// The same for a terminal of `columns` characters.
-fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
-    let width_max = columns.saturating_sub(layout.indent);
-    let mut widths = measure_columns(rows);
+/// The same for a terminal of `terminal_width` characters.
+fn fit_to_width(rows: &[&Vec<String>], layout: TableLayout<'_>, terminal_width: usize) -> String {
+    let width_max = terminal_width.saturating_sub(layout.indent);
+    let mut widths = measure_column_widths(rows);
     shrink_prose(rows, &mut widths, layout, width_max);
     let mut text = String::new();
     for block in split_into_blocks(&widths, layout.name_columns, width_max) {
@@ -59,7 +59,7 @@ fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> St
 }
 
 /// The width of each column: characters of its longest cell.
-fn measure_columns(rows: &[&Vec<String>]) -> Vec<usize> {
+fn measure_column_widths(rows: &[&Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
@@ -71,7 +71,12 @@ fn measure_columns(rows: &[&Vec<String>]) -> Vec<usize> {
 }
 
 /// Narrows the widest column of prose until the table fits, but not below the longest word.
-fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>, width_max: usize) {
+fn shrink_prose(
+    rows: &[&Vec<String>],
+    widths: &mut [usize],
+    layout: TableLayout<'_>,
+    width_max: usize,
+) {
     let total: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
     let excess = total.saturating_sub(COLUMN_GAP).saturating_sub(width_max);
     let is_right_aligned = |column: &usize| layout.is_right_aligned.get(*column) == Some(&true);
@@ -86,7 +91,7 @@ fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>,
         .filter_map(|row| row.get(column))
         .flat_map(|cell| cell.split_whitespace());
     let longest_word = words.map(|word| word.chars().count()).max().unwrap_or(0);
-    let narrowest = longest_word.max(PROSE_COLUMNS_MIN);
+    let narrowest = longest_word.max(PROSE_WIDTH_MIN);
     widths[column] = widths[column]
         .saturating_sub(excess)
         .max(narrowest)
@@ -119,7 +124,7 @@ fn write_row(
     row: &[String],
     block: &[usize],
     widths: &[usize],
-    layout: Layout<'_>,
+    layout: TableLayout<'_>,
 ) {
     let cells: Vec<Vec<String>> = block
         .iter()
@@ -171,15 +176,15 @@ mod tests {
             .collect()
     }
 
-    fn format_rows(rows: &[&[&str]], is_right_aligned: &[bool], columns: usize) -> String {
+    fn format_rows(rows: &[&[&str]], is_right_aligned: &[bool], terminal_width: usize) -> String {
         let rows = table(rows);
         let rows: Vec<&Vec<String>> = rows.iter().collect();
-        let layout = Layout {
+        let layout = TableLayout {
             indent: 0,
             name_columns: 1,
             is_right_aligned,
         };
-        fit_to_width(&rows, layout, columns)
+        fit_to_width(&rows, layout, terminal_width)
     }
 
     #[test]

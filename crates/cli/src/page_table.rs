@@ -2,7 +2,7 @@
 
 use glasscache_sim::page::Table;
 
-use crate::layout::{Layout, format_table};
+use crate::layout::{TableLayout, format_table};
 use crate::table::format_count_of;
 use crate::word_wrap::wrap;
 
@@ -43,7 +43,7 @@ pub(crate) fn format_titled_table(table: &Table) -> String {
     let is_right_aligned: Vec<bool> = (0..table.header.len())
         .map(|column| table.is_number_column(column))
         .collect();
-    let layout = Layout {
+    let layout = TableLayout {
         indent: 0,
         name_columns: 1,
         is_right_aligned: &is_right_aligned,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::layout::{Layout, format_table};
+use crate::layout::{TableLayout, format_table};
 
 /// Spaces before each line.
 const INDENT: usize = 2;
@@ -41,7 +41,7 @@ impl fmt::Display for Table {
         let is_right_aligned: Vec<bool> = (0..columns)
             .map(|column| column >= self.left_columns)
             .collect();
-        let layout = Layout {
+        let layout = TableLayout {
             indent: INDENT,
             name_columns: self.left_columns,
             is_right_aligned: &is_right_aligned,

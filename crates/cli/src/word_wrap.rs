@@ -3,17 +3,17 @@
 use std::io::stdout;
 
 /// Width of prose without a terminal.
-const DEFAULT_COLUMNS: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
 /// Width from which a line of prose becomes hard to read.
-const COLUMNS_MAX: usize = 100;
+const PROSE_WIDTH_MAX: usize = 100;
 
 /// A space that is not broken, and a per cent sign.
 const NO_BREAK_PERCENT: &str = "\u{a0}%";
 
 /// `text` in lines that fit the terminal; a word that is too long for a line stays whole.
 pub(crate) fn wrap(text: &str) -> String {
-    let width = find_terminal_columns().map_or(DEFAULT_COLUMNS, |columns| columns.min(COLUMNS_MAX));
+    let width = find_terminal_width().map_or(DEFAULT_WIDTH, |width| width.min(PROSE_WIDTH_MAX));
     let options = textwrap::Options::new(width)
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
@@ -24,18 +24,18 @@ pub(crate) fn wrap(text: &str) -> String {
 
 /// The width for tables: that of the terminal, and without one no limit, so that what a script reads does not depend on
 /// a width.
-pub(crate) fn table_columns() -> usize {
-    find_terminal_columns().unwrap_or(usize::MAX)
+pub(crate) fn table_width() -> usize {
+    find_terminal_width().unwrap_or(usize::MAX)
 }
 
-/// The columns of the terminal on stdout, else those that the variable `COLUMNS` names.
-fn find_terminal_columns() -> Option<usize> {
+/// The characters in a line of the terminal on stdout, else what the variable `COLUMNS` says.
+fn find_terminal_width() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(stdout()).ok();
-    let columns = terminal
+    let width = terminal
         .map(|size| usize::from(size.ws_col))
-        .filter(|&columns| columns > 0);
-    columns.or_else(|| {
+        .filter(|&width| width > 0);
+    width.or_else(|| {
         let named = std::env::var("COLUMNS").ok()?;
-        named.parse().ok().filter(|&columns| columns > 0)
+        named.parse().ok().filter(|&width| width > 0)
     })
 }

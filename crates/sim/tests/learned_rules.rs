@@ -10,7 +10,7 @@ use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
-/// A small generator of numbers: the tests need no good one, only a repeatable one.
+/// A linear congruential generator: repeatable, which is all that the tests need.
 struct Rng(u64);
 
 impl Rng {
@@ -30,9 +30,9 @@ impl Rng {
 }
 
 /// A log of requests that read these keys, each item of 100 bytes.
-fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
+fn log_reading(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
     let mut items = Items::default();
-    let mut requests_read = Requests {
+    let mut log_requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
@@ -46,23 +46,21 @@ fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> 
         items.keys.len() as u32 - 1
     };
     for (page, keys) in requests {
-        let request_number = requests_read.request.len() as u64;
-        requests_read.request.push(request_number);
-        requests_read.time_us.push(request_number);
-        requests_read.instance.push(0);
-        requests_read.base_us.push(10_000);
-        requests_read
-            .page
-            .push(page.map_or(NONE, &mut index_of_key));
-        requests_read.route.push(NONE);
-        requests_read
+        let request_number = log_requests.request.len() as u64;
+        log_requests.request.push(request_number);
+        log_requests.time_us.push(request_number);
+        log_requests.instance.push(0);
+        log_requests.base_us.push(10_000);
+        log_requests.page.push(page.map_or(NONE, &mut index_of_key));
+        log_requests.route.push(NONE);
+        log_requests
             .items
             .extend(keys.into_iter().map(&mut index_of_key));
-        requests_read.starts.push(requests_read.items.len());
+        log_requests.starts.push(log_requests.items.len());
     }
     RequestLog {
         items,
-        requests: requests_read,
+        requests: log_requests,
         truncated_after: None,
     }
 }
@@ -73,7 +71,7 @@ fn learn_rules(log: &RequestLog, share: u8) -> LearnedRules {
 }
 
 /// The figures of a strategy on the second half.
-fn second_half_figures(log: &RequestLog, notation: &str) -> Figures {
+fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
     let prepared = PreparedLog::new(log, |_| true);
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let strategy: Strategy = notation.parse().unwrap();
@@ -102,7 +100,7 @@ fn second_half_figures(log: &RequestLog, notation: &str) -> Figures {
     )
 }
 
-fn rules_of(learned_rules: &LearnedRules) -> Vec<String> {
+fn rule_texts(learned_rules: &LearnedRules) -> Vec<String> {
     let (items, pages) = (
         learned_rules.rules.with_items.rules(),
         learned_rules.rules.with_pages.rules(),
@@ -111,28 +109,24 @@ fn rules_of(learned_rules: &LearnedRules) -> Vec<String> {
 }
 
 #[test]
-fn families_of_keys_are_fetched_together_for_users_never_seen() {
+fn key_families_are_fetched_together_for_ids_that_were_not_in_the_first_half() {
     // Each user comes once, so a rule about single keys could not help.
-    let log = log_of((0..200).map(|user| {
+    let log = log_reading((0..200).map(|user| {
         let keys = ["user", "profile", "rights"].map(|kind| format!("{kind}:{user}"));
         (None, keys.to_vec())
     }));
-    let rules = rules_of(&learn_rules(&log, 80));
+    let rules = rule_texts(&learn_rules(&log, 80));
     assert!(
         rules.contains(&"user:{1} profile:{1} rights:{1}".to_owned()),
         "{rules:?}"
     );
-    let (figures_alone, figures_together) = (
-        second_half_figures(&log, "remote"),
-        second_half_figures(&log, "together:80"),
+    let (without_rules, with_rules) = (
+        figures_of_second_half(&log, "remote"),
+        figures_of_second_half(&log, "together:80"),
     );
-    assert_eq!((figures_alone.calls, figures_together.calls), (300, 100));
+    assert_eq!((without_rules.calls, with_rules.calls), (300, 100));
     assert_eq!(
-        (
-            figures_alone.keys,
-            figures_together.keys,
-            figures_together.used_keys
-        ),
+        (without_rules.keys, with_rules.keys, with_rules.used_keys),
         (300, 300, 300)
     );
 }
@@ -140,28 +134,24 @@ fn families_of_keys_are_fetched_together_for_users_never_seen() {
 #[test]
 fn a_companion_that_is_missing_counts_as_a_key() {
     // Every fourth user has no rights; the rule fetches them all the same.
-    let log = log_of((0..400).map(|user| {
+    let log = log_reading((0..400).map(|user| {
         let mut keys = vec![format!("user:{user}"), format!("profile:{user}")];
         keys.extend((user % 4 > 0).then(|| format!("rights:{user}")));
         (None, keys)
     }));
-    let figures_together = second_half_figures(&log, "together:60");
+    let with_rules = figures_of_second_half(&log, "together:60");
     assert_eq!(
-        (
-            figures_together.calls,
-            figures_together.keys,
-            figures_together.used_keys
-        ),
+        (with_rules.calls, with_rules.keys, with_rules.used_keys),
         (200, 600, 550)
     );
-    assert_eq!(figures_together.bytes, 550 * 100);
+    assert_eq!(with_rules.bytes, 550 * 100);
 }
 
 #[test]
-fn single_keys_are_fetched_together_and_pages_in_advance() {
+fn keys_of_a_group_are_fetched_with_its_page() {
     let mut rng = Rng(1);
     let groups = [["nav", "foot", "banner"], ["prices", "stock", "taxes"]];
-    let log = log_of((0..400).map(|_| {
+    let log = log_reading((0..400).map(|_| {
         let group = rng.below(2);
         let noise_key = format!("noise-{}", (b'a' + rng.below(26) as u8) as char);
         let mut keys = vec![noise_key];
@@ -181,9 +171,9 @@ fn single_keys_are_fetched_together_and_pages_in_advance() {
             || pages.contains(&"page-x nav foot banner".to_owned()),
         "{pages:?}"
     );
-    let figures_together = second_half_figures(&log, "together:90");
+    let with_rules = figures_of_second_half(&log, "together:90");
     assert_eq!(
-        figures_together.calls, 400,
+        with_rules.calls, 400,
         "a call for the page's three and one for the rest"
     );
 }
@@ -192,50 +182,56 @@ fn single_keys_are_fetched_together_and_pages_in_advance() {
 fn nothing_is_learned_from_random_requests() {
     for seed in 0..20 {
         let mut rng = Rng(seed);
-        let log = log_of((0..1000).map(|_| {
+        let log = log_reading((0..1000).map(|_| {
             let keys = (0..8).map(|_| format!("item:{}", rng.power_law_rank(300)));
             let keys = keys.collect();
             (Some(format!("item:{}", rng.power_law_rank(300))), keys)
         }));
         for share in [10, 50, 80] {
-            let rules = rules_of(&learn_rules(&log, share));
+            let rules = rule_texts(&learn_rules(&log, share));
             assert!(rules.is_empty(), "seed {seed}, share {share}: {rules:?}");
         }
     }
 }
 
 #[test]
-fn rules_replace_the_tree_when_parents_are_unknown() {
+fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
     let mut log = topic_tree(&TopicTreeConfig::default());
     let parents = log.items.parents.clone();
     log.items.parents.fill(NONE);
-    let mut calls_of_rules = 0;
-    for local in [
+    let mut calls_with_rules = 0;
+    for local_cache in [
         "",
         "+s3fifo:206",
         "+fixed-bytes:1m",
         "+fixed-bytes:512k+s3fifo:200",
     ] {
-        let figures_without_rules = second_half_figures(&log, &format!("remote{local}"));
-        let figures_together = second_half_figures(&log, &format!("together:80{local}"));
-        let calls = figures_together.calls as f64 / figures_without_rules.calls as f64;
-        let bytes = figures_together.bytes as f64 / figures_without_rules.bytes as f64;
-        eprintln!("remote{local}: with rules {calls:.2} of the calls, {bytes:.2} of the bytes");
-        assert!(
-            calls <= 0.6 && bytes <= 1.3,
-            "remote{local}: {calls} {bytes}"
+        let without_rules = figures_of_second_half(&log, &format!("remote{local_cache}"));
+        let with_rules = figures_of_second_half(&log, &format!("together:80{local_cache}"));
+        let calls_ratio = with_rules.calls as f64 / without_rules.calls as f64;
+        let bytes_ratio = with_rules.bytes as f64 / without_rules.bytes as f64;
+        eprintln!(
+            "remote{local_cache}: with rules {calls_ratio:.2} of the calls, {bytes_ratio:.2} of the bytes"
         );
-        calls_of_rules = calls_of_rules.max(figures_together.calls);
+        assert!(
+            calls_ratio <= 0.6 && bytes_ratio <= 1.3,
+            "remote{local_cache}: {calls_ratio} {bytes_ratio}"
+        );
+        calls_with_rules = calls_with_rules.max(with_rules.calls);
     }
     log.items.parents = parents;
     let tree = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
-    let calls_of_tree = tree.map(|notation| second_half_figures(&log, notation).calls);
-    eprintln!("calls: rules {calls_of_rules}, the tree's own {calls_of_tree:?}");
-    assert!(calls_of_tree.iter().all(|&calls| calls_of_rules <= calls));
+    let calls_of_tree_rules = tree.map(|notation| figures_of_second_half(&log, notation).calls);
+    eprintln!("calls: rules {calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
+    assert!(
+        calls_of_tree_rules
+            .iter()
+            .all(|&calls| calls_with_rules <= calls)
+    );
 }
 
 #[test]
-fn a_file_gives_the_companions_that_were_replayed() {
+fn a_strategy_file_keeps_the_companions_that_were_replayed() {
     let mut log = topic_tree(&TopicTreeConfig {
         requests: 5000,
         items: 600,
@@ -248,22 +244,22 @@ fn a_file_gives_the_companions_that_were_replayed() {
         learned: learned_rules.rules.clone(),
         ..StrategyFile::default()
     };
-    let file_read: StrategyFile = file.to_string().parse().unwrap();
-    assert_eq!(file_read, file);
+    let parsed_file: StrategyFile = file.to_string().parse().unwrap();
+    assert_eq!(parsed_file, file);
     let mut companion_count = 0;
     for (item, key) in log.items.keys.iter().enumerate() {
         let mut companions = Vec::new();
-        file_read
+        parsed_file
             .learned
             .with_items
             .companions(key, &mut companions);
         let replayed = learned_rules.items.fetched_with_item(item as u32);
         assert_eq!(companions.len(), replayed.len());
-        for (companion, &number) in companions.iter().zip(replayed) {
+        for (companion, &companion_item) in companions.iter().zip(replayed) {
             assert!(
                 log.items
                     .keys
-                    .get(number as usize)
+                    .get(companion_item as usize)
                     .is_none_or(|key| key == companion)
             );
         }

@@ -4,8 +4,8 @@
 //! Figures, intervals and the recommendation are those by which a process disables a strategy itself
 //! (`glasscache_strategy::rollout`); this command adds up the processes.
 
+mod output;
 mod reports;
-mod table;
 
 use std::path::PathBuf;
 
@@ -39,16 +39,16 @@ impl Args {
         let reports = Reports::read(&self.stats)?;
         let recommendation = recommend(&reports.forecast, &reports.measured);
         if out.is_json() {
-            out.set_result(&table::build_document(&reports, &recommendation));
+            out.set_result(&output::build_document(&reports, &recommendation));
         } else {
             let sentence = format!(
                 "Recommendation: {}. {}.",
                 recommendation.action.name(),
-                table::capitalise(&recommendation.reason)
+                output::capitalise_first_letter(&recommendation.reason)
             );
             out.print_line(wrap(&sentence))?;
-            out.print_line(format!("\n{}", table::format_figures(&reports)))?;
-            out.print_line(wrap(&table::describe_reports(&reports)))?;
+            out.print_line(format!("\n{}", output::format_metrics(&reports)))?;
+            out.print_line(wrap(&output::describe_reports(&reports)))?;
             for reason in &reports.disabled_because {
                 let note = format!("Disabled in a process: {reason}.");
                 out.print_line(wrap(&note))?;

@@ -1,4 +1,4 @@
-//! The comparison as a table of 80 columns and as JSON.
+//! What the command prints: the comparison of both groups as sentences, as a table and as JSON.
 
 use glasscache_client::near::rollout::counts::GroupCounts;
 use glasscache_client::near::rollout::decision::{Recommendation, forecast_bound};
@@ -31,8 +31,8 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
     )
 }
 
-/// The figures of both groups, their difference, and the forecast with what it allows for this many requests.
-pub(super) fn format_figures(reports: &Reports) -> String {
+/// The metrics of both groups, their difference, and the forecast with what it allows for this many requests.
+pub(super) fn format_metrics(reports: &Reports) -> String {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
     table.push_row([
@@ -83,8 +83,8 @@ fn format_interval(estimate: Estimate) -> String {
     format!("{} ({} to {})", signed(value), signed(low), signed(high))
 }
 
-/// A sentence with a capital.
-pub(super) fn capitalise(sentence: &str) -> String {
+/// The sentence with its first letter in upper case.
+pub(super) fn capitalise_first_letter(sentence: &str) -> String {
     let mut chars = sentence.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
@@ -93,14 +93,14 @@ pub(super) fn capitalise(sentence: &str) -> String {
 /// The same as JSON.
 pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation) -> Value {
     let measured = &reports.measured;
-    let group = |counts: &GroupCounts| {
+    let group_document = |counts: &GroupCounts| {
         json!({
             "requests": counts.sum.requests,
             "failed_requests": counts.failed_requests,
             "bytes": counts.bytes,
         })
     };
-    let figures = METRICS.map(|metric| build_figure_document(reports, metric));
+    let metrics = METRICS.map(|metric| build_metric_document(reports, metric));
     json!({
         "strategy": reports.strategy,
         "share": reports.share,
@@ -109,14 +109,14 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         "disabled_processes": measured.disabled,
         "disabled_because": reports.disabled_because,
         "warm_up_requests": reports.warm_up_requests,
-        "groups": { "strategy": group(&measured.strategy), "control": group(&measured.control) },
-        "figures": figures,
+        "groups": { "strategy": group_document(&measured.strategy), "control": group_document(&measured.control) },
+        "figures": metrics,
         "recommendation": recommendation.action.name(),
         "reason": recommendation.reason,
     })
 }
 
-fn build_figure_document(reports: &Reports, metric: Metric) -> Value {
+fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let group_document = |counts| {
         let estimate = metric.estimate(counts);
@@ -149,7 +149,7 @@ fn build_figure_document(reports: &Reports, metric: Metric) -> Value {
     })
 }
 
-/// A number that JSON can have.
+/// `None` for what JSON cannot express, infinity and NaN.
 fn finite_or_none(number: f64) -> Option<f64> {
     number.is_finite().then_some(number)
 }
