@@ -81,14 +81,20 @@ impl EitherClient {
     }
 
     pub(crate) fn tokio(servers: &str, options: Options) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        Self::tokio_on(runtime.worker_threads(2), servers, options)
+    }
+
+    /// On one thread nothing is received before all tasks of a `join!` have been polled once, however busy the machine is.
+    pub(crate) fn tokio_on_one_thread(servers: &str, options: Options) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        Self::tokio_on(&mut runtime, servers, options)
+    }
+
+    fn tokio_on(runtime: &mut tokio::runtime::Builder, servers: &str, options: Options) -> Self {
         let addresses = Address::parse_list(servers).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
         let client = AsyncClient::new(&addresses, Placement::Ketama, options).unwrap();
-        Self::Tokio(client, runtime)
+        Self::Tokio(client, runtime.enable_all().build().unwrap())
     }
 
     pub(crate) fn core(&self) -> &Client {

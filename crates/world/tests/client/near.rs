@@ -224,7 +224,8 @@ async fn read_within(
 fn tasks_of_one_request_fetch_a_key_once() {
     let server = Server::start();
     store_as_another(&server, &["a", "b", "c"]);
-    let either_client = EitherClient::tokio(&server.address, options("strategy remote"));
+    let either_client =
+        EitherClient::tokio_on_one_thread(&server.address, options("strategy remote"));
     let scope = scope_of(&either_client);
     let found = either_client.block_on(async {
         tokio::join!(
@@ -243,7 +244,8 @@ fn tasks_of_one_request_fetch_a_key_once() {
 fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
     let server = Server::start();
     store_as_another(&server, &["a"]);
-    let either_client = EitherClient::tokio(&server.address, options("strategy remote"));
+    let either_client =
+        EitherClient::tokio_on_one_thread(&server.address, options("strategy remote"));
     let scope = scope_of(&either_client);
     either_client.block_on(async {
         let mut first = Box::pin(read_within(&either_client, &scope, &["n:a"]));
