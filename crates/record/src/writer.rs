@@ -80,11 +80,11 @@ impl Writer {
 
     fn add(&mut self, request: &FinishedRequest) {
         if self.state.has_failed.load(Relaxed) {
-            self.count_dropped(1, request.footprint_bytes());
+            self.state.count_unwritten(1, request.footprint_bytes());
             return;
         }
         let Some(instance) = self.open() else {
-            self.count_dropped(1, request.footprint_bytes());
+            self.state.count_unwritten(1, request.footprint_bytes());
             return;
         };
         if self.part.len() == 0 {
@@ -125,19 +125,13 @@ impl Writer {
             }
             Err(error) => {
                 self.fail(&error);
-                self.count_dropped(requests as u64, bytes);
+                self.state.count_unwritten(requests as u64, bytes);
             }
         }
     }
 
     fn fail(&self, error: &io::Error) {
         self.state.fail_folder(&self.options.folder, error);
-    }
-
-    fn count_dropped(&self, requests: u64, bytes: usize) {
-        self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
-        self.state.recorded.fetch_sub(requests, Relaxed);
-        self.state.dropped.fetch_add(requests, Relaxed);
     }
 }
 

@@ -72,6 +72,8 @@ impl WriterQueue {
     pub(crate) fn submit(&self, request: FinishedRequest) {
         let bytes = request.footprint_bytes();
         let bytes_before = self.state.unwritten_bytes.fetch_add(bytes, Relaxed);
+        // Counted before it is sent: the writer subtracts what it cannot write.
+        self.state.recorded.fetch_add(1, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)
             && bytes_before + bytes <= self.state.memory_limit_bytes
             && !self.was_forked()
@@ -79,11 +81,8 @@ impl WriterQueue {
                 .sender
                 .send(WriterMessage::Request(Box::new(request)))
                 .is_ok();
-        if is_accepted {
-            self.state.recorded.fetch_add(1, Relaxed);
-        } else {
-            self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
-            self.count_dropped();
+        if !is_accepted {
+            self.state.count_unwritten(1, bytes);
         }
     }
 
@@ -94,6 +93,13 @@ impl WriterQueue {
 }
 
 impl WriterState {
+    /// Counts submitted requests as dropped, and their memory as free.
+    pub(crate) fn count_unwritten(&self, requests: u64, bytes: usize) {
+        self.unwritten_bytes.fetch_sub(bytes, Relaxed);
+        self.recorded.fetch_sub(requests, Relaxed);
+        self.dropped.fetch_add(requests, Relaxed);
+    }
+
     /// Stops the recorder for ever, as its folder cannot be written.
     pub(crate) fn fail_folder(&self, folder: &Path, error: &io::Error) {
         self.fail(format!(
