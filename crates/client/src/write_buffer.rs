@@ -16,6 +16,7 @@ use crate::engine::pending_writes::PendingWrites;
 use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
+use crate::pool::this_thread_id;
 use crate::request::{CommandSet, Request, RequestWriter};
 
 /// Bytes gathered for one server from which on the writer sends them: a send of this length costs
@@ -43,6 +44,8 @@ pub(crate) struct WriteBuffer {
 struct WriteBufferState {
     out: Vec<u8>,
     pending: PendingWrites,
+    /// The thread that enqueued the last of them.
+    writer_thread_id: usize,
     /// When the first of them was enqueued.
     oldest_enqueued_at: Option<Instant>,
     /// When the last quiet write was made.
@@ -181,6 +184,7 @@ impl WriteBuffer {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
             end_offset: 0,
+            writer_thread_id: state.writer_thread_id,
             write_buffer: self.clone(),
         }))
     }
@@ -224,6 +228,7 @@ impl WriteBufferState {
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
             self.oldest_enqueued_at = Some(now);
         }
+        self.writer_thread_id = this_thread_id();
         let mut writer = RequestWriter {
             command_set: server.command_set().unwrap_or(CommandSet::Meta),
             pipeline: self
@@ -250,6 +255,8 @@ pub(crate) struct WriteBatch {
     pub(crate) pending: PendingWrites,
     /// The byte of the connection's output at which they end.
     pub(crate) end_offset: u64,
+    /// The thread that enqueued the last of them, whose own connection keeps them in order with what it sends itself.
+    pub(crate) writer_thread_id: usize,
     write_buffer: Arc<WriteBuffer>,
 }
 

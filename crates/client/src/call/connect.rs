@@ -9,7 +9,7 @@ use super::{Call, CallStage, StepError};
 use crate::engine::connection::ConnectionEvent;
 use crate::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Error, Phase};
-use crate::pool::PooledConnection;
+use crate::pool::{PooledConnection, this_thread_id};
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
@@ -41,7 +41,18 @@ impl Call<'_> {
             }
         };
         self.had_write_batch = self.write_batch.is_some();
-        self.connection = self.server.pool.checkout(self.times.started, self.deadline);
+        let thread_id = match &self.write_batch {
+            Some(write_batch) if self.requests.is_empty() => write_batch.writer_thread_id,
+            // Another call has sent the batch. A connection opened for nothing would be one on which the next batch
+            // may overtake writes of a thread that uses another.
+            None if self.requests.is_empty() => {
+                self.stage = CallStage::Done;
+                return Ok(());
+            }
+            _ => this_thread_id(),
+        };
+        let pool = &self.server.pool;
+        self.connection = pool.checkout(thread_id, self.times.started, self.deadline);
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
             Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),

@@ -22,6 +22,7 @@ use crate::pool::Server;
 use crate::request::{Item, Request};
 use crate::transport::blocking::{WaitLimit, wait};
 use crate::transport::resolver::Resolver;
+use crate::write_buffer::BufferResult;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -118,6 +119,77 @@ fn respond(mut stream: &TcpStream) {
     }
 }
 
+/// A listener that replies to `mn` and `version`, and reports each line with the number of its connection.
+fn reporting_listener() -> (SocketAddr, Receiver<(usize, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (reporter, lines) = channel();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (stream, reporter) = (stream.unwrap(), reporter.clone());
+            thread::spawn(move || {
+                for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+                    let reply = match line.as_str() {
+                        "mn" => "MN\r\n",
+                        "version" => "VERSION 1\r\n",
+                        _ => "",
+                    };
+                    let _ = reporter.send((number, line));
+                    let _ = (&stream).write_all(reply.as_bytes());
+                }
+            });
+        }
+    });
+    (address, lines)
+}
+
+fn server_at(address: SocketAddr) -> Arc<Server> {
+    server_resolved_by(move |_, _| Ok(vec![address]))
+}
+
+#[test]
+fn a_flush_of_an_empty_write_buffer_opens_no_connection() {
+    let (address, accepted_count) = responding_listener();
+    let (server, now) = (server_at(address), Instant::now());
+    assert_eq!(
+        server.flush_quiet_writes(now, now + MINUTE, &|| true),
+        Ok(())
+    );
+    assert_eq!(server.connection_counts(), (0, 0));
+    assert_eq!(accepted_count.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_sending_thread_uses_the_connection_of_the_thread_that_wrote() {
+    let (address, lines) = reporting_listener();
+    let server = server_at(address);
+    let (requests, now) = ([Request::Version], Instant::now());
+    let new_call = || Call::new(server.clone(), &requests, now, now + MINUTE);
+    let mut own_call = new_call();
+    assert!(matches!(own_call.run(), Ok(CallEvent::Reply(_))));
+    // Both connections are idle then, and the other thread's was returned last.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other_call = new_call();
+            assert!(matches!(other_call.run(), Ok(CallEvent::Reply(_))));
+            own_call.release_reply();
+            other_call.release_reply();
+        });
+    });
+    assert_eq!(server.connection_counts(), (2, 2));
+    for expected in [BufferResult::SendNow, BufferResult::Enqueued] {
+        let quiet_store = Request::Store {
+            mode: StoreMode::Set,
+            item: item_of("key", b"value"),
+            exptime: 0,
+            noreply: true,
+        };
+        assert_eq!(server.buffer_write(&quiet_store, now), expected);
+    }
+    let line_with_key = lines.iter().find(|(_, line)| line.contains("key"));
+    assert_eq!(line_with_key.map(|(connection, _)| connection), Some(0));
+}
+
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,
 /// with a line of no protocol; it does not reply to those in between.
 fn listener_that_breaks_the_protocol() -> SocketAddr {
@@ -141,7 +213,7 @@ fn listener_that_breaks_the_protocol() -> SocketAddr {
 #[test]
 fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_call() {
     let address = listener_that_breaks_the_protocol();
-    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let server = server_at(address);
     let key = WireKey {
         bytes: b"k",
         is_base64: false,
@@ -199,7 +271,7 @@ fn listener_that_sends_refusals_without_end() -> (SocketAddr, Arc<AtomicUsize>) 
 fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_deadline() {
     const SOCKET_BUFFERS_BYTES_MAX: usize = 32 << 20;
     let (address, written_bytes) = listener_that_sends_refusals_without_end();
-    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let server = server_at(address);
     let body = vec![b'x'; 1 << 20];
     let keys = ["a", "b", "c", "d"].repeat(16);
     let items: Vec<_> = keys.iter().map(|key| item_of(key, &body)).collect();
@@ -248,7 +320,7 @@ fn wait_until_closed(call: &Call<'_>) {
 fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
     for reply_is_read_while_sending in [true, false] {
         let (address, allow_next_step) = listener_that_refuses_a_store();
-        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        let server = server_at(address);
         let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
         let requests = [store("k", &body)];
         let now = Instant::now();
@@ -299,7 +371,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
     let stores = [store("a", b"1"), store("b", &body)];
     for server_closes in [true, false] {
         let (address, close_guard) = listener_that_accepts_one_store();
-        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        let server = server_at(address);
         let now = Instant::now();
         let time_allowed = if server_closes {
             MINUTE
@@ -329,7 +401,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
 fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
     let (reply_permit, reply_permits) = channel();
     let address = listener_that_waits_for(reply_permits);
-    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let server = server_at(address);
     let (now, time_allowed) = (Instant::now(), Duration::from_millis(600));
     let requests = [Request::Version, Request::Version];
     let mut call = Call::new(server, &requests, now, now + time_allowed);
@@ -412,7 +484,7 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
     let version = [Request::Version];
     let now = Instant::now();
     let call_to = |address, requests| {
-        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        let server = server_at(address);
         (Call::new(server, requests, now, now + MINUTE), None)
     };
     let mut calls = [

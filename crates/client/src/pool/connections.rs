@@ -57,7 +57,7 @@ impl PoolState {
 }
 
 /// A number that threads do not share while they live.
-fn this_thread_id() -> usize {
+pub(crate) fn this_thread_id() -> usize {
     thread_local!(static MARKER: u8 = const { 0 });
     MARKER.with(|marker| std::ptr::from_ref(marker).addr())
 }
@@ -84,27 +84,31 @@ impl ConnectionPool {
         (state.open_count, state.idle.len())
     }
 
-    /// Takes an idle connection, or permission to open one, which has no socket yet; waits for either until `deadline`.
-    /// `None`: the pool stayed full until then.
+    /// Takes an idle connection for a thread, or permission to open one, which has no socket yet; waits for either
+    /// until `deadline`. `None`: the pool stayed full until then.
     pub(crate) fn checkout(
         self: &Arc<Self>,
+        thread_id: usize,
         now: Instant,
         deadline: Instant,
     ) -> Option<PooledConnection> {
-        let thread_id = this_thread_id();
         let mut state = self.state();
         loop {
             while let Some(mut socket_connection) = state.take_idle(thread_id) {
                 let is_trusted =
                     now.saturating_duration_since(socket_connection.idle_since) < TRUSTED_IDLE_MAX;
                 if is_trusted || socket_connection.is_reusable() {
-                    return Some(PooledConnection::new(self, Some(socket_connection)));
+                    return Some(PooledConnection::new(
+                        self,
+                        thread_id,
+                        Some(socket_connection),
+                    ));
                 }
                 state.open_count = state.open_count.saturating_sub(1);
             }
             if state.open_count < self.connections_max {
                 state.open_count += 1;
-                return Some(PooledConnection::new(self, None));
+                return Some(PooledConnection::new(self, thread_id, None));
             }
             let time_left = deadline.saturating_duration_since(Instant::now());
             if time_left.is_zero() {
@@ -183,15 +187,22 @@ impl ConnectionPool {
 pub(crate) struct PooledConnection {
     socket_connection: Option<Box<SocketConnection>>,
     pool: Arc<ConnectionPool>,
+    /// The thread whose later calls prefer this connection.
+    thread_id: usize,
     counts_as_open: bool,
 }
 
 impl PooledConnection {
     /// Counts in the pool, with a connection or before there is one.
-    fn new(pool: &Arc<ConnectionPool>, socket_connection: Option<Box<SocketConnection>>) -> Self {
+    fn new(
+        pool: &Arc<ConnectionPool>,
+        thread_id: usize,
+        socket_connection: Option<Box<SocketConnection>>,
+    ) -> Self {
         Self {
             socket_connection,
             pool: pool.clone(),
+            thread_id,
             counts_as_open: true,
         }
     }
@@ -237,7 +248,7 @@ impl PooledConnection {
         };
         socket_connection.state_machine.mark_reused();
         socket_connection.idle_since = now;
-        socket_connection.last_thread_id = this_thread_id();
+        socket_connection.last_thread_id = self.thread_id;
         self.counts_as_open = false;
         self.pool.return_connection(socket_connection);
     }
