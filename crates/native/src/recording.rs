@@ -1,6 +1,7 @@
 //! Recording of requests: the recorder as Python holds it, and the sizes that calls report to it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use glasscache_record as record;
@@ -13,6 +14,15 @@ use crate::error;
 use crate::keys::key_bytes;
 use crate::recorded_read::RecordedRead;
 
+/// The blocks of this process that record a request now, of all recorders. A get looks for its request only while there
+/// is one: after the system calls of the get before, each pointer it need not follow is a cache miss less.
+static OPEN_BLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any block of this process records a request.
+pub(crate) fn has_open_blocks() -> bool {
+    OPEN_BLOCKS.load(Relaxed) > 0
+}
+
 /// Writes a request log into a folder.
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct Recorder {
@@ -20,7 +30,7 @@ pub(crate) struct Recorder {
     /// The context variable with the request of the current context, or None, and its method `get`.
     pub(crate) current_request: Py<PyAny>,
     get_current_request: Py<PyAny>,
-    /// An entry for each block that records: while there is none, no context has a request.
+    /// An entry for each block of this recorder that records: while there is none, no context has a request.
     pub(crate) blocks: Py<PyList>,
 }
 
@@ -112,7 +122,7 @@ impl Recorder {
     }
 
     /// Return a block that records its calls as one request about the item under the key `page`, of the kind `route`.
-    #[pyo3(signature = (page, route))]
+    #[pyo3(signature = (page=None, route=None))]
     fn request(
         slf: Py<Self>,
         page: Option<Bound<'_, PyAny>>,
@@ -279,6 +289,7 @@ impl RequestBlock {
             request.bind(py).clone().into_any(),
         )?);
         recorder.blocks.bind(py).append(py.None())?;
+        OPEN_BLOCKS.fetch_add(1, Relaxed);
         self.request = Some(request);
         Ok(())
     }
@@ -291,6 +302,7 @@ impl RequestBlock {
         };
         let recorder = self.recorder.get();
         if let Some(request) = self.request.take() {
+            OPEN_BLOCKS.fetch_sub(1, Relaxed);
             recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
             request.get().finish();
         }

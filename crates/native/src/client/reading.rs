@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
-use crate::recording::Recorder;
+use crate::recording::{Recorder, has_open_blocks};
 use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
 
@@ -49,15 +49,15 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
-        let recording = slf.get().get_recording.get();
-        let recorded = recording
-            .map(|recording| recording.begin_get(key, parent))
-            .transpose()?;
+        let recorded = match slf.get().get_recording.get() {
+            Some(recording) if has_open_blocks() => recording.begin_get(key, parent)?,
+            _ => None,
+        };
         let value = match &slf.get().near {
             Some(near) => Self::get_near(slf, near, key, deadline),
             None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
         };
-        if let Some(request) = recorded.flatten() {
+        if let Some(request) = recorded {
             request.get().end();
         }
         Ok(value?
