@@ -58,6 +58,8 @@ pub enum Sabotage {
     ReplacesCasBySet,
     /// A driver gives a reply to another call in flight.
     MixesReplies,
+    /// A driver handles each value of a bulk read twice.
+    HandlesValuesTwice,
     /// A driver reports that a write was certainly not executed.
     DeniesWrites,
     /// A driver ends a call twice.

@@ -19,7 +19,7 @@ fn does_checker_find(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
-    let sabotages: [(Sabotage, &[Invariant]); 21] = [
+    let sabotages: [(Sabotage, &[Invariant]); 22] = [
         (Sabotage::ChangesValues, &[Invariant::ValueWasWritten]),
         (Sabotage::SendsOldValues, &[Invariant::ReadsAreFresh]),
         (Sabotage::StopsItsClock, &[Invariant::ExpiredItemsAreGone]),
@@ -28,6 +28,7 @@ fn each_planted_fault_is_found_as_what_it_is() {
         (Sabotage::RepeatsAdditions, &[Invariant::AdditionsCountOnce]),
         (Sabotage::ReplacesCasBySet, &[Invariant::CasSeesChanges]),
         (Sabotage::MixesReplies, &[Invariant::RepliesAreTrue]),
+        (Sabotage::HandlesValuesTwice, &[Invariant::KeyIsFoundOnce]),
         (Sabotage::DeniesWrites, &[Invariant::RefusedHasNoEffect]),
         (Sabotage::EndsTwice, &[Invariant::CallEndsOnce]),
         (Sabotage::IgnoresDeadlines, &[Invariant::CallEndsByDeadline]),

@@ -34,6 +34,8 @@ pub enum Invariant {
     CasSeesChanges,
     /// A reply matches what the server did.
     RepliesAreTrue,
+    /// A bulk read finds a key once, whatever its server sends.
+    KeyIsFoundOnce,
     /// A request that was reported to its caller as certainly not executed was not executed.
     RefusedHasNoEffect,
     /// Each call ends once.
@@ -229,6 +231,13 @@ impl Checker {
             self.check_expiry((id, key), source, ttl, network);
         }
         Some(source)
+    }
+
+    /// One bulk read found a key twice.
+    pub(crate) fn report_found_twice(&mut self, id: RequestId, key: Key) {
+        let request = self.history.request(id);
+        let text = format!("key {key} was found twice by {request:?}");
+        self.report_broken(Invariant::KeyIsFoundOnce, text);
     }
 
     fn check_fresh(&mut self, (id, key): (RequestId, Key), source: Source, network: &Network) {

@@ -160,12 +160,18 @@ impl World {
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.check_executed(request, &self.network);
         }
+        let handles_per_value = if self.is_sabotaged_by(Sabotage::HandlesValuesTwice) {
+            2
+        } else {
+            1
+        };
         let context = ReplyContext {
             pipeline: engine.pipeline(),
             server: &engine.server().name,
             request,
             network: &self.network,
             checker: &mut self.checker,
+            handles_per_value,
             uniques: &mut self.tasks[task].uniques,
         };
         let effect = server_operation.handle_reply(reply, context);

@@ -40,6 +40,8 @@ pub(super) struct ReplyContext<'r> {
     pub(super) request: RequestId,
     pub(super) network: &'r Network,
     pub(super) checker: &'r mut Checker,
+    /// How often the driver handles each value of a bulk read: once, unless it is sabotaged.
+    pub(super) handles_per_value: usize,
     /// Uniques that the task has read.
     pub(super) uniques: &'r mut HashMap<Key, ReadUnique>,
 }
@@ -259,8 +261,16 @@ fn handle_get_many_reply(
 ) -> Result<ReplyEffect, Error> {
     interpret::refusal_to_error(reply, context.server)?;
     let pipeline = context.pipeline;
-    for value in pipeline.found_values() {
+    let mut has_been_found = vec![false; keys.len()];
+    let (values, handles_per_value) = (pipeline.found_values(), context.handles_per_value);
+    for value in values
+        .iter()
+        .flat_map(|value| std::iter::repeat_n(value, handles_per_value))
+    {
         if let Some(&key) = keys.get(value.key_index) {
+            if std::mem::replace(&mut has_been_found[value.key_index], true) {
+                context.checker.report_found_twice(context.request, key);
+            }
             context.found_values(key, value.flags, pipeline.body(value));
         }
     }
