@@ -84,9 +84,9 @@ class ConnectingClient(_native.AsyncClient):
             self._start_probe(slot)
             raise self._unreachable_exception(slot, "it is down and being probed")
         connection = self._connection_of(slot)
-        if connection is not None and connection.is_paused:
+        if connection is not None and connection.must_wait_to_write:
             # The peer takes no more bytes for now.
-            while connection.is_paused and (remaining_s := ends_at - time.monotonic()) > 0:
+            while connection.must_wait_to_write and (remaining_s := ends_at - time.monotonic()) > 0:
                 await asyncio.wait([connection.resumed()], timeout=remaining_s)
             if connection.is_usable:
                 return

@@ -175,9 +175,9 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
             await asyncio.sleep(0)
             connection = client._connection_of(0)
             assert connection is not None
-            while not connection.is_paused and not all(task.done() for task in set_tasks):  # noqa: ASYNC110
+            while not connection.must_wait_to_write and not all(task.done() for task in set_tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            assert connection.is_paused
+            assert connection.must_wait_to_write
             late_task = asyncio.create_task(
                 client.set("late", "stored when the peer takes more again")
             )
@@ -187,7 +187,7 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
             os.kill(int(rows["pid"]), signal.SIGCONT)
         assert await late_task
         assert all(await asyncio.gather(*set_tasks))
-        assert not connection.is_paused
+        assert not connection.must_wait_to_write
 
     run(use_client)
     assert caplog.records == []

@@ -159,7 +159,7 @@ def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str
         hits,
         rounds,
     )
-    columns = ("CPU us", "beyond", "alone", "per s", "p50 ms", "p99 ms")
+    columns = ("CPU us", "- empty", "- uncached", "per s", "p50 ms", "p99 ms")
     print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in columns))
     cpu_us_beyond_empty: dict[str, float] = {}
     for peer in available_peers:
@@ -170,7 +170,7 @@ def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str
         print(f"{peer.name:<26}{cpu}{cached.latency.columns()}", flush=True)
         cached.require_single_run()
     if varnish_latency is not None:
-        print(f"{'Varnish in varnish_latency':<26}{'':>27}{varnish_latency.columns()}")
+        print(f"{'Varnish in front':<26}{'':>27}{varnish_latency.columns()}")
     our_cpu_us = cpu_us_beyond_empty.pop("glasscache")
     if not cpu_us_beyond_empty:
         return 0

@@ -111,6 +111,14 @@ impl Failure {
         )
     }
 
+    /// All failures as one, with the exit code and the hint of the first; none if there was none.
+    pub(crate) fn join(failures: Vec<Failure>) -> Option<Failure> {
+        failures.into_iter().reduce(|first, next| Failure {
+            message: format!("{}; {}", first.message, next.message),
+            ..first
+        })
+    }
+
     /// Wrong usage.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, message)

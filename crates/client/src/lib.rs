@@ -41,6 +41,7 @@ pub mod request;
 pub mod request_record;
 pub mod reservation;
 pub mod ring;
+mod thread_id;
 pub mod tls;
 mod transport;
 pub mod value;

@@ -16,8 +16,8 @@ use crate::engine::pending_writes::PendingWrites;
 use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
-use crate::pool::this_thread_id;
 use crate::request::{CommandSet, Request, RequestWriter};
+use crate::thread_id::this_thread_id;
 
 /// Bytes gathered for one server from which on the writer sends them: a send of this length costs
 /// a twentieth of what its writes cost one by one, and a longer one gains nothing more.

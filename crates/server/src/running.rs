@@ -76,7 +76,7 @@ impl RunningServer {
     ///
     /// Returns whether another process has taken its place.
     pub fn join(mut self) -> bool {
-        glasscache_store::release_start_pages();
+        glasscache_store::release_startup_pages();
         self.join_threads();
         self.shared.phases.is_replaced()
     }

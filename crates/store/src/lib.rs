@@ -111,7 +111,7 @@ pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(any(miri, loom)))]
 pub use memory::MappedFile;
 #[cfg(not(loom))]
-pub use memory::release_start_pages;
+pub use memory::release_startup_pages;
 pub use policy::PolicyKind;
 pub use request::*;
 pub use reservation::Reservation;

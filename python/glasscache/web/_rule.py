@@ -114,7 +114,7 @@ class Rule:
         return f"rule {self.name!r}" + (f" (line {self.line})" if self.line else "")
 
     @property
-    def literal(self) -> str:
+    def literal_path(self) -> str:
         """Return the literal beginning of the path, up to its last slash before a wildcard."""
         path = self.when.path
         if path is None:
@@ -123,7 +123,14 @@ class Rule:
         return literal if literal == path else literal[: literal.rfind("/") + 1]
 
     def matches(self, request: Request, path: str, cookies: dict[str, str] | None) -> bool:
-        """Whether the conditions on the request hold."""
+        """Whether the conditions on the request hold.
+
+        Args:
+            request: its method, host and header lines.
+            path: the path of its URL as it was sent, percent-encoded, as text.
+            cookies: those of the request, where the caller has parsed them for several rules.
+
+        """
         when = self.when
         if when.method and request.method not in when.method:
             return False

@@ -46,10 +46,10 @@ class Rules:
         """
         self.rules = tuple(rules)
         check_rules(self.rules)
-        self._numbers_by_literal: dict[str, list[int]] = {}
+        self._numbers_by_literal_path: dict[str, list[int]] = {}
         for number, rule in enumerate(self.rules):
-            self._numbers_by_literal.setdefault(rule.literal, []).append(number)
-        self._literal_lengths = sorted({len(literal) for literal in self._numbers_by_literal})
+            self._numbers_by_literal_path.setdefault(rule.literal_path, []).append(number)
+        self._literal_lengths = sorted({len(literal) for literal in self._numbers_by_literal_path})
         self._needs_cookies = any(rule.when.cookie for rule in self.rules)
 
     @classmethod
@@ -90,7 +90,7 @@ class Rules:
 
     def _candidates(self, path: str) -> Iterable[int]:
         """Return the numbers of the rules whose literal beginning fits, in order."""
-        numbers_by_literal = self._numbers_by_literal
+        numbers_by_literal = self._numbers_by_literal_path
         candidates: list[int] = []
         for length in self._literal_lengths:
             if length > len(path):

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use glasscache_client::Address;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use serde_json::json;
 
-use super::target::Target;
+use super::target::{Target, send_to_servers_of};
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -14,7 +15,7 @@ Examples:
   glasscache ping
   glasscache ping -s 10.0.0.5:11211 --timeout-ms 100 || echo down";
 
-/// Ask a server for its version.
+/// Ask each server for its version.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -23,12 +24,26 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints one line a server.
+    /// Prints one line for each server that responds; fails if any does not.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let addresses = self.target.addresses()?;
         out.begin_list();
+        let mut failures = Vec::new();
+        for address in addresses {
+            if let Err(failure) = self.ping(address, out) {
+                failures.push(failure);
+            }
+        }
+        Failure::join(failures).map_or(Ok(Exit::Success), Err)
+    }
+
+    /// Prints the line of one server, which has the whole `--timeout-ms` to respond.
+    fn ping(&self, address: Address, out: &Output) -> Result<(), Failure> {
+        let client = self.target.client_of(&[address])?;
         let started = Instant::now();
-        for (server, reply) in self.target.send_to_all(Request::Version)? {
-            let took_ms = started.elapsed().as_secs_f64() * 1000.0;
+        let replies = send_to_servers_of(&client, Request::Version, &self.target.budget())?;
+        let took_ms = started.elapsed().as_secs_f64() * 1000.0;
+        for (server, reply) in replies {
             let Reply::Version(version) = reply else {
                 return Err(Failure::new(
                     Exit::BadData,
@@ -42,6 +57,6 @@ impl Args {
                 out.print_line(format!("{server} {version} {took_ms:.2} ms"))?;
             }
         }
-        Ok(Exit::Success)
+        Ok(())
     }
 }

@@ -68,17 +68,27 @@ pub(crate) struct Target {
 impl Target {
     /// A client of the named servers; connects to none yet.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
+        self.client_of(&self.addresses()?)
+    }
+
+    /// The addresses of the named servers, one at least.
+    pub(crate) fn addresses(&self) -> Result<Vec<Address>, Failure> {
         let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
         if addresses.is_empty() {
             return Err(Failure::usage("--server: no address given"));
         }
+        Ok(addresses)
+    }
+
+    /// A client of some of the servers; connects to none yet.
+    pub(crate) fn client_of(&self, addresses: &[Address]) -> Result<Client, Failure> {
         let options = Options {
             timeout: self.timeout(),
             value_bytes_max: VALUE_BYTES_MAX,
             costs: false,
             ..Options::default()
         };
-        Client::new(&addresses, Placement::Ketama, options).map_err(|error| failure(&error))
+        Client::new(addresses, Placement::Ketama, options).map_err(|error| failure(&error))
     }
 
     /// A deadline for one call that begins now.
@@ -105,14 +115,23 @@ impl Target {
         &self,
         request: Request<'_>,
     ) -> Result<Vec<(String, Reply)>, Failure> {
-        let replies = self.client()?.request_all(request, &self.budget());
-        let replies = replies.map_err(|error| failure(&error))?;
-        let reply_or_failure = |(name, reply): (String, Result<Reply, Error>)| match reply {
-            Ok(reply) => Ok((name, reply)),
-            Err(error) => Err(failure(&error)),
-        };
-        replies.into_iter().map(reply_or_failure).collect()
+        send_to_servers_of(&self.client()?, request, &self.budget())
     }
+}
+
+/// Sends the same request to every server of a client; fails at the first error.
+pub(crate) fn send_to_servers_of(
+    client: &Client,
+    request: Request<'_>,
+    budget: &Budget<'_>,
+) -> Result<Vec<(String, Reply)>, Failure> {
+    let replies = client.request_all(request, budget);
+    let replies = replies.map_err(|error| failure(&error))?;
+    let reply_or_failure = |(name, reply): (String, Result<Reply, Error>)| match reply {
+        Ok(reply) => Ok((name, reply)),
+        Err(error) => Err(failure(&error)),
+    };
+    replies.into_iter().map(reply_or_failure).collect()
 }
 
 /// The key for the wire, or an error if it is not valid.

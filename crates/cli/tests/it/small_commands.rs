@@ -89,6 +89,34 @@ fn prints_version_counters_and_keys() {
 }
 
 #[test]
+fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
+    let (first, second) = (Server::start(&[]), Server::start(&[]));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_address = silent.local_addr().unwrap().to_string();
+    let [first, second] = [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
+    let servers = format!("{silent_address},{first},127.0.0.1:1,{second}");
+    let arguments = ["ping", "--json", "--timeout-ms", "2000", "-s", &servers];
+    let pinged = glasscache().args(arguments).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&pinged.stdout).unwrap();
+    let rows = document["result"].as_array().unwrap();
+    let responding: Vec<_> = rows.iter().map(|row| row["server"].clone()).collect();
+    assert_eq!(
+        (pinged.status.code(), responding),
+        (Some(3), vec![first.into(), second.into()])
+    );
+    // The time of one server has no part of another's: the silent one took two seconds.
+    assert!(
+        rows.iter()
+            .all(|row| row["took_ms"].as_f64().unwrap() < 2000.0)
+    );
+    let message = document["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains(&silent_address) && message.contains("127.0.0.1:1 "),
+        "{message}"
+    );
+}
+
+#[test]
 fn stats_prints_a_summary_and_every_group() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());

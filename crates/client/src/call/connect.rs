@@ -9,7 +9,8 @@ use super::{Call, CallStage, StepError};
 use crate::engine::connection::ConnectionEvent;
 use crate::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Error, Phase};
-use crate::pool::{PooledConnection, this_thread_id};
+use crate::pool::PooledConnection;
+use crate::thread_id::this_thread_id;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;

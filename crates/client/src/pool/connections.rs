@@ -56,12 +56,6 @@ impl PoolState {
     }
 }
 
-/// A number that threads do not share while they live.
-pub(crate) fn this_thread_id() -> usize {
-    thread_local!(static MARKER: u8 = const { 0 });
-    MARKER.with(|marker| std::ptr::from_ref(marker).addr())
-}
-
 impl ConnectionPool {
     pub(super) fn new(connections_max: usize) -> Self {
         Self {

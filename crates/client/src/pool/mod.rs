@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-pub(crate) use connections::{ConnectionPool, PooledConnection, this_thread_id};
+pub(crate) use connections::{ConnectionPool, PooledConnection};
 
 use crate::address::Endpoint;
 use crate::engine::server::ServerState;

@@ -150,7 +150,7 @@ fn to_paired_scenario(scenario: &Scenario, seconds: f64) -> Scenario {
     };
     Scenario {
         seconds: seconds * factor,
-        versus: Versus::Memcached,
+        versus: Versus::Peer,
         ..scenario.clone()
     }
 }
@@ -159,7 +159,7 @@ fn to_paired_scenario(scenario: &Scenario, seconds: f64) -> Scenario {
 fn measure_pass(
     servers: &ServerPair,
     measured_scenarios: &mut [(Scenario, Vec<(SideMeasurement, SideMeasurement)>)],
-    rounds: std::ops::Range<usize>,
+    pair_indices: std::ops::Range<usize>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     let mut speed = SpeedBenchmark::start(servers.clone())?;
@@ -167,7 +167,7 @@ fn measure_pass(
         .iter_mut()
         .filter(|(s, _)| s.interference.is_none())
     {
-        let figures = speed.run(scenario, rounds.clone(), progress)?;
+        let figures = speed.run(scenario, pair_indices.clone(), progress)?;
         pairs.extend(figures.rounds);
     }
     drop(speed);
@@ -175,14 +175,14 @@ fn measure_pass(
         let Some(interference) = scenario.interference else {
             continue;
         };
-        for round in rounds.clone() {
-            let pair = interference::measure_pair(servers, scenario, interference, round)?;
+        for index in pair_indices.clone() {
+            let pair = interference::measure_pair(servers, scenario, interference, index)?;
             let (new, old) = &pair;
             progress(&format!(
-                "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
+                "{}: pair {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
-                round + 1,
-                rounds.end,
+                index + 1,
+                pair_indices.end,
                 new.cpu_us,
                 old.cpu_us,
                 cpu_ratio(&pair),
@@ -256,7 +256,7 @@ mod tests {
             .find(|scenario| scenario.name == "meta-get")
             .unwrap();
         let paired_scenario = to_paired_scenario(meta, 0.5);
-        assert_eq!(paired_scenario.versus, Versus::Memcached);
+        assert_eq!(paired_scenario.versus, Versus::Peer);
         assert_eq!(paired_scenario.protocol, meta.protocol);
     }
 }

@@ -61,10 +61,9 @@ pub struct Scenario {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Versus {
-    /// glasscache with memcached.
+    /// glasscache with the other server of the pair, which is a memcached or another build of glasscache.
     #[default]
-    #[serde(rename = "peer")]
-    Memcached,
+    Peer,
     /// glasscache in this protocol with glasscache in classic text.
     #[serde(rename = "own-text")]
     ClassicText,

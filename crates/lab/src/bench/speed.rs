@@ -215,7 +215,7 @@ impl SpeedBenchmark {
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
         let servers: &[&ServerProcess] = match scenario.versus {
-            Versus::Memcached => &[&self.ours, &self.theirs],
+            Versus::Peer => &[&self.ours, &self.theirs],
             Versus::ClassicText => &[&self.ours],
         };
         for server in servers {
@@ -243,7 +243,7 @@ impl SpeedBenchmark {
     ) -> Result<SideMeasurement, Error> {
         let (server, protocol) = match (is_glasscache, scenario.versus) {
             (true, _) => (&self.ours, scenario.protocol),
-            (false, Versus::Memcached) => (&self.theirs, scenario.protocol),
+            (false, Versus::Peer) => (&self.theirs, scenario.protocol),
             (false, Versus::ClassicText) => (&self.ours, Protocol::Text),
         };
         let measured = measure_load(

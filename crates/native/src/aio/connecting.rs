@@ -45,7 +45,7 @@ impl AsyncClient {
             process: Process::current(),
             presumes_classic,
             is_flush_scheduled: false,
-            is_paused: false,
+            is_writing_paused: false,
             resumed_future: None,
             timer: None,
             ready_future: Some(ready_future),

@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     /// The connection before was closed on the probe for its command set.
     pub(super) presumes_classic: bool,
     pub(super) is_flush_scheduled: bool,
-    pub(super) is_paused: bool,
+    pub(super) is_writing_paused: bool,
     /// Resolved with None when the peer takes more again or the connection is gone.
     pub(super) resumed_future: Option<Py<PyAny>>,
     /// The running timer, and the moment it is set to: no later than the first deadline in flight.
@@ -53,7 +53,7 @@ impl Connection {
     pub(super) fn can_take_requests(&self) -> bool {
         self.transport.is_some()
             && self.engine.accepts_requests()
-            && !self.is_paused
+            && !self.is_writing_paused
             && self.ready_future.is_none()
     }
 

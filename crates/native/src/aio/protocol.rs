@@ -45,9 +45,9 @@ impl Connection {
         }
         this.engine.feed(data);
         this.process_events(slf.py())?;
-        let has_next_steps = !this.engine.output().is_empty() && !this.is_flush_scheduled;
+        let needs_flush = !this.engine.output().is_empty() && !this.is_flush_scheduled;
         drop(this);
-        if has_next_steps {
+        if needs_flush {
             return Self::flush(slf);
         }
         Ok(())
@@ -75,12 +75,12 @@ impl Connection {
 
     /// Called by the loop: the peer takes no more for now.
     fn pause_writing(&mut self) {
-        self.is_paused = true;
+        self.is_writing_paused = true;
     }
 
     /// Called by the loop: the peer takes more again.
     fn resume_writing(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.is_paused = false;
+        self.is_writing_paused = false;
         self.resolve_resumed(py)
     }
 
@@ -132,9 +132,9 @@ impl Connection {
     }
 
     /// Whether the peer takes no more for now.
-    #[getter(is_paused)]
-    fn paused(&self) -> bool {
-        self.is_paused && self.transport.is_some() && self.engine.accepts_requests()
+    #[getter]
+    fn must_wait_to_write(&self) -> bool {
+        self.is_writing_paused && self.transport.is_some() && self.engine.accepts_requests()
     }
 
     /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.

@@ -18,7 +18,7 @@ use std::ptr;
 /// Releases the resident pages of the program's code and constants; pages that are used again are mapped again.
 ///
 /// Returns the bytes of address space covered, 0 where the system has no map of the process.
-pub fn release_start_pages() -> usize {
+pub fn release_startup_pages() -> usize {
     let Ok(map) = File::open("/proc/self/smaps") else {
         return 0;
     };
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_clean_parts_of_files_are_named() {
-        let current_range = |mapping_line: &str, kib: usize| {
+    fn only_clean_mappings_of_files_are_listed() {
+        let smaps_entry = |mapping_line: &str, kib: usize| {
             format!("{mapping_line}\nRss:  8 kB\nAnonymous:  {kib} kB\nVmFlags: rd ex\n")
         };
         let code = "55a1a8b8e000-55a1a9133000 r-xp 0012a000 fe:00 9978222   /usr/bin/glasscache";
@@ -92,11 +92,10 @@ mod tests {
             ("", 0),
         ];
         for (mapping_line, kib) in unclean_mappings {
-            let map = current_range(mapping_line, kib);
+            let map = smaps_entry(mapping_line, kib);
             assert_eq!(clean_file_mappings(map.as_bytes()), [], "{mapping_line}");
         }
-        let map =
-            current_range(constants, 4) + &current_range(code, 0) + &current_range(constants, 0);
+        let map = smaps_entry(constants, 4) + &smaps_entry(code, 0) + &smaps_entry(constants, 0);
         assert_eq!(
             clean_file_mappings(map.as_bytes()),
             [
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_program_continues_after_its_code_was_released() {
-        assert!(release_start_pages() > 0);
+        assert!(release_startup_pages() > 0);
         let doubled: Vec<u32> = (0..1000).map(|n| n * 2).collect();
         assert_eq!(doubled.iter().sum::<u32>(), 999_000);
         assert!(format!("{doubled:?}").ends_with("1998]"));

@@ -26,5 +26,5 @@ pub use arena::MappedFile;
 pub(crate) use arena::{Addr, Arena, SegmentId};
 pub(crate) use epoch::Epochs;
 #[cfg(not(loom))]
-pub use image::release_start_pages;
+pub use image::release_startup_pages;
 pub(crate) use lines::{Line, LineId, Lines, SLOTS_PER_LINE};

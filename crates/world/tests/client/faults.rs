@@ -159,7 +159,7 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
 }
 
 #[test]
-fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_replies() {
+fn a_server_that_is_down_is_reported_at_once() {
     let gone = FaultyServer::start().address.clone();
     with_both(&gone, &short_timeout(), |either_client| {
         let error = either_client.get("k").unwrap_err();

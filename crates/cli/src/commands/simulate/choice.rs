@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use glasscache_sim::strategy::FixedRule;
-use glasscache_sim::strategy::build_file::strategy_file as strategy_file_of;
+use glasscache_sim::strategy::build_file::strategy_file;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
@@ -27,7 +27,7 @@ pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy
 
 /// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
 pub(super) fn list_default_strategies(items: usize, has_parents: bool) -> Vec<NamedStrategy> {
-    let mut notation: Vec<String> = [
+    let mut notations: Vec<String> = [
         "remote",
         "children",
         "children-always",
@@ -41,16 +41,16 @@ pub(super) fn list_default_strategies(items: usize, has_parents: bool) -> Vec<Na
     for divisor in [100, 20] {
         let kept_items = (items / divisor).max(1);
         let kinds = ["lru", "s3fifo", "fixed", "fixed-time", "fixed-hindsight"];
-        notation.extend(kinds.map(|kind| format!("{kind}:{kept_items}")));
-        notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{kept_items}+children")));
+        notations.extend(kinds.map(|kind| format!("{kind}:{kept_items}")));
+        notations.extend(["lru", "fixed"].map(|kind| format!("{kind}:{kept_items}+children")));
     }
     let fetches_children =
         |notation: &str| notation.contains("children") || notation.contains("subtree");
-    notation.retain(|notation| has_parents || !fetches_children(notation));
+    notations.retain(|notation| has_parents || !fetches_children(notation));
     // Of few items 1 % and 5 % are the same.
-    let mut names_seen = HashSet::new();
-    notation.retain(|notation| names_seen.insert(notation.clone()));
-    notation
+    let mut notations_seen = HashSet::new();
+    notations.retain(|notation| notations_seen.insert(notation.clone()));
+    notations
         .into_iter()
         .filter_map(|notation| {
             Some(NamedStrategy {
@@ -72,7 +72,7 @@ pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
         .unwrap_or(&replays.reports[0])
 }
 
-/// The best strategy that has a fixed set.
+/// The best strategy that has a fixed set, hindsight left aside.
 pub(super) fn find_best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
     let is_eligible = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
     let with_fixed_set = replays
@@ -90,5 +90,5 @@ pub(super) fn build_strategy_file(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
 ) -> String {
-    strategy_file_of(prepared, &loaded.cost, &named.strategy).to_string()
+    strategy_file(prepared, &loaded.cost, &named.strategy).to_string()
 }

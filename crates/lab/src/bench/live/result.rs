@@ -64,9 +64,9 @@ pub struct GeneratorShares {
     pub p99_9: Option<f64>,
 }
 
-/// Intervals of the latency from the intended time, in microseconds.
+/// Confidence intervals of the latency from the intended time, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Intervals {
+pub struct ConfidenceIntervals {
     /// Of the median.
     pub p50: Estimate,
     /// Of the 99th percentile.
@@ -115,8 +115,9 @@ pub struct LoadMeasurement {
     pub offered_per_second: Option<f64>,
     /// Latencies in microseconds.
     pub latency_us: LatenciesFrom,
-    /// Intervals (95 %) of the latency from the intended time.
-    pub interval_us: Intervals,
+    /// Confidence intervals (95 %) of the latency from the intended time.
+    #[serde(rename = "interval_us")]
+    pub confidence_interval_us: ConfidenceIntervals,
     /// The generator's share of the latency from the send time.
     pub generator_share: GeneratorShares,
     /// CPU of the generator per request; in an open loop it spins while it waits.
@@ -223,7 +224,7 @@ impl LoadMeasurement {
                 intended: collect_latencies(&|percent| tally.latency_us(percent)),
                 sent: collect_latencies(&|percent| tally.latency_from_send_us(percent)),
             },
-            interval_us: Intervals {
+            confidence_interval_us: ConfidenceIntervals {
                 p50: percentiles.estimate(50.0),
                 p99: percentiles.estimate(99.0),
                 p99_9: percentiles.estimate(99.9),
