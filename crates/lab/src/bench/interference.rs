@@ -15,7 +15,7 @@ use super::scenario::{Interference, Scenario};
 use super::speed::{Progress, ScenarioResult, SideMeasurement, fill, measure_load};
 use super::{Error, ServerPair};
 use crate::load::{
-    self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
+    self, Batch, Fill, KeyResult, LoadPlan, MixedWorkload, NextStep, Pace, Picker, Size, Values,
     Window, Workload, format_key,
 };
 use crate::proc::Meter;
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
 
 /// The second generator.
 struct InterferenceLoad {
-    plan: Plan,
+    plan: LoadPlan,
     interference: Interference,
     values: Values,
 }
@@ -247,12 +247,12 @@ impl InterferenceLoad {
             Interference::Large => Values::new(Size::Fixed(1_000_000), 2),
             Interference::Growth | Interference::Full => reader_values.clone(),
         };
-        let plan = Plan {
+        let plan = LoadPlan {
             connections: CONNECTIONS,
             depth: 16,
             cpus: servers.pinned_cpus(&servers.layout.interference_cpus()),
             stop: Arc::default(),
-            ..Plan::new(server.address)
+            ..LoadPlan::new(server.address)
         };
         // Data needed in advance: the large values to be read, or a full memory.
         let prefilled_keys = match interference {
@@ -274,14 +274,14 @@ impl InterferenceLoad {
             warm_up: Duration::ZERO,
             measure: run_for,
         };
-        let plan = Plan {
+        let plan = LoadPlan {
             window,
             depth: 1,
             seed,
             ..self.plan.clone()
         };
         if self.interference == Interference::Large {
-            let plan = Plan {
+            let plan = LoadPlan {
                 pace: Pace::Open(LARGE_REQUESTS_PER_S),
                 ..plan
             };
@@ -290,7 +290,7 @@ impl InterferenceLoad {
                 MixedWorkload::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
             load::run(&plan, vec![workload], &Meter::None)?;
         } else {
-            let plan = Plan {
+            let plan = LoadPlan {
                 pace: Pace::Open(NEW_KEYS_PER_S),
                 ..plan
             };

@@ -13,7 +13,7 @@ use super::paired::Spread;
 use super::scenario::{Scenario, Versus};
 use super::{Error, ServerPair};
 use crate::access::{Access, Protocol};
-use crate::load::{self, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
+use crate::load::{self, Fill, LoadPlan, MixedWorkload, Pace, Picker, Report, Values, Window};
 use crate::server_process::ServerProcess;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
@@ -289,15 +289,15 @@ pub(super) fn fill(
 ) -> Result<(), Error> {
     let cpus = servers.pinned_cpus(&servers.layout.generator);
     let threads = servers.layout.generator.len();
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 4 * threads,
         depth: FILL_DEPTH,
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     };
     let range = scenario.first_id()..scenario.first_id() + scenario.keys;
     let workloads = Fill::over(&range, values, threads);
-    let plan = Plan { cpus, ..plan };
+    let plan = LoadPlan { cpus, ..plan };
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
@@ -325,7 +325,7 @@ pub(super) fn measure_load(
 ) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
     let measure = std::time::Duration::from_secs_f64(scenario.seconds);
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: scenario.connections,
         depth: scenario.depth,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
@@ -336,7 +336,7 @@ pub(super) fn measure_load(
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,
         stop: servers.stop.clone(),
-        ..Plan::new(Access {
+        ..LoadPlan::new(Access {
             protocol,
             ..Access::from(server.address)
         })

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::access::Access;
-use crate::load::{self, Pace, Picker, Plan, Report, Values, Window};
+use crate::load::{self, LoadPlan, Pace, Picker, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
@@ -101,8 +101,8 @@ impl Settings {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn plan(&self, target: &Target) -> Plan {
-        Plan {
+    fn plan(&self, target: &Target) -> LoadPlan {
+        LoadPlan {
             connections: self.connections,
             cpus: self.cpus.clone(),
             seed: self.seed,
@@ -110,7 +110,7 @@ impl Settings {
             keeps_second_histograms: true,
             returns_partial_report: true,
             stop: self.stop.clone(),
-            ..Plan::new(target.access.clone())
+            ..LoadPlan::new(target.access.clone())
         }
     }
 
@@ -158,7 +158,7 @@ pub struct Ratio {
 
 /// Stores all keys.
 pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
@@ -173,7 +173,7 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
 
 /// Removes all keys that [`fill`] stored; a stopped run is cleaned as well.
 pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
@@ -196,7 +196,7 @@ fn run_once(
     (pace, run_for, warm_up): (Pace, Duration, Duration),
     (round, rounds): (u32, u32),
 ) -> Result<Report, load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: settings.depth,
         pace,
         window: Window::Timed {
