@@ -39,7 +39,7 @@ pub struct SideMeasurement {
     pub user_us: f64,
     /// Kernel part of it.
     pub kernel_us: f64,
-    /// Percentiles of latency, from the intended time in an open loop.
+    /// 50th percentile of latency, from the intended time in an open loop.
     pub p50_us: f64,
     /// 99th.
     pub p99_us: f64,
@@ -254,11 +254,10 @@ impl SpeedBenchmark {
             (protocol, round as u64),
         )?;
         if measured.misses > 0 {
-            let difference = "misses of keys that fit".to_owned();
             return Err(Error::WrongValues {
                 server: server.name.to_owned(),
                 count: measured.misses,
-                description: difference,
+                description: "misses of keys that fit".to_owned(),
             });
         }
         Ok(measured)
@@ -302,14 +301,14 @@ pub(super) fn fill(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
-        let difference = format!(
+        let description = format!(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
         return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: refused,
-            description: difference,
+            description,
         });
     }
     Ok(())
@@ -358,14 +357,14 @@ pub(super) fn measure_load(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let failed_replies = report.tally.wrong + report.tally.refused;
     if failed_replies > 0 {
-        let difference = report
+        let description = report
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
         return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: failed_replies,
-            description: difference,
+            description,
         });
     }
     Ok(SideMeasurement::of(&report))

@@ -249,7 +249,7 @@ impl Replay {
 }
 
 impl Cursor {
-    /// Fills the window with the next requests up to the first duplicate key.
+    /// Chooses the keys of the next multi-get: those of the next requests, up to the first duplicate key.
     fn advance(&mut self, trace: &Trace, is_final_read: bool) {
         self.requested_key_ids.clear();
         let end = if is_final_read {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_no_duplicates_and_all_copies_of_a_request() {
+    fn a_multi_get_has_no_duplicates_and_all_copies_of_a_request() {
         let trace = test_trace(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
             copies: vec![0, 1],
