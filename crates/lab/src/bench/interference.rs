@@ -83,9 +83,9 @@ pub fn run(
             scenario.title,
             round + 1,
             our_measurement.with_interference.p99_us,
-            our_measurement.alone.p99_us,
+            our_measurement.calm.p99_us,
             their_measurement.with_interference.p99_us,
-            their_measurement.alone.p99_us,
+            their_measurement.calm.p99_us,
         ));
         p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
         measured.push((
@@ -131,18 +131,18 @@ const fn memory_mib(interference: Interference) -> u64 {
 
 /// What one reader measured in one round.
 struct ReaderMeasurement {
-    alone: SideMeasurement,
+    calm: SideMeasurement,
     with_interference: SideMeasurement,
 }
 
 impl ReaderMeasurement {
     /// The 99th percentile with interference over that without.
     fn p99_growth(&self) -> f64 {
-        self.with_interference.p99_us / self.alone.p99_us
+        self.with_interference.p99_us / self.calm.p99_us
     }
 }
 
-/// Measures the reader alone, then with interference.
+/// Measures the reader calm, then with interference.
 fn measure_side(
     servers: &ServerPair,
     server_command: &ServerCommand,
@@ -151,10 +151,10 @@ fn measure_side(
     seed: u64,
 ) -> Result<ReaderMeasurement, Error> {
     let reader = Reader::start(servers, server_command, scenario)?;
-    let alone = reader.measure(seed)?;
+    let calm = reader.measure(seed)?;
     let with_interference = reader.measure_with_interference(interference, seed)?;
     Ok(ReaderMeasurement {
-        alone,
+        calm,
         with_interference,
     })
 }

@@ -1,6 +1,6 @@
 //! One batch: read at the old server, stored at the new one, and verified at the old one again.
 //!
-//! The second look makes a removal safe that reaches both servers, the old one first: a value that was read before it and
+//! The second read makes a removal safe that reaches both servers, the old one first: a value that was read before it and
 //! stored after it is found to be gone, and removed at the new server. Without it, such a value would live on.
 
 use std::collections::HashSet;
