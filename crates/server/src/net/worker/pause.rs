@@ -106,7 +106,7 @@ impl Worker {
         for slot_key in std::mem::take(&mut self.handed_over) {
             if let Some(connection) = self.connections.remove(slot_key) {
                 // The successor has the socket too, so closing it would not remove it here.
-                let _ = epoll::delete(&self.poll, connection.stream.socket());
+                let _ = epoll::delete(&self.epoll_fd, connection.stream.socket());
                 self.shared.connections.remove(connection.info.id.serial);
             }
         }
