@@ -44,7 +44,7 @@ _MANIFEST_STRUCT: Final = struct.Struct("<BQQIII")
 
 
 class _PieceLayout(NamedTuple):
-    """What a manifest says."""
+    """The contents of a manifest: where the pieces of a value are, and how they are verified."""
 
     version: int
     write_id: int
@@ -65,7 +65,7 @@ class _PieceLayout(NamedTuple):
 
 
 def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
-    """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
+    """Return the contents of a manifest; None if it is damaged, or its value is longer than `bytes_max`."""
     try:
         piece_layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
     except struct.error:

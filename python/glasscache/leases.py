@@ -3,7 +3,7 @@
 On a cold key the filler stores a reservation under the key itself: an item that clients of this package read
 as a miss and others as None. The value replaces it by compare-and-swap, so no value is stored that any client
 deleted, overwrote or flushed while it was made (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). A
-stored item outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
+stored item is kept `stale` seconds beyond its TTL; how much is left is read with it, so that a hit costs one
 round trip, and its refill is stored by compare-and-swap too. What to do is decided here by steps, which the
 two mixins at the end carry out.
 """
@@ -92,7 +92,7 @@ def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Steps[Item | 
 def _early_refresh_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], item: Item
 ) -> Steps[Any]:
-    """Refill a value that is worn, unless another does; then take the old value while that is allowed."""
+    """Refill a value that is due, unless another caller does; then take the old value while allowed."""
     began_at = time.monotonic()
     pause_s = _POLL_FIRST_S
     while not (

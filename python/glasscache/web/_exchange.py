@@ -145,7 +145,7 @@ class Exchange:
     # ---- the slow path --------------------------------------------------------------------------
 
     def decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
-        """Decide what responds this request (as steps)."""
+        """Decide what is sent for this request, or that it is fetched (as steps)."""
         try:
             action = yield from self._decide()
             if type(action) is Fetch and action.may_store:

@@ -132,7 +132,7 @@ class Lookup:
         return decide_reuse(self.entry, self._request, self.settings, now, self.is_soft_purged)
 
     def is_due_for_early_refresh(self, now: float) -> bool:
-        """Whether to refresh a fresh entry already, the likelier the closer its end and the dearer it is.
+        """Whether to refresh a fresh entry already, likelier the closer its end is and the more it costs.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.
         """

@@ -84,7 +84,7 @@ class ResponseHandler:
             return self._store_response(status, fields, requested_at, now)
         head = ResponseHead(status, self._add_cache_status(fields, status))
         if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
-            head.follow_up_steps = self._compare_head(fields, entry)
+            head.follow_up_steps = self._remove_if_head_differs(fields, entry)
         return head
 
     def _store_response(
@@ -227,8 +227,8 @@ class ResponseHandler:
         writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
         yield from writer.put_record()
 
-    def _compare_head(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
-        """Remove what a HEAD shows to have changed (RFC 9111, section 4.3.5)."""
+    def _remove_if_head_differs(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
+        """Remove the stored response if that to a HEAD has other fields (RFC 9111, section 4.3.5)."""
         headers = dict(fields)
         for name in (b"etag", b"last-modified", b"content-length"):
             stored_value = entry.field(name)
