@@ -249,7 +249,7 @@ pub fn run<W: Workload>(
             .into_iter()
             .enumerate()
             .map(|(index, workload)| {
-                let thread = engine::ThreadShare {
+                let thread = engine::ThreadContext {
                     index,
                     threads,
                     connecting: connecting.clone(),

@@ -61,7 +61,7 @@ impl<'t> RustClient<'t> {
             .collect()
     }
 
-    /// One call with a clock around it; whether all values were there and correct.
+    /// One call with a clock around it: its time, and how many values were absent or wrong.
     fn timed_call(
         &self,
         items: &[(String, &[u8])],
@@ -98,7 +98,7 @@ impl<'t> RustClient<'t> {
         ))
     }
 
-    /// The share of one thread of a block.
+    /// The calls of a block that thread `index` makes.
     fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<CallBlock, CallError> {
         let items = self.cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();

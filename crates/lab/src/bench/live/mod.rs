@@ -24,8 +24,8 @@ pub use search::{Objective, Search, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
-/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows, for which threads
-/// of a server the connections of a round belong to changes latencies more than anything that happens within it.
+/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows. Each round has new
+/// connections, and which threads of the server own them changes latencies more than anything within a round.
 const ROUNDS_MIN: u32 = 20;
 const ROUNDS_MAX: u32 = 80;
 
@@ -164,8 +164,8 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
         keeps_second_histograms: false,
         ..settings.plan(target)
     };
-    let first = settings.first_id();
-    let range = first..first + traffic.keys;
+    let first_id = settings.first_id();
+    let range = first_id..first_id + traffic.keys;
     let workloads = load::Fill::over(&range, &traffic.values, settings.threads);
     load::run(&plan, workloads, &Meter::None)?.0.complete()?;
     Ok(())
@@ -180,8 +180,8 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
         stop: Arc::default(),
         ..settings.plan(target)
     };
-    let first = settings.first_id();
-    let workload = DeleteKeys(first..first + traffic.keys);
+    let first_id = settings.first_id();
+    let workload = DeleteKeys(first_id..first_id + traffic.keys);
     load::run(&plan, vec![workload], &Meter::None)?
         .0
         .complete()?;
