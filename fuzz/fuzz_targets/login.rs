@@ -25,7 +25,7 @@ fn server() -> InMemorySession {
     InMemorySession::new(Config {
         hash_seed: Some(1),
         memory_bytes: 4 << 20,
-        users: Some(UsersFile { path: path.clone(), form: UsersFileFormat::AuthFile }),
+        users: Some(UsersFile { path: path.clone(), format: UsersFileFormat::AuthFile }),
         ..Config::default()
     })
     .expect("memory for a small store")

@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["clients", "recorders"]
 
 clients: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those that are in use; a client that is collected sends the quiet writes that it has gathered by itself."""
+"""Those that are in use; a client that is collected sends the quiet writes that it has buffered by itself."""
 
 recorders: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that are in use; a recorder that is collected completes its log by itself."""

@@ -14,8 +14,8 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from glasscache._plans import CallFunction, call, carry_out, carry_out_async
 from glasscache._refresh import seconds_of
+from glasscache._steps import CallFunction, call, carry_out, carry_out_async
 from glasscache._suggestions import keys_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from glasscache import _native
     from glasscache._near import RequestScopes
-    from glasscache._plans import Plan, Step
+    from glasscache._steps import Step, Steps
     from glasscache._types import Key, Ttl
 
 _TTL_INDEX: Final = {
@@ -123,7 +123,7 @@ class _Gutter:
 
     def _bulk_read(
         self, name: str, own_call: Callable[[], Any], deadline: float | None
-    ) -> Plan[dict[Any, Any]]:
+    ) -> Steps[dict[Any, Any]]:
         """Read from the servers, and what those that failed had from the gutter."""
         started_at = time.monotonic()
         try:
@@ -144,7 +144,7 @@ class _Gutter:
         own_call: Callable[[], Any],
         gutter_call: Callable[[list[Any], float], Step],
         deadline: float | None,
-    ) -> Plan[dict[Any, GlasscacheError]]:
+    ) -> Steps[dict[Any, GlasscacheError]]:
         """Write to the servers, and what those that failed would have taken to the gutter."""
         started_at = time.monotonic()
         failures: dict[Any, GlasscacheError] = yield CallFunction(own_call)
@@ -163,7 +163,7 @@ class _Gutter:
 
     def _write_quietly(
         self, calls: Iterable[tuple[Any, ...]], deadline: float | None
-    ) -> Plan[dict[Any, GlasscacheError]]:
+    ) -> Steps[dict[Any, GlasscacheError]]:
         """Make calls of this client that do not wait, each on the gutter where its server failed."""
         started_at = time.monotonic()
         for name, *arguments in calls:
@@ -177,7 +177,7 @@ class _Gutter:
         items: Mapping[Any, Any],
         ttl: Ttl | None,
         deadline: float | None,
-    ) -> Plan[dict[Any, GlasscacheError]]:
+    ) -> Steps[dict[Any, GlasscacheError]]:
         def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
             failed_items = {key: items[key] for key in failed_keys}
             return call(
@@ -192,7 +192,7 @@ class _Gutter:
 
     def _delete_many(
         self, own_call: Callable[[], Any], deadline: float | None
-    ) -> Plan[dict[Any, GlasscacheError]]:
+    ) -> Steps[dict[Any, GlasscacheError]]:
         def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
             return call(self.gutter, "delete_many", failed_keys, deadline=remaining_s)
 

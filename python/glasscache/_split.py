@@ -15,13 +15,13 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache._native import ComputedValue, Manifest
-from glasscache._plans import call, carry_out, carry_out_async
+from glasscache._steps import call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
     from glasscache._types import Key, Ttl
 
 __all__ = [
@@ -44,7 +44,7 @@ _MANIFEST_STRUCT: Final = struct.Struct("<BQQIII")
 
 
 class _PieceLayout(NamedTuple):
-    """What a manifest says."""
+    """The contents of a manifest: where the pieces of a value are, and how they are verified."""
 
     version: int
     write_id: int
@@ -65,7 +65,7 @@ class _PieceLayout(NamedTuple):
 
 
 def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
-    """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
+    """Return the contents of a manifest; None if it is damaged, or its value is longer than `bytes_max`."""
     try:
         piece_layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
     except struct.error:
@@ -79,7 +79,7 @@ def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     return piece_layout if is_valid and piece_layout.piece_count <= 1 + bytes_max // 4096 else None
 
 
-def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
+def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Steps[Any]:
     """Return what is to be stored under the key: the value, or a manifest after its pieces were stored.
 
     Raises:
@@ -115,7 +115,7 @@ def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     return Manifest(_MANIFEST_STRUCT.pack(*piece_layout))
 
 
-def discard_pieces(client: Any, stored: Any) -> Plan[None]:
+def discard_pieces(client: Any, stored: Any) -> Steps[None]:
     """Remove the pieces of a value whose manifest was not stored."""
     if type(stored) is ComputedValue:
         stored = stored.value
@@ -124,12 +124,12 @@ def discard_pieces(client: Any, stored: Any) -> Plan[None]:
         yield from _remove(client, _PieceLayout(*piece_layout).keys)
 
 
-def _remove(client: Any, keys: list[str]) -> Plan[None]:
+def _remove(client: Any, keys: list[str]) -> Steps[None]:
     with contextlib.suppress(GlasscacheError):  # they are never read, and fall out by age
         yield call(client, "delete_many", keys)
 
 
-def _write_pieces(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bool]:
+def _write_pieces(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Steps[bool]:
     stored = yield from encode_or_split(client, value, ttl)
     is_stored = bool((yield call(client, "set", key, stored, ttl)))
     if not is_stored:
@@ -137,13 +137,13 @@ def _write_pieces(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bo
     return is_stored
 
 
-def _read_pieces(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
+def _read_pieces(client: Any, key: Key, manifest: Manifest) -> Steps[tuple[Any] | None]:
     """Return the value of a manifest in a tuple, or None: then the manifest is removed."""
     read_values = yield from _read_pieces_of_all(client, {key: manifest})
     return (read_values[key],) if key in read_values else None
 
 
-def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
+def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Steps[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
     bytes_max = client._state.value_bytes_max
     layouts = {key: _parse_manifest(manifest, bytes_max) for key, manifest in manifests.items()}
@@ -191,7 +191,7 @@ def _manifest_of(read_value: Any) -> Manifest | None:
             return None
 
 
-def _replace_manifest(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any] | None]:
+def _replace_manifest(client: Any, key: Key, read_value: Any) -> Steps[tuple[Any] | None]:
     """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
     if type(read_value) is Manifest:
         return (yield from _read_pieces(client, key, read_value))
@@ -199,7 +199,7 @@ def _replace_manifest(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any]
     return None if replaced is None else ((replaced[0], *read_value[1:]),)
 
 
-def _replace_manifests(client: Any, read_values: dict[Any, Any]) -> Plan[dict[Any, Any]]:
+def _replace_manifests(client: Any, read_values: dict[Any, Any]) -> Steps[dict[Any, Any]]:
     """Replace the manifests among what a bulk read found; those of incomplete values go."""
     manifests: dict[Any, Manifest] = {}
     for key, entry in read_values.items():

@@ -26,8 +26,8 @@ from typing import (
     overload,
 )
 
-from glasscache._plans import CallFunction, call, carry_out, carry_out_async
 from glasscache._refresh import GetOrSetOptions
+from glasscache._steps import CallFunction, call, carry_out, carry_out_async
 from glasscache.leases import AsyncLeases, SyncLeases, value_to_store
 from glasscache.tags import tagged_key
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Required, Self, Unpack
 
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
     from glasscache._types import Ttl
 
 P = ParamSpec("P")
@@ -229,7 +229,7 @@ def cached(
 
 
 class _CachedFunction(NamedTuple):
-    """A decorated function; its methods are plans."""
+    """A decorated function; its methods are steps."""
 
     client: Any
     function: Callable[..., Any]
@@ -238,12 +238,12 @@ class _CachedFunction(NamedTuple):
     tags: tuple[str, ...]
     counts: _CallCounts
 
-    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[str]:
+    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[str]:
         """Name the result; under tags that takes a round trip."""
         key = self.key_builder.key(args, kwargs)
         return (yield from tagged_key(self.client, key, self.tags)) if self.tags else key
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
         """Return the result, kept or made."""
 
         def make() -> Any:
@@ -254,7 +254,7 @@ class _CachedFunction(NamedTuple):
         key = yield from self.key(args, kwargs)
         return (yield call(self.client, "get_or_set_by", key, make, self.options))
 
-    def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
+    def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
         """Compute the result again and store it."""
         started_at = time.monotonic()
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
@@ -264,7 +264,7 @@ class _CachedFunction(NamedTuple):
         yield call(self.client, "set", key, stored_value, ttl=ttl)
         return value
 
-    def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[bool]:
+    def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[bool]:
         """Throw the result away."""
         key = yield from self.key(args, kwargs)
         return bool((yield call(self.client, "delete", key)))
@@ -287,17 +287,17 @@ def _wrap_async(cached_function: _CachedFunction) -> Any:
 
 
 def _attach_methods(
-    wrapper: Any, cached_function: _CachedFunction, run_plan: Callable[[Plan[Any]], Any]
+    wrapper: Any, cached_function: _CachedFunction, run_steps: Callable[[Steps[Any]], Any]
 ) -> Any:
     wrapper.cache_key = _pack_arguments(cached_function.key_builder.key)
     wrapper.cache_info = lambda: CacheInfo(
         cached_function.counts.calls, cached_function.counts.fills
     )
     wrapper.refresh = _pack_arguments(
-        lambda args, kwargs: run_plan(cached_function.refresh(args, kwargs))
+        lambda args, kwargs: run_steps(cached_function.refresh(args, kwargs))
     )
     wrapper.invalidate = _pack_arguments(
-        lambda args, kwargs: run_plan(cached_function.invalidate(args, kwargs))
+        lambda args, kwargs: run_steps(cached_function.invalidate(args, kwargs))
     )
     return wrapper
 

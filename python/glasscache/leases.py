@@ -3,8 +3,8 @@
 On a cold key the filler stores a reservation under the key itself: an item that clients of this package read
 as a miss and others as None. The value replaces it by compare-and-swap, so no value is stored that any client
 deleted, overwrote or flushed while it was made (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). A
-stored item outlives its worth by `stale` seconds; how much is left is read with it, so that a hit costs one
-round trip, and its refill is stored by compare-and-swap too. What to do is decided here by plans, which the
+stored item is kept `stale` seconds beyond its TTL; how much is left is read with it, so that a hit costs one
+round trip, and its refill is stored by compare-and-swap too. What to do is decided here by steps, which the
 two mixins at the end carry out.
 """
 
@@ -17,15 +17,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from glasscache._native import ComputedValue
-from glasscache._plans import CallFunction, Sleep, call, carry_out, carry_out_async
 from glasscache._refresh import GetOrSetOptions
+from glasscache._steps import CallFunction, Sleep, call, carry_out, carry_out_async
 from glasscache._types import Item
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
     from glasscache._types import Ttl
 
 T = TypeVar("T")
@@ -57,10 +57,10 @@ def lease_key(key: Key) -> str:
     return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
 
 
-def _plan_get_or_set(
+def _get_or_set_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
-) -> Plan[Any]:
-    """Return the plan of one `get_or_set`."""
+) -> Steps[Any]:
+    """Do one `get_or_set` (as steps)."""
     if not callable(make):
         raise TypeError(
             f"get_or_set makes the value by calling a function: write lambda: {make!r:.40}, or call add"
@@ -69,18 +69,18 @@ def _plan_get_or_set(
 
     item = yield from _read_item(client, key, options)
     if item is None:
-        plan_fill = _plan_cold_fill if client._has_reservations else _plan_unguarded_fill
-        return (yield from plan_fill(client, key, options, make))
+        fill_steps = _cold_fill_steps if client._has_reservations else _unguarded_fill_steps
+        return (yield from fill_steps(client, key, options, make))
     cost_s = 0.0 if item.compute_info is None else item.compute_info[1]
     random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
     if not options.is_due_for_refresh(
         options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
     ):
         return item.value
-    return (yield from _plan_early_refresh(client, key, options, make, item))
+    return (yield from _early_refresh_steps(client, key, options, make, item))
 
 
-def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Plan[Item | None]:
+def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Steps[Item | None]:
     """Return what is stored; how much of its life is left is requested only where that matters."""
     if options.stale or options.early:
         item: Item | None = yield call(client, "get_with_meta", key)
@@ -89,10 +89,10 @@ def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Plan[Item | N
     return None if value is _MISSING else Item(value, None, None, None, None, False, 0)
 
 
-def _plan_early_refresh(
+def _early_refresh_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], item: Item
-) -> Plan[Any]:
-    """Refill a value that is worn, unless another does; then take the old value while that is allowed."""
+) -> Steps[Any]:
+    """Refill a value that is due, unless another caller does; then take the old value while allowed."""
     began_at = time.monotonic()
     pause_s = _POLL_FIRST_S
     while not (
@@ -108,7 +108,7 @@ def _plan_early_refresh(
         pause_s = min(2 * pause_s, _POLL_LAST_S)
         reread_item = yield from _read_item(client, key, options)
         if reread_item is None or reread_item.cas != item.cas:
-            return (yield from _plan_get_or_set(client, key, options, make))
+            return (yield from _get_or_set_steps(client, key, options, make))
     began_at = time.monotonic()
     try:
         value, cost_s = yield from _time_make(make)
@@ -126,16 +126,16 @@ def _plan_early_refresh(
     return value
 
 
-def _time_make(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
+def _time_make(make: Callable[[], Any]) -> Steps[tuple[Any, float]]:
     """Return the value and the seconds that making it took."""
     began_at = time.monotonic()
     value = yield CallFunction(make)
     return value, time.monotonic() - began_at
 
 
-def _plan_cold_fill(
+def _cold_fill_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
-) -> Plan[Any]:
+) -> Steps[Any]:
     """Compute the value of a key without one, or wait for another filler."""
     import random  # noqa: PLC0415 - likewise
 
@@ -164,10 +164,10 @@ def _plan_cold_fill(
             return value
 
 
-def _plan_unguarded_fill(
+def _unguarded_fill_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
-) -> Plan[Any]:
-    """Do as `_plan_cold_fill` in a dialect whose other readers would take a reservation for a value.
+) -> Steps[Any]:
+    """Do as `_cold_fill_steps` in a dialect whose other readers would take a reservation for a value.
 
     The right to fill is an `add` of a sibling key. A write of the key meanwhile keeps the value out, for it
     is stored by `add` too; a removal does not.
@@ -201,7 +201,7 @@ def _plan_unguarded_fill(
 
 def _reserve(
     client: Any, key: Key, options: GetOrSetOptions, replaced_cas_unique: int | None = None
-) -> Plan[tuple[bool | None, int | None]]:
+) -> Steps[tuple[bool | None, int | None]]:
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
     lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(options.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
@@ -214,7 +214,7 @@ def _reserve(
 
 def _replace_expired_reservation(
     client: Any, key: Key, options: GetOrSetOptions, waited_s: float
-) -> Plan[int | None]:
+) -> Steps[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
     reservation = yield call(client, "_reservation", key)
     if reservation is None:
@@ -229,7 +229,7 @@ def _replace_expired_reservation(
 
 def _fill(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], cas_unique: int
-) -> Plan[Any]:
+) -> Steps[Any]:
     """Make the value while holding the reservation, which goes whatever happens."""
     is_reserved = True
     try:
@@ -247,7 +247,7 @@ def _fill(
 
 def value_to_store(
     client: Any, value: Any, options: GetOrSetOptions, cost_s: float
-) -> Plan[tuple[Any, float | None]]:
+) -> Steps[tuple[Any, float | None]]:
     """Return what is stored for a value that took `cost_s` seconds to make, and its life on the server."""
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
@@ -271,7 +271,7 @@ def _store_value(
     cas_unique: int | None,
     options: GetOrSetOptions,
     cost_s: float,
-) -> Plan[None]:
+) -> Steps[None]:
     """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
     stored_value, ttl = yield from value_to_store(client, value, options, cost_s)
     arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
@@ -333,7 +333,7 @@ class SyncLeases:
 
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: GetOrSetOptions) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", carry_out(_plan_get_or_set(self, key, lease, make)))
+        return cast("T", carry_out(_get_or_set_steps(self, key, lease, make)))
 
 
 class AsyncLeases:
@@ -399,4 +399,4 @@ class AsyncLeases:
         self, key: Key, make: Callable[[], Awaitable[T] | T], lease: GetOrSetOptions
     ) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", await carry_out_async(_plan_get_or_set(self, key, lease, make)))
+        return cast("T", await carry_out_async(_get_or_set_steps(self, key, lease, make)))

@@ -21,7 +21,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from glasscache import _plans
+from glasscache import _steps
 from glasscache._suggestions import keys_of
 from glasscache.aio import AsyncClient
 from glasscache.client import Client
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     # To a type checker they have the methods of the clients.
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
     from glasscache.aio import AsyncClient as _AsyncMethods
     from glasscache.client import Client as _SyncMethods
 else:
@@ -48,7 +48,7 @@ _OWN_BITS: Final = 0xFF00_0000
 
 
 class _Rings:
-    """The two clients, and the plan of each call."""
+    """The two clients, on which the steps of each call run."""
 
     new: Any
     """Where values are written."""
@@ -109,74 +109,74 @@ class _Rings:
         raise NotImplementedError
 
 
-# Plans. `remaining_deadline` gives what is left of the call's deadline, as an option of its steps.
+# The steps of each call. `remaining_deadline` gives what is left of the call's deadline, as an option.
 
 
-def _plan_read(
+def _read_steps(
     rings: _Rings,
     method_name: str,
     key: Any,
     *args: Any,
     deadline: float | None = None,
     **options: Any,
-) -> Plan[Any]:
+) -> Steps[Any]:
     """Make a call that returns None or False when there is no item; copy the old one if so."""
     remaining_deadline = _deadline_option(deadline)
-    result = yield _plans.call(
+    result = yield _steps.call(
         rings.new, method_name, key, *args, **options, **remaining_deadline()
     )
     if result is None or (result is False and method_name != "cas"):
         if (yield from _copy_from_old(rings, key, remaining_deadline)) is _MISSING:
             return result
-        result = yield _plans.call(
+        result = yield _steps.call(
             rings.new, method_name, key, *args, **options, **remaining_deadline()
         )
     return result
 
 
-def _plan_get(
+def _get_steps(
     rings: _Rings,
     method_name: str,
     key: Any,
     *args: Any,
     deadline: float | None = None,
     **options: Any,
-) -> Plan[Any]:
+) -> Steps[Any]:
     remaining_deadline = _deadline_option(deadline)
     # `get(key, default)` and `gat(key, ttl, default)`.
     default_args = args if method_name == "get" else args[1:]
     default = default_args[0] if default_args else options.pop("default", None)
     read_args = args[: len(args) - len(default_args)]
-    stored_value = yield _plans.call(
+    stored_value = yield _steps.call(
         rings.new, method_name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
     )
     if stored_value is _MISSING:
         stored_value = yield from _copy_from_old(rings, key, remaining_deadline)
         if stored_value is not _MISSING and method_name == "gat":
-            yield _plans.call(
+            yield _steps.call(
                 rings.new, "touch", key, *read_args, **options, **remaining_deadline()
             )
     return default if stored_value is _MISSING else stored_value
 
 
-def _plan_get_many(
+def _get_many_steps(
     rings: _Rings,
     _name: str,
     keys: Iterable[Any],
     *,
     deadline: float | None = None,
     **options: Any,
-) -> Plan[dict[Any, Any]]:
+) -> Steps[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
     remaining_deadline = _deadline_option(deadline)
     key_list = keys_of(keys)
-    stored_values = yield _plans.call(
+    stored_values = yield _steps.call(
         rings.new, "get_many", key_list, **options, **remaining_deadline()
     )
     missing_keys = [key for key in key_list if key not in stored_values]
     if missing_keys:
         try:
-            stored_values |= yield _plans.call(
+            stored_values |= yield _steps.call(
                 rings.old, "get_many", missing_keys, **remaining_deadline()
             )
         except UnreadableValue as error:
@@ -189,74 +189,74 @@ def _plan_get_many(
     return dict(stored_values)
 
 
-def _plan_new_ring_only(rings: _Rings, method_name: str, key: Any, **options: Any) -> Plan[Any]:
+def _new_ring_only_steps(rings: _Rings, method_name: str, key: Any, **options: Any) -> Steps[Any]:
     """Make a call that concerns the new ring alone."""
-    return (yield _plans.call(rings.new, method_name, key, **options))
+    return (yield _steps.call(rings.new, method_name, key, **options))
 
 
-def _plan_set(
+def _set_steps(
     rings: _Rings,
     method_name: str,
     key: Any,
     *args: Any,
     deadline: float | None = None,
     **options: Any,
-) -> Plan[Any]:
+) -> Steps[Any]:
     remaining_deadline = _deadline_option(deadline)
-    yield _plans.call(rings.old, "delete", key, **remaining_deadline())
+    yield _steps.call(rings.old, "delete", key, **remaining_deadline())
     return (
-        yield _plans.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
+        yield _steps.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
     )
 
 
-def _plan_add(
+def _add_steps(
     rings: _Rings,
     method_name: str,
     key: Any,
     *args: Any,
     deadline: float | None = None,
     **options: Any,
-) -> Plan[Any]:
+) -> Steps[Any]:
     remaining_deadline = _deadline_option(deadline)
     yield from _copy_from_old(rings, key, remaining_deadline)
     return (
-        yield _plans.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
+        yield _steps.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
     )
 
 
-def _plan_delete(
+def _delete_steps(
     rings: _Rings, method_name: str, key: Any, *, deadline: float | None = None, **options: Any
-) -> Plan[bool]:
+) -> Steps[bool]:
     remaining_deadline = _deadline_option(deadline)
-    was_in_old = yield _plans.call(rings.old, method_name, key, **options, **remaining_deadline())
-    was_in_new = yield _plans.call(rings.new, method_name, key, **options, **remaining_deadline())
+    was_in_old = yield _steps.call(rings.old, method_name, key, **options, **remaining_deadline())
+    was_in_new = yield _steps.call(rings.new, method_name, key, **options, **remaining_deadline())
     return bool(was_in_old or was_in_new)
 
 
-def _plan_set_many(
+def _set_many_steps(
     rings: _Rings,
     method_name: str,
     values: Mapping[Any, Any],
     ttl: float | None = None,
     *,
     deadline: float | None = None,
-) -> Plan[dict[Any, GlasscacheError]]:
+) -> Steps[dict[Any, GlasscacheError]]:
     remaining_deadline = _deadline_option(deadline)
-    failures = yield _plans.call(rings.old, "delete_many", list(values), **remaining_deadline())
+    failures = yield _steps.call(rings.old, "delete_many", list(values), **remaining_deadline())
     items_to_store = {key: value for key, value in values.items() if key not in failures}
-    new_failures = yield _plans.call(
+    new_failures = yield _steps.call(
         rings.new, method_name, items_to_store, ttl, **remaining_deadline()
     )
     return dict(failures | new_failures)
 
 
-def _plan_delete_many(
+def _delete_many_steps(
     rings: _Rings, method_name: str, keys: Iterable[Any], *, deadline: float | None = None
-) -> Plan[dict[Any, GlasscacheError]]:
+) -> Steps[dict[Any, GlasscacheError]]:
     remaining_deadline = _deadline_option(deadline)
     key_list = keys_of(keys)
-    failures = yield _plans.call(rings.old, method_name, key_list, **remaining_deadline())
-    new_failures = yield _plans.call(rings.new, method_name, key_list, **remaining_deadline())
+    failures = yield _steps.call(rings.old, method_name, key_list, **remaining_deadline())
+    new_failures = yield _steps.call(rings.new, method_name, key_list, **remaining_deadline())
     return dict(failures | new_failures)
 
 
@@ -267,10 +267,10 @@ def _is_own_dialect(error: UnreadableValue) -> bool:
 
 def _copy_from_old(
     rings: _Rings, key: Any, remaining_deadline: Callable[[], dict[str, float]]
-) -> Plan[Any]:
+) -> Steps[Any]:
     """Copy an item from the old ring if it is there; return its value."""
     try:
-        stored_item = yield _plans.call(rings.old, "get_with_meta", key, **remaining_deadline())
+        stored_item = yield _steps.call(rings.old, "get_with_meta", key, **remaining_deadline())
     except UnreadableValue as error:
         if _is_own_dialect(error):
             return _MISSING
@@ -280,20 +280,20 @@ def _copy_from_old(
     if stored_item.ttl is None or stored_item.ttl > 0:
         # A value that only the old codec can write stays where it is.
         with contextlib.suppress(UnwritableValue):
-            yield _plans.call(
+            yield _steps.call(
                 rings.new, "add", key, stored_item.value, stored_item.ttl, **remaining_deadline()
             )
     return stored_item.value
 
 
-_PLANS: Final[dict[str, Any]] = {
-    "get": _plan_get, "gat": _plan_get, "get_many": _plan_get_many,
-    "set": _plan_set, "set_many": _plan_set_many, "add": _plan_add, "_reserve": _plan_add,
-    "_reservation": _plan_new_ring_only,
-    "delete": _plan_delete, "delete_many": _plan_delete_many,
+_STEPS_BY_METHOD: Final[dict[str, Any]] = {
+    "get": _get_steps, "gat": _get_steps, "get_many": _get_many_steps,
+    "set": _set_steps, "set_many": _set_many_steps, "add": _add_steps, "_reserve": _add_steps,
+    "_reservation": _new_ring_only_steps,
+    "delete": _delete_steps, "delete_many": _delete_many_steps,
     **dict.fromkeys(
         ("gets", "get_with_meta", "touch", "incr", "decr", "append", "prepend", "replace", "cas"),
-        _plan_read,
+        _read_steps,
     ),
 }  # fmt: skip
 """How each call is made."""
@@ -347,24 +347,24 @@ class AsyncMigratingClient(_Rings, _AsyncMethods):
         await self.close()
 
 
-def _blocking_method(method_name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
+def _blocking_method(method_name: str, make_steps: Callable[..., Steps[Any]]) -> Callable[..., Any]:
     @functools.wraps(getattr(Client, method_name))
     def migrating_method(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return _plans.carry_out(plan(self, method_name, *args, **kwargs))
+        return _steps.carry_out(make_steps(self, method_name, *args, **kwargs))
 
     return migrating_method
 
 
 def _async_method(
-    method_name: str, plan: Callable[..., Plan[Any]]
+    method_name: str, make_steps: Callable[..., Steps[Any]]
 ) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(getattr(AsyncClient, method_name))
     async def migrating_method(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return await _plans.carry_out_async(plan(self, method_name, *args, **kwargs))
+        return await _steps.carry_out_async(make_steps(self, method_name, *args, **kwargs))
 
     return migrating_method
 
 
-for _name, _plan in _PLANS.items():
-    setattr(MigratingClient, _name, _blocking_method(_name, _plan))
-    setattr(AsyncMigratingClient, _name, _async_method(_name, _plan))
+for _name, _make_steps in _STEPS_BY_METHOD.items():
+    setattr(MigratingClient, _name, _blocking_method(_name, _make_steps))
+    setattr(AsyncMigratingClient, _name, _async_method(_name, _make_steps))

@@ -13,12 +13,12 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glasscache._plans import call, carry_out, carry_out_async
+from glasscache._steps import call, carry_out, carry_out_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
 
 T = TypeVar("T")
 
@@ -44,8 +44,8 @@ def _versioned_key(key: str, generations: Sequence[int]) -> str:
     return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
-    """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
+def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Steps[str]:
+    """Find the key under which `key` is stored as long as no tag is invalidated (as steps)."""
     generation_keys = _tag_keys(tags)
     generations = yield call(client, "get_many", generation_keys)
     for generation_key in generation_keys:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
 from glasscache._native import ComputedValue
-from glasscache._plans import Call, CallFunction, Sleep
 from glasscache._refresh import GetOrSetOptions
+from glasscache._steps import Call, CallFunction, Sleep
 from glasscache._types import Item
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class SimulatedStore:
 
 
 class Requests:
-    """Requests at a rate, each a plan of `get_or_set`, on the time of a simulated store."""
+    """Requests at a rate, each with the steps of a `get_or_set`, on the time of a simulated store."""
 
     def __init__(self, store: SimulatedStore, cost_s: float) -> None:
         self.store, self.cost_s = store, cost_s
@@ -195,22 +195,22 @@ class Requests:
         self.running = self.concurrent_computations_max = self.waits = 0
         self.ages: list[float] = []
 
-    def run_at(self, at: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
-        heapq.heappush(self.events, (at, next(self.number), plan, outcome))
+    def run_at(self, at: float, steps: Generator[Any, Any, Any], outcome: Any = None) -> None:
+        heapq.heappush(self.events, (at, next(self.number), steps, outcome))
 
     def run(self) -> None:
         store = self.store
         while self.events:
-            store.now, _, plan, outcome = heapq.heappop(self.events)
+            store.now, _, steps, outcome = heapq.heappop(self.events)
             if outcome == "made":
                 self.running -= 1
                 outcome = store.now
-            self.run_until_event(plan, outcome)
+            self.run_until_event(steps, outcome)
 
-    def run_until_event(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
+    def run_until_event(self, steps: Generator[Any, Any, Any], outcome: Any) -> None:
         store = self.store
         try:
-            step = plan.send(outcome)
+            step = steps.send(outcome)
             while type(step) is Call:
                 reply = step.begin()
                 if (
@@ -220,7 +220,7 @@ class Requests:
                 ):
                     unique = store.items[step.arguments[0]][1]
                     store.computations[unique] = (store.now, self.cost_s)
-                step = plan.send(reply)
+                step = steps.send(reply)
         except StopIteration as end:
             self.ages.append(store.now - end.value)
             return
@@ -228,11 +228,11 @@ class Requests:
             self.computed_at.append(store.now)
             self.running += 1
             self.concurrent_computations_max = max(self.concurrent_computations_max, self.running)
-            self.run_at(store.now + self.cost_s, plan, "made")
+            self.run_at(store.now + self.cost_s, steps, "made")
         else:
             assert type(step) is Sleep
             self.waits += 1
-            self.run_at(store.now + step.seconds, plan)
+            self.run_at(store.now + step.seconds, steps)
 
 
 @pytest.mark.parametrize("ttl", [2, 2.5, 10])
@@ -247,10 +247,10 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     requests, duration_s, rate_per_s = Requests(store, 0.05), 60, 500
     options = GetOrSetOptions(ttl=ttl, early=True)
     for number in range(duration_s * rate_per_s):
-        plan = leases._plan_get_or_set(store, "k", options, lambda: None)
-        requests.run_at(1000.25 + 1 + number / rate_per_s, plan)
-    first_plan = leases._plan_get_or_set(store, "k", options, lambda: None)
-    requests.run_at(1000.25, first_plan)
+        steps = leases._get_or_set_steps(store, "k", options, lambda: None)
+        requests.run_at(1000.25 + 1 + number / rate_per_s, steps)
+    first_steps = leases._get_or_set_steps(store, "k", options, lambda: None)
+    requests.run_at(1000.25, first_steps)
     requests.run()
     assert requests.waits == 0, seed
     assert requests.concurrent_computations_max == 1, seed
@@ -270,7 +270,7 @@ def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.Monkey
     for number in range(10 * 500):
         requests.run_at(
             1001 + number / 500,
-            leases._plan_get_or_set(store, "k", GetOrSetOptions(ttl=2), lambda: None),
+            leases._get_or_set_steps(store, "k", GetOrSetOptions(ttl=2), lambda: None),
         )
     requests.run()
     assert requests.waits > 100
@@ -285,10 +285,10 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
         monkeypatch.setattr(leases, "time", store)
         requests = Requests(store, 0.5)
         options = GetOrSetOptions(ttl=2, early=True, stale=stale)
-        requests.run_at(1000.25, leases._plan_get_or_set(store, "k", options, lambda: None))
+        requests.run_at(1000.25, leases._get_or_set_steps(store, "k", options, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
             requests.run_at(
-                1002.8 + number / 1000, leases._plan_get_or_set(store, "k", options, lambda: None)
+                1002.8 + number / 1000, leases._get_or_set_steps(store, "k", options, lambda: None)
             )
         requests.run()
         assert len(requests.computed_at) == 2

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from glasscache import AsyncClient, Client, Server
-from glasscache._plans import CallFunction, Sleep, carry_out_async
 from glasscache._refresh import GetOrSetOptions
+from glasscache._steps import CallFunction, Sleep, carry_out_async
 from glasscache._types import Item
 from glasscache.cached import cached
 from glasscache.leases import lease_key
@@ -22,7 +22,7 @@ from glasscache.tags import Tagged, invalidate_tag
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache._plans import Plan
+    from glasscache._steps import Steps
 
 
 def _get_or_set_in_process(
@@ -285,20 +285,20 @@ def test_the_lease_is_released_whatever_the_function_raises(
     assert time.monotonic() - started_at < 1
 
 
-def test_a_plan_whose_coroutine_is_discarded_ends_quietly() -> None:
+def test_steps_whose_coroutine_is_discarded_end_quietly() -> None:
     class Never:
         def __await__(self) -> Generator[None]:
             yield
 
-    def inner_plan() -> Plan[None]:
+    def inner_steps() -> Steps[None]:
         try:
             yield CallFunction(Never)
         finally:
             yield Sleep(0)
 
-    def outer_plan() -> Plan[None]:
-        yield from inner_plan()
+    def outer_steps() -> Steps[None]:
+        yield from inner_steps()
 
-    carried_out_plan = carry_out_async(outer_plan())
-    carried_out_plan.send(None)
-    carried_out_plan.close()
+    carried_out_steps = carry_out_async(outer_steps())
+    carried_out_steps.send(None)
+    carried_out_steps.close()

@@ -11,7 +11,7 @@ import sys
 import time
 
 from glasscache import AsyncClient, Server, leases
-from glasscache._plans import Sleep
+from glasscache._steps import Sleep
 
 WAITS: list[float] = []
 """Each wait of a request for the value of another."""

@@ -4,8 +4,8 @@
 //! are enqueued here, and leave with the next call to the server, before it and on its own
 //! connection, on any thread; or when there are [`BATCH_BYTES_MAX`] of them; or after [`SEND_DELAY_MAX`] by a
 //! thread that exists only while there are such bursts; or when the client is closed or dropped
-//! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is gathered here belongs to the process that
-//! gathered it: a child after a fork has servers of its own.
+//! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is buffered here belongs to the process that
+//! buffered it: a child after a fork has servers of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use crate::pipeline::Pipeline;
 use crate::request::{CommandSet, Request, RequestWriter};
 use crate::thread_id::this_thread_id;
 
-/// Bytes gathered for one server from which on the writer sends them: a send of this length costs
+/// Buffered bytes of one server from which on the writing thread sends them: a send of this length costs
 /// a twentieth of what its writes cost one by one, and a longer one gains nothing more.
 const BATCH_BYTES_MAX: usize = 32 << 10;
 
-/// How long a gathered write waits at most before it is sent.
+/// How long a buffered write waits at most before it is sent.
 const SEND_DELAY_MAX: Duration = Duration::from_millis(1);
 
 /// Writes that follow each other within this time are a burst.
@@ -32,7 +32,7 @@ const BURST_GAP_MAX: Duration = Duration::from_micros(100);
 /// The buffered writes of one server.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
-    /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
+    /// Whether anything is buffered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
     /// synchronised with it, and any other call may begin before it.
     has_buffered: AtomicBool,
     state: Mutex<WriteBufferState>,

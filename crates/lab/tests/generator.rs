@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::load::{
-    self, Error, Fill, Pace, Plan, ReadBack, Size, ValueCheck, Values, Window, format_key,
+    self, Error, Fill, LoadPlan, Pace, ReadBack, Size, ValueCheck, Values, Window, format_key,
 };
 use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
@@ -55,9 +55,9 @@ fn read_back(
     protocol: Protocol,
     keys: u64,
 ) -> Result<(load::Report, ReadBack), Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         check: ValueCheck::Full,
-        ..Plan::new(Access {
+        ..LoadPlan::new(Access {
             protocol,
             ..Access::from(address)
         })
@@ -249,9 +249,9 @@ fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
     let mut reply = Vec::new();
     write_error(&mut reply, id, Status::OutOfMemory);
     reply.extend(format_binary_response(opcode::SET, 1, None));
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: 2,
-        ..Plan::new(Access {
+        ..LoadPlan::new(Access {
             protocol: Protocol::Binary,
             ..Access::from(start_scripted_peer(reply, 30))
         })
@@ -296,10 +296,10 @@ fn a_reply_without_a_request_ends_the_run() {
 fn a_server_that_stops_replying_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     for pace in [Pace::Closed, Pace::Open(1000.0)] {
-        let plan = Plan {
+        let plan = LoadPlan {
             pace,
             silence_max: Duration::from_millis(50),
-            ..Plan::new(start_scripted_peer(b"END".to_vec(), 4096))
+            ..LoadPlan::new(start_scripted_peer(b"END".to_vec(), 4096))
         };
         let workloads = ReadBack::over(&(0..1), &values, 1, 1);
         let result = load::run(&plan, workloads, &Meter::None);
@@ -312,10 +312,10 @@ fn a_partial_report_has_what_was_counted_before_a_failure() {
     let values = Values::new(Size::Fixed(50), 1);
     let mut replies = format_text_reply(&values, &[0]);
     replies.extend_from_slice(b"STORED\r\n");
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: 2,
         returns_partial_report: true,
-        ..Plan::new(start_scripted_peer(replies, 4096))
+        ..LoadPlan::new(start_scripted_peer(replies, 4096))
     };
     let workloads = ReadBack::over(&(0..2), &values, 1, 1);
     let (report, workloads) = load::run(&plan, workloads, &Meter::None).unwrap();
@@ -330,9 +330,9 @@ fn refused_sets_are_counted_and_quoted() {
         b"SERVER_ERROR out of memory storing object\r\nSTORED\r\n".to_vec(),
         4096,
     );
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: 2,
-        ..Plan::new(address)
+        ..LoadPlan::new(address)
     };
     let (report, workloads) =
         load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
@@ -346,14 +346,14 @@ fn refused_sets_are_counted_and_quoted() {
 #[test]
 fn no_request_is_sent_before_every_connection_has_logged_in() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 2,
         window: Window::Timed {
             warm_up: Duration::ZERO,
             measure: Duration::from_millis(1),
         },
         target: expect_login(&listener),
-        ..Plan::new(listener.local_addr().unwrap())
+        ..LoadPlan::new(listener.local_addr().unwrap())
     };
     let values = Values::new(Size::Fixed(10), 1);
     let workloads = Fill::over(&(0..1000), &values, 2);
@@ -390,10 +390,10 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
 #[test]
 fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 2,
         target: expect_login(&listener),
-        ..Plan::new(listener.local_addr().unwrap())
+        ..LoadPlan::new(listener.local_addr().unwrap())
     };
     let values = Values::new(Size::Fixed(10), 1);
     std::thread::scope(|scope| {

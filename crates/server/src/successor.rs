@@ -24,7 +24,7 @@ use crate::shared::memory_file::MemoryFile;
 /// How long a successor may take to prepare itself: it maps the memory page by page.
 const PREPARATION_MAX: Duration = Duration::from_mins(2);
 /// Time until the next attempt to accept a successor when this process may not have more descriptors.
-const ACCEPT_PAUSE: Timespec = Timespec {
+const ACCEPT_DELAY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
@@ -103,7 +103,7 @@ impl SuccessorThread {
                 self.log_failure(&error.to_string());
                 // It may still wait to be accepted.
                 let stop_event = PollFd::new(&self.shared.control_waker, PollFlags::IN);
-                let _ = poll(&mut [stop_event], Some(&ACCEPT_PAUSE));
+                let _ = poll(&mut [stop_event], Some(&ACCEPT_DELAY));
                 return;
             }
         };

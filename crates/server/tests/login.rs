@@ -35,7 +35,7 @@ fn config_with_users(users: &str, protocol: Protocols) -> (TempDir, Config) {
         protocol,
         users: Some(UsersFile {
             path,
-            form: UsersFileFormat::AuthFile,
+            format: UsersFileFormat::AuthFile,
         }),
         ..Config::default()
     };

@@ -143,8 +143,8 @@ fn a_proxy_header_does_not_replace_a_login() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();
-    let form = UsersFileFormat::AuthFile;
-    let server = server(&["127.0.0.1/32"], Some(UsersFile { path, form }));
+    let format = UsersFileFormat::AuthFile;
+    let server = server(&["127.0.0.1/32"], Some(UsersFile { path, format }));
     let mut connection = connect(&server);
     send(&mut connection, &[HEADER, b"get a\r\n"].concat());
     assert_eq!(

@@ -31,8 +31,8 @@ fn set(worker: &mut Worker, key: &str) {
 fn is_found(worker: &Worker, key: &str) -> bool {
     let hash = worker.store().hash(key.as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let short = worker.get_short_value(key.as_bytes(), hint, NOW);
-    short.is_some() || worker.get_hinted(key.as_bytes(), hash, hint, NOW).is_some()
+    let minimal_item_value = worker.get_minimal_item_value(key.as_bytes(), hint, NOW);
+    minimal_item_value.is_some() || worker.get_hinted(key.as_bytes(), hash, hint, NOW).is_some()
 }
 
 /// Makes `reads` reads; returns the number of hits.

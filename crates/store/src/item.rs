@@ -7,9 +7,9 @@
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
 //! ```
 //!
-//! A small item so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base time (2 bytes)
-//! or of the clock (4); the unique is stored only where it differs from what the address gives. A chained
-//! item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
+//! A minimal item (`KIND_MINIMAL`) so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
+//! time (2 bytes) or of the clock (4); the unique is stored only where it differs from what the address gives. A
+//! chained item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
 //! stays a record of valid length that nothing names.
 
@@ -57,10 +57,11 @@ const FLAG_WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const EXPIRY_WIDTHS: [usize; 4] = [0, 2, 4, 4];
 const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
 
-/// The kind of an item that has one byte of value length and no other field.
-pub(crate) const KIND_SHORT: u8 = 0;
-/// Bytes before the key of such an item.
-pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_HEADER_BYTES + VALUE_WIDTHS[0];
+/// The kind of a minimal item: client flags 0, no expiry, no stored unique, and a value of less than 256 bytes, whose
+/// length is the only field.
+pub(crate) const KIND_MINIMAL: u8 = 0;
+/// Bytes before the key of a minimal item.
+pub(crate) const MINIMAL_HEADER_BYTES: usize = FIXED_HEADER_BYTES + VALUE_WIDTHS[0];
 
 /// The value of the kind byte in the record of a piece.
 const KIND_PIECE: u8 = 2;

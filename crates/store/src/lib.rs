@@ -30,7 +30,7 @@
 //!   retries; `write` is one operation on one key, and `set`, `arith`, `delete` and `get_and_update` (a get with touch,
 //!   lease or vivify) decide what it does;
 //! - `restart`: a store in a file, and the same store again in the next process;
-//! - what callers use: `worker`, `plain_get` (a get without options), `reservation` (one value that is arriving),
+//! - what callers use: `worker`, `get` (a get without options), `reservation` (one value that is arriving),
 //!   `listing`, `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still
 //!   reads).
 //!
@@ -68,6 +68,7 @@ mod eviction;
 mod eviction_reports;
 mod flush;
 mod footprint;
+mod get;
 mod get_and_update;
 mod ghost;
 mod index;
@@ -78,7 +79,6 @@ mod lookup;
 mod lookup_hint;
 mod memory;
 mod open_segments;
-mod plain_get;
 mod policy;
 mod prefix_flushes;
 mod publish;

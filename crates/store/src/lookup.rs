@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::index::{Hit, ItemHashes};
 use crate::item::{
-    self, FIELD_BYTES_BY_KIND, FIXED_HEADER_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES,
-    PIECE_COUNT_BYTES, PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
+    self, FIELD_BYTES_BY_KIND, FIXED_HEADER_BYTES, Header, KIND_MINIMAL, MINIMAL_HEADER_BYTES,
+    PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES, PIECE_HEADER_BYTES, Record, bits,
 };
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
@@ -101,20 +101,20 @@ impl Store {
         }
     }
 
-    /// The value of a live item with this key that has neither flags nor expiry nor a unique of its own and less
-    /// than 256 bytes; with the time from which its accesses are counted.
+    /// The value of a live minimal item with this key, and the time from which its accesses are counted; `None` if the
+    /// item at `addr` is another one.
     #[inline]
-    pub(crate) fn short_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
+    pub(crate) fn minimal_item_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
-        let &[key_bytes, KIND_SHORT, value_bytes] =
-            self.arena().bytes(addr.plus(2), SHORT_HEADER_BYTES - 2)
+        let &[key_bytes, KIND_MINIMAL, value_bytes] =
+            self.arena().bytes(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
         else {
             return None;
         };
         let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
         let record = self
             .arena()
-            .bytes(addr.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
+            .bytes(addr.plus(MINIMAL_HEADER_BYTES), key_bytes + value_bytes);
         let (item_key, value) = record.split_at_checked(key_bytes)?;
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let is_flushed = self.segments.flushes.is_flushed(generation, || item_key);

@@ -257,7 +257,7 @@ fn read_item(
     let version_min = oldest_valid_version(shared, key);
     let now = shared.now();
     let hint = worker.prefetch_next_line(hash, hint);
-    if let Some(value) = worker.get_short_value(key_name(key).as_bytes(), hint, now) {
+    if let Some(value) = worker.get_minimal_item_value(key_name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
         assert!(version >= version_min, "a short read found an old value");
     }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Generator
 
-    from glasscache.contrib._hishel_entries import EntryPlans, StoredEntry
+    from glasscache.contrib._hishel_entries import EntrySteps, StoredEntry
     from glasscache.contrib._hishel_head import EntryHead
 
 __all__ = ["BodyReader", "BodyWriter"]
@@ -22,9 +22,13 @@ class BodyWriter:
     """The body of an entry on its way into the store; after a failure it only passes through."""
 
     def __init__(
-        self, plans: EntryPlans, entry_id: uuid.UUID, head: EntryHead, body_bytes_max: int | None
+        self,
+        entry_steps: EntrySteps,
+        entry_id: uuid.UUID,
+        head: EntryHead,
+        body_bytes_max: int | None,
     ) -> None:
-        self._plans, self._entry_id, self._head = plans, entry_id, head
+        self._entry_steps, self._entry_id, self._head = entry_steps, entry_id, head
         self._body_bytes_max = body_bytes_max
         self._buffer, self._chunks_written = bytearray(), 0
         self._is_storing, self._is_published = True, False
@@ -45,7 +49,7 @@ class BodyWriter:
     def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         index = self._chunks_written
         self._chunks_written += 1
-        if not (yield from self._plans.put_chunk(self._entry_id, index, chunk, self._head)):
+        if not (yield from self._entry_steps.put_chunk(self._entry_id, index, chunk, self._head)):
             yield from self.discard_unpublished()
 
     def finish(self) -> Generator[Any, Any, None]:
@@ -53,21 +57,21 @@ class BodyWriter:
         if self._is_storing and self._buffer:
             yield from self._store_chunk(bytes(self._buffer))
         if self._is_storing:
-            self._is_published = yield from self._plans.publish(self._entry_id, self._head)
+            self._is_published = yield from self._entry_steps.publish(self._entry_id, self._head)
 
     def discard_unpublished(self) -> Generator[Any, Any, None]:
         """Remove what was written, unless it is visible."""
         if self._is_storing and not self._is_published:
             self._is_storing = False
             self._buffer.clear()
-            yield from self._plans.discard(self._entry_id, self._chunks_written)
+            yield from self._entry_steps.discard(self._entry_id, self._chunks_written)
 
 
 class BodyReader:
     """The body of a stored entry, some chunks at a time."""
 
-    def __init__(self, plans: EntryPlans, entry: StoredEntry) -> None:
-        self._plans, self._entry = plans, entry
+    def __init__(self, entry_steps: EntrySteps, entry: StoredEntry) -> None:
+        self._entry_steps, self._entry = entry_steps, entry
         self._chunks_read = 0
 
     def read(self) -> Generator[Any, Any, list[bytes]]:
@@ -83,7 +87,9 @@ class BodyReader:
             return []
         else:
             head = self._entry.head
-            chunks = yield from self._plans.read_chunks(self._entry.id, head, self._chunks_read)
+            chunks = yield from self._entry_steps.read_chunks(
+                self._entry.id, head, self._chunks_read
+            )
             yield from self._extend_unread_chunks(self._chunks_read + len(chunks or ()))
         if chunks is None:
             raise RuntimeError("a part of the stored response was evicted while it was being read")
@@ -96,8 +102,8 @@ class BodyReader:
         if expires_at is None or expires_at > time.time():
             return
         try:
-            yield from self._plans.touch_chunks(
+            yield from self._entry_steps.touch_chunks(
                 self._entry.id, self._entry.head, first_index, GRACE_S
             )
         except GlasscacheError:
-            self._plans.store_errors += 1
+            self._entry_steps.store_errors += 1

@@ -1,4 +1,4 @@
-"""hishel entries as plans: what both storages do, without waiting.
+"""hishel entries: what both storages do, as steps without waiting.
 
 An entry is a head, an index of the heads of its key, and chunks of its body. The head is marked as complete
 by compare-and-swap once the last chunk is stored, so an entry that is removed while it is being written
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hishel import Entry
 
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.contrib._hishel_head import GRACE_S, EntryHead, headers_as_lists
 from glasscache.errors import GlasscacheError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hishel import Headers, Request, Response
 
-__all__ = ["EntryPlans", "StoredEntry"]
+__all__ = ["EntrySteps", "StoredEntry"]
 
 CHUNKS_PER_READ: Final = 8
 """Chunks that are read at once: 4 MiB of memory."""
@@ -45,8 +45,8 @@ class StoredEntry(NamedTuple):
     first_chunks: list[bytes]
 
 
-class EntryPlans:
-    """What both storages do, as plans; a storage's own methods are thin."""
+class EntrySteps:
+    """What both storages do, as steps; a storage's own methods are thin."""
 
     def __init__(self, client: Any, key_prefix: str) -> None:
         self.client, self._prefix = client, key_prefix

@@ -25,8 +25,8 @@ from django.core.cache import caches
 from django.http import HttpResponse
 from django.utils.translation import get_language
 
-from glasscache._plans import carry_out
 from glasscache._refresh import GetOrSetOptions
+from glasscache._steps import carry_out
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
     client = hishel.httpx.CacheClient(storage=Storage(Client("127.0.0.1:11211")))
 
-Both storages run the same plans (`_hishel_entries`); what is here differs in the waiting only. The body of a
+Both storages run the same steps (`_hishel_entries`); what is here differs in the waiting only. The body of a
 returned entry is read some chunks at a time; if one was evicted the stream raises.
 """
 
@@ -18,9 +18,9 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("glasscache.contrib.hishel needs the package hishel, version 2") from error
 
 from glasscache.contrib._hishel_bodies import BodyReader, BodyWriter
-from glasscache.contrib._hishel_entries import EntryPlans
+from glasscache.contrib._hishel_entries import EntrySteps
 from glasscache.contrib._hishel_head import message_of
-from glasscache.web._run_plan import run_plan, run_plan_async
+from glasscache.web._run_steps import run_steps, run_steps_async
 
 if TYPE_CHECKING:
     import uuid
@@ -58,7 +58,7 @@ class Storage(BaseStorage):
         super().__init__(
             default_ttl=default_ttl, default_tti=default_tti, max_stream_size=max_stream_size
         )
-        self._plans = EntryPlans(client, key_prefix)
+        self._entry_steps = EntrySteps(client, key_prefix)
 
     def create_entry(
         self,
@@ -71,27 +71,27 @@ class Storage(BaseStorage):
     ) -> Entry:
         """Return an entry whose stream is stored as it is read."""
         limits = self._limits(ttl, tti, time.time())
-        entry, head = run_plan(self._plans.begin_entry(request, response, key, limits))
+        entry, head = run_steps(self._entry_steps.begin_entry(request, response, key, limits))
         stream = cast("Iterator[bytes]", response.stream or iter(()))
         if head is not None:
-            writer = BodyWriter(self._plans, entry.id, head, self.max_stream_size)
+            writer = BodyWriter(self._entry_steps, entry.id, head, self.max_stream_size)
             stream = _store_while_reading(stream, writer)
         return replace(entry, response=replace(response, stream=stream))
 
     def get_entries(self, key: str) -> list[Entry]:
         """Return the complete entries of a key that have not expired."""
         return [
-            _entry_of(stored_entry, _stream_chunks(BodyReader(self._plans, stored_entry)))
-            for stored_entry in run_plan(self._plans.find(key))
+            _entry_of(stored_entry, _stream_chunks(BodyReader(self._entry_steps, stored_entry)))
+            for stored_entry in run_steps(self._entry_steps.find(key))
         ]
 
     def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
         """Replace the response headers of an entry."""
-        run_plan(self._plans.update(id, headers))
+        run_steps(self._entry_steps.update(id, headers))
 
     def remove_entry(self, id: uuid.UUID) -> None:
         """Hide an entry from now on."""
-        run_plan(self._plans.remove(id))
+        run_steps(self._entry_steps.remove(id))
 
 
 class AsyncStorage(AsyncBaseStorage):
@@ -110,7 +110,7 @@ class AsyncStorage(AsyncBaseStorage):
         super().__init__(
             default_ttl=default_ttl, default_tti=default_tti, max_stream_size=max_stream_size
         )
-        self._plans = EntryPlans(client, key_prefix)
+        self._entry_steps = EntrySteps(client, key_prefix)
 
     async def create_entry(
         self,
@@ -123,27 +123,31 @@ class AsyncStorage(AsyncBaseStorage):
     ) -> Entry:
         """Return an entry whose stream is stored as it is read."""
         limits = self._limits(ttl, tti, time.time())
-        entry, head = await run_plan_async(self._plans.begin_entry(request, response, key, limits))
+        entry, head = await run_steps_async(
+            self._entry_steps.begin_entry(request, response, key, limits)
+        )
         stream = cast("AsyncIterator[bytes]", response.stream or _no_chunks())
         if head is not None:
-            writer = BodyWriter(self._plans, entry.id, head, self.max_stream_size)
+            writer = BodyWriter(self._entry_steps, entry.id, head, self.max_stream_size)
             stream = _store_while_reading_async(stream, writer)
         return replace(entry, response=replace(response, stream=stream))
 
     async def get_entries(self, key: str) -> list[Entry]:
         """Return the complete entries of a key that have not expired."""
         return [
-            _entry_of(stored_entry, _stream_chunks_async(BodyReader(self._plans, stored_entry)))
-            for stored_entry in await run_plan_async(self._plans.find(key))
+            _entry_of(
+                stored_entry, _stream_chunks_async(BodyReader(self._entry_steps, stored_entry))
+            )
+            for stored_entry in await run_steps_async(self._entry_steps.find(key))
         ]
 
     async def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
         """Replace the response headers of an entry."""
-        await run_plan_async(self._plans.update(id, headers))
+        await run_steps_async(self._entry_steps.update(id, headers))
 
     async def remove_entry(self, id: uuid.UUID) -> None:
         """Hide an entry from now on."""
-        await run_plan_async(self._plans.remove(id))
+        await run_steps_async(self._entry_steps.remove(id))
 
 
 def _entry_of(stored_entry: StoredEntry, stream: Any) -> Entry:
@@ -154,11 +158,11 @@ def _entry_of(stored_entry: StoredEntry, stream: Any) -> Entry:
 def _store_while_reading(stream: Iterator[bytes], writer: BodyWriter) -> Iterator[bytes]:
     try:
         for data in stream:
-            run_plan(writer.add(data))
+            run_steps(writer.add(data))
             yield data
-        run_plan(writer.finish())
+        run_steps(writer.finish())
     finally:
-        run_plan(writer.discard_unpublished())
+        run_steps(writer.discard_unpublished())
 
 
 async def _store_while_reading_async(
@@ -166,20 +170,20 @@ async def _store_while_reading_async(
 ) -> AsyncIterator[bytes]:
     try:
         async for data in stream:
-            await run_plan_async(writer.add(data))
+            await run_steps_async(writer.add(data))
             yield data
-        await run_plan_async(writer.finish())
+        await run_steps_async(writer.finish())
     finally:
-        await run_plan_async(writer.discard_unpublished())
+        await run_steps_async(writer.discard_unpublished())
 
 
 def _stream_chunks(reader: BodyReader) -> Iterator[bytes]:
-    while chunks := run_plan(reader.read()):
+    while chunks := run_steps(reader.read()):
         yield from chunks
 
 
 async def _stream_chunks_async(reader: BodyReader) -> AsyncIterator[bytes]:
-    while chunks := await run_plan_async(reader.read()):
+    while chunks := await run_steps_async(reader.read()):
         for chunk in chunks:
             yield chunk
 

@@ -1,6 +1,6 @@
 """One request through the cache: what is sent from the store, what is fetched, and which request fetches.
 
-The steps are plans (`glasscache._plans`): generators that yield calls of the client, pauses and waits, and
+What waits is done in steps (`glasscache._steps`): generators yield calls of the client, pauses and waits, and
 are sent the outcomes, so that ASGI and WSGI share every decision. A response is visible only when its last
 byte is stored, by compare-and-swap on what its fetch replaces: a key that was purged or invalidated
 meanwhile stays so.
@@ -15,22 +15,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._plans import Sleep, call
+from glasscache._steps import Sleep, call
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import CHUNK_BYTES, CHUNKS_PER_READ, new_token
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
 from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
 from glasscache.web._reply import CONDITIONAL, Reply, gateway_timeout, reply_of
+from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ, new_token
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Core
     from glasscache.web._fields import Fields
     from glasscache.web._message import Request, Settings
     from glasscache.web._policy import Reuse
+    from glasscache.web._shared_state import SharedState
 
 __all__ = ["Exchange", "StoredReply"]
 
@@ -55,13 +55,13 @@ class StoredReply:
 class Exchange:
     """One request and its response."""
 
-    __slots__ = ("client", "core", "lookup", "request", "settings")
+    __slots__ = ("client", "lookup", "request", "settings", "shared")
 
-    def __init__(self, core: Core, client: Any, request: Request) -> None:
+    def __init__(self, shared: SharedState, client: Any, request: Request) -> None:
         """Begin an exchange; nothing is read yet."""
-        self.core, self.client, self.request = core, client, request
-        self.settings: Settings = core.settings_of(request)
-        self.lookup = Lookup(core, request, self.settings)
+        self.shared, self.client, self.request = shared, client, request
+        self.settings: Settings = shared.settings_of(request)
+        self.lookup = Lookup(shared, request, self.settings)
 
     @property
     def url(self) -> bytes:
@@ -72,7 +72,7 @@ class Exchange:
 
     def lease_of(self, fetch: Fetch) -> Lease:
         """Return what a fetch may store."""
-        return Lease(self.core, self.client, self.lookup, fetch)
+        return Lease(self.shared, self.client, self.lookup, fetch)
 
     # ---- what a request may do ----------------------------------------------------------------
 
@@ -111,11 +111,11 @@ class Exchange:
         entry = lookup.entry
         if entry is None or entry.write_id:
             return None
-        now = self.core.clock()
+        now = self.shared.clock()
         reuse = lookup.reuse_at(now)
         if reuse is None or reuse.kind != "fresh" or lookup.is_due_for_early_refresh(now):
             return None
-        self.core.counters["hits"] += 1
+        self.shared.counters["hits"] += 1
         return StoredReply(reply_of(entry, self.request, now))
 
     @property
@@ -123,60 +123,60 @@ class Exchange:
         """Whether requests like this one wait for each other, by what was read."""
         if self._is_uncollapsed or isinstance(self.lookup.record, UncacheableRecord):
             return False
-        reuse = self.lookup.reuse_at(self.core.clock())
+        reuse = self.lookup.reuse_at(self.shared.clock())
         return reuse is None or (
             reuse.kind == "validate" and reuse.reason in {"stale", "must-revalidate"}
         )
 
     def stale_reply(self) -> StoredReply | None:
         """Return the stale reply of a key that is being refreshed by this process already."""
-        now = self.core.clock()
+        now = self.shared.clock()
         reuse, entry = self.lookup.reuse_at(now), self.lookup.entry
         if reuse is None or reuse.kind != "stale" or entry is None or entry.write_id:
             return None
-        self.core.counters["stale"] += 1
+        self.shared.counters["stale"] += 1
         return StoredReply(reply_of(entry, self.request, now, b"hit; detail=stale"))
 
     def forward_after_wait(self) -> Fetch:
         """Return the fetch of a request that has waited for another's in vain."""
-        self.core.counters["waits_given_up"] += 1
+        self.shared.counters["waits_given_up"] += 1
         return self._forward(b"uri-miss; detail=waited")
 
     # ---- the slow path --------------------------------------------------------------------------
 
     def decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
-        """Decide what responds this request: a plan."""
+        """Decide what is sent for this request, or that it is fetched (as steps)."""
         try:
             action = yield from self._decide()
             if type(action) is Fetch and action.may_store:
                 yield from self._make_url_tag()
         except GlasscacheError:
-            self.core.counters["store_errors"] += 1
+            self.shared.counters["store_errors"] += 1
             return self._forward(b"bypass; detail=store-failed")
         return action
 
     def _decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
-        core, lookup = self.core, self.lookup
-        pause_s, wait_began_at, has_waited = _POLL_FIRST_S, core.clock(), False
+        shared, lookup = self.shared, self.lookup
+        pause_s, wait_began_at, has_waited = _POLL_FIRST_S, shared.clock(), False
         while True:
             yield from self._read()
             if lookup.purge_log is None and not (yield from self._make_purge_log()):
                 return self._forward(b"bypass; detail=store-failed")
-            now = core.clock()
+            now = shared.clock()
             reuse = lookup.reuse_at(now)
             if reuse is not None and reuse.kind in {"fresh", "stale"}:
                 stored_reply = yield from self._reply_stored(reuse.kind, has_waited)
                 if stored_reply is not None:
                     return stored_reply
                 continue
-            action = yield from self._decide_uncollapsed(reuse, core.clock() - wait_began_at)
+            action = yield from self._decide_uncollapsed(reuse, shared.clock() - wait_began_at)
             if action is not None:
                 return action
             if not self._is_uncollapsed:
                 fetch = yield from (self._lease_cold() if reuse is None else self._lease_stale())
                 if fetch is not None:
                     return fetch
-            if core.clock() - wait_began_at >= core.wait:
+            if shared.clock() - wait_began_at >= shared.wait:
                 return self.forward_after_wait()
             has_waited = True
             yield Sleep(pause_s)
@@ -213,36 +213,36 @@ class Exchange:
 
     def _make_purge_log(self) -> Generator[Any, Any, bool]:
         """Store the record of purges that is not there; whether there is one now."""
-        key = self.core.purge_log_key
+        key = self.shared.purge_log_key
         yield call(self.client, "add", key, new_purge_log().encode())
         data = yield call(self.client, "get", key)
         self.lookup.reset()
         yield from self._read()
-        return self.core.decode_purge_log(data) is not None and self.lookup.purge_log is not None
+        return self.shared.decode_purge_log(data) is not None and self.lookup.purge_log is not None
 
     def _make_url_tag(self) -> Generator[Any, Any, None]:
         """Store the tag of a URL whose key has fields in it, if there is none: a purge looks for it.
 
         It is there before the application makes the response, so that no purge overlooks the fetch.
         """
-        core, purge_log = self.core, self.lookup.purge_log
+        shared, purge_log = self.shared, self.lookup.purge_log
         if purge_log is None or not self.request.is_keyed_by_fields(self.settings):
             return
-        key = core.tag_key(core.url_tag(self.request, self.settings))
+        key = shared.tag_key(shared.url_tag(self.request, self.settings))
         yield call(self.client, "add", key, TagPurges(purge_log.seq, 0).encode(), ttl=URL_TAG_S)
 
     def _reply_stored(self, kind: str, has_waited: bool) -> Generator[Any, Any, StoredReply | None]:
         """Return a stored response to send; None if a chunk of it is lost."""
-        lookup, core = self.lookup, self.core
+        lookup, shared = self.lookup, self.shared
         entry = lookup.entry
         assert entry is not None  # noqa: S101 - a use has an entry
-        now = core.clock()
+        now = shared.clock()
         refresh = None
         is_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
-        if is_due and core.may_lease_stale(lookup.response_key, now):
+        if is_due and shared.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
-                core.remember_lease_attempt(lookup.response_key)
+                shared.remember_lease_attempt(lookup.response_key)
         detail = b"hit; detail=stale" if kind == "stale" else b"hit"
         if has_waited:
             detail += b"; collapsed"
@@ -252,10 +252,10 @@ class Exchange:
             chunks = yield from self.read_chunks(entry, reply.start // CHUNK_BYTES)
             if chunks is None:
                 yield call(self.client, "delete", lookup.response_key)
-                core.counters["lost_chunks"] += 1
+                shared.counters["lost_chunks"] += 1
                 lookup.reset()
                 return None
-        core.counters["stale" if kind == "stale" else "hits"] += 1
+        shared.counters["stale" if kind == "stale" else "hits"] += 1
         return StoredReply(reply, refresh, chunks)
 
     def read_chunks(
@@ -264,7 +264,9 @@ class Exchange:
         """Return the chunks of a body from the first on, as many as one read takes; None if one is lost."""
         size = CHUNK_BYTES
         count = min(CHUNKS_PER_READ, -(-entry.length // size) - first_index)
-        keys = [self.core.chunk_key(entry.write_id, first_index + index) for index in range(count)]
+        keys = [
+            self.shared.chunk_key(entry.write_id, first_index + index) for index in range(count)
+        ]
         values = yield call(self.client, "get_many", keys)
         chunks: list[bytes] = []
         for index, key in enumerate(keys, first_index):
@@ -279,12 +281,12 @@ class Exchange:
 
     def _lease_cold(self) -> Generator[Any, Any, Fetch | None]:
         """Reserve a key that holds nothing usable; None if another fetches it."""
-        core, lookup = self.core, self.lookup
-        now = core.clock()
-        if isinstance(lookup.record, PendingRecord) and now - lookup.record.begun_at < core.lease:
+        shared, lookup = self.shared, self.lookup
+        now = shared.clock()
+        if isinstance(lookup.record, PendingRecord) and now - lookup.record.begun_at < shared.lease:
             return None
         pending = PendingRecord(lookup.digest, new_token(), now)
-        data, lifetime_s = encode_record(pending), max(1, int(core.lease * 2))
+        data, lifetime_s = encode_record(pending), max(1, int(shared.lease * 2))
         if lookup.record is None and not lookup.is_unreadable:
             if not (yield call(self.client, "add", lookup.response_key, data, ttl=lifetime_s)):
                 return None
@@ -303,7 +305,7 @@ class Exchange:
         if stored_item is None or stored_item[0] != data:
             return None
         reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
-        core.counters["misses"] += 1
+        shared.counters["misses"] += 1
         return Fetch(
             reason,
             self._plain_fields(),
@@ -316,9 +318,9 @@ class Exchange:
 
     def _lease_stale(self) -> Generator[Any, Any, Fetch | None]:
         """Take the right to refresh what is stored; None if another has it."""
-        core, lookup = self.core, self.lookup
+        shared, lookup = self.shared, self.lookup
         token = new_token()
-        lifetime_s = max(1, int(core.lease))
+        lifetime_s = max(1, int(shared.lease))
         if not (
             yield call(
                 self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime_s
@@ -330,7 +332,7 @@ class Exchange:
             # Another was quicker: what it stored is to be read.
             yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
-        core.counters["refreshes"] += 1
+        shared.counters["refreshes"] += 1
         return self._validation_fetch(b"stale", stored_item[1], token)
 
     def _validate_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
@@ -391,7 +393,7 @@ class Exchange:
 
     def _forward(self, reason: bytes, *, may_store: bool = False) -> Fetch:
         """Return a fetch without a lease."""
-        self.core.counters["passes"] += 1
+        self.shared.counters["passes"] += 1
         may_store = may_store and b"range" not in self.request.headers
         fields = self.request.fields
         if may_store:

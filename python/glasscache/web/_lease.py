@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import new_token
 from glasscache.web._entry import UncacheableRecord, encode_record
 from glasscache.web._policy import STALE_FOR_ERROR
+from glasscache.web._shared_state import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Core
     from glasscache.web._entry import Entry
     from glasscache.web._fields import Fields
     from glasscache.web._lookup import Lookup
     from glasscache.web._policy import Refusal
+    from glasscache.web._shared_state import SharedState
 
 __all__ = ["UNCACHEABLE_S", "Fetch", "Lease"]
 
@@ -62,13 +62,13 @@ class Fetch:
 class Lease:
     """What a fetch may store, and where."""
 
-    core: Core
+    shared: SharedState
     client: Any
     lookup: Lookup
     fetch: Fetch
 
     def release(self) -> Generator[Any, Any, None]:
-        """Give the lease back, so that another may fetch: a plan."""
+        """Give the lease back, so that another may fetch (as steps)."""
         if not self.fetch.is_leased:
             return
         self.fetch.is_leased = False
@@ -81,11 +81,11 @@ class Lease:
                     self.client, "cas", self.lookup.response_key, b"", self.fetch.cas_unique, ttl=-1
                 )
         except GlasscacheError:
-            self.core.counters["store_errors"] += 1
+            self.shared.counters["store_errors"] += 1
 
     def mark_uncacheable(self, refusal: Refusal, status: int) -> Generator[Any, Any, None]:
         """Note that the response cannot be stored, so that no request waits for the next."""
-        self.core.counters["refused"] += 1
+        self.shared.counters["refused"] += 1
         is_failure = status in STALE_FOR_ERROR
         if self.fetch.cas_unique is None or (self.fetch.token and is_failure):
             yield from self.release()
@@ -99,5 +99,5 @@ class Lease:
             if self.fetch.token:
                 yield call(self.client, "delete", f"{self.lookup.response_key}:l")
         except GlasscacheError:
-            self.core.counters["store_errors"] += 1
+            self.shared.counters["store_errors"] += 1
         self.fetch.is_leased = False

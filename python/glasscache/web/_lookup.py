@@ -15,11 +15,11 @@ from glasscache.web._policy import decide_reuse
 from glasscache.web._purge_log import TagPurges
 
 if TYPE_CHECKING:
-    from glasscache.web._core import Core
     from glasscache.web._entry import Record
     from glasscache.web._message import Request, Settings
     from glasscache.web._policy import Reuse
     from glasscache.web._purge_log import PurgeLog
+    from glasscache.web._shared_state import SharedState
 
 __all__ = ["Lookup"]
 
@@ -31,14 +31,14 @@ class Lookup:
     """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
 
     __slots__ = (
-        "_core", "_is_early", "_request", "_values", "digest", "entry", "is_soft_purged", "keys_read",
+        "_is_early", "_request", "_shared", "_values", "digest", "entry", "is_soft_purged", "keys_read",
         "primary_key", "purge_log", "record", "response_key", "settings", "vary_record",
     )  # fmt: skip
 
-    def __init__(self, core: Core, request: Request, settings: Settings) -> None:
+    def __init__(self, shared: SharedState, request: Request, settings: Settings) -> None:
         """Begin a lookup; nothing is read yet."""
-        self._core, self._request, self.settings = core, request, settings
-        self.digest, self.primary_key = core.digest_and_key(request, settings)
+        self._shared, self._request, self.settings = shared, request, settings
+        self.digest, self.primary_key = shared.digest_and_key(request, settings)
         self.reset()
 
     def reset(self) -> None:
@@ -57,24 +57,24 @@ class Lookup:
     def first_keys(self) -> list[str]:
         """Return the keys to read first."""
         return [
-            self._core.purge_log_key,
+            self._shared.purge_log_key,
             self.primary_key,
-            *self._core.hinted_keys(self.primary_key),
+            *self._shared.hinted_keys(self.primary_key),
         ]
 
     def add_values(self, keys: list[str], values: dict[str, Any]) -> list[str]:
         """Add the values that were read under keys; return the keys that must be read too, if any."""
-        core = self._core
+        shared = self._shared
         # The usual lookup is one read, whose outcome needs no copy.
         self._values = {**self._values, **values} if self._values else values
         self.keys_read.update(keys)
-        self.purge_log = core.decode_purge_log(self._values.get(core.purge_log_key))
+        self.purge_log = shared.decode_purge_log(self._values.get(shared.purge_log_key))
         self.vary_record, self.record, self.entry, self.is_soft_purged = None, None, None, False
         record = self._decoded_record(self.primary_key)
         more_keys: tuple[str, ...] = ()
         if isinstance(record, VaryRecord):
             self.vary_record = record
-            self.response_key = core.variant_key(self.primary_key, record, self._request)
+            self.response_key = shared.variant_key(self.primary_key, record, self._request)
             more_keys = (self.response_key,)
             if self.response_key not in self.keys_read:
                 return [self.response_key]
@@ -83,18 +83,18 @@ class Lookup:
         if not isinstance(record, Entry) or self.purge_log is None:
             return []
         if record.tags:
-            more_keys += tuple(core.tag_key(tag) for tag in record.tags)
+            more_keys += tuple(shared.tag_key(tag) for tag in record.tags)
             unread_keys = [key for key in more_keys if key not in self.keys_read]
             if unread_keys:
                 return unread_keys
         if more_keys:
-            core.remember_keys(self.primary_key, more_keys)
+            shared.remember_keys(self.primary_key, more_keys)
         self.entry = self._entry_unless_purged(record)
         return []
 
     def _decoded_record(self, key: str) -> Record | None:
         data = self._values.get(key)
-        return None if data is None else self._core.decode_record(key, data, self.digest)
+        return None if data is None else self._shared.decode_record(key, data, self.digest)
 
     @property
     def is_unreadable(self) -> bool:
@@ -118,7 +118,7 @@ class Lookup:
         if self.vary_record is not None and entry.purge_seq < self.vary_record.stale_before:
             self.is_soft_purged = True
         for tag in entry.tags:
-            tag_purges = TagPurges.decode(self._values.get(self._core.tag_key(tag)))
+            tag_purges = TagPurges.decode(self._values.get(self._shared.tag_key(tag)))
             if tag_purges is None or entry.purge_seq < tag_purges.removed_before:
                 return None
             if entry.purge_seq < tag_purges.stale_before:
@@ -132,15 +132,15 @@ class Lookup:
         return decide_reuse(self.entry, self._request, self.settings, now, self.is_soft_purged)
 
     def is_due_for_early_refresh(self, now: float) -> bool:
-        """Whether to refresh a fresh entry already, the likelier the closer its end and the dearer it is.
+        """Whether to refresh a fresh entry already, likelier the closer its end is and the more it costs.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.
         """
         entry = self.entry
-        if entry is None or not self._core.early:
+        if entry is None or not self._shared.early:
             return False
         remaining_s = entry.fresh_s - entry.age(now)
-        early = self._core.early
+        early = self._shared.early
         cost_s = entry.cost_ms / 1000 if early is True else float(early)
         if remaining_s > EARLY_COSTS_MAX * cost_s:
             return False

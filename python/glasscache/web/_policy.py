@@ -2,7 +2,7 @@
 
 Times are Unix seconds that the caller passes in. Where the RFC leaves room, the cautious reading counts: a
 lifetime or an age that cannot be read makes a response stale, and heuristics never store a response that sets
-a cookie or responds a request with one.
+a cookie, or the response to a request with one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import Entry
 from glasscache.web._exchange import StoredReply
@@ -45,7 +45,7 @@ class ResponseHead:
         fields: to send.
         stored_reply: to send instead.
         writer: takes the body that is to be stored.
-        follow_up_plan: a plan to carry out after the response was sent, if any.
+        follow_up_steps: what to carry out after the response was sent, if any.
 
     """
 
@@ -53,27 +53,27 @@ class ResponseHead:
     fields: Fields
     stored_reply: StoredReply | None = None
     writer: Writer | None = None
-    follow_up_plan: Any = None
+    follow_up_steps: Any = None
 
 
 class ResponseHandler:
     """Decides about the response to one fetch of an exchange."""
 
-    __slots__ = ("client", "core", "exchange", "fetch", "lease", "lookup", "request", "settings")
+    __slots__ = ("client", "exchange", "fetch", "lease", "lookup", "request", "settings", "shared")
 
     def __init__(self, exchange: Exchange, fetch: Fetch) -> None:
         """Bind to a fetch, which has not been sent to the application yet."""
         self.exchange, self.fetch, self.lease = exchange, fetch, exchange.lease_of(fetch)
-        self.core, self.client, self.lookup = exchange.core, exchange.client, exchange.lookup
+        self.shared, self.client, self.lookup = exchange.shared, exchange.client, exchange.lookup
         self.request, self.settings = exchange.request, exchange.settings
 
     def receive(self, status: int, fields: Fields, requested_at: float) -> ResponseHead:
         """Return what to do with the head of the application's response, requested at `requested_at`."""
-        request, now, entry = self.request, self.core.clock(), self.fetch.entry
+        request, now, entry = self.request, self.shared.clock(), self.fetch.entry
         if self.fetch.forward_reason == b"method" and not request.is_safe:
             head = ResponseHead(status, self._add_cache_status(fields, status))
             if 200 <= status < 400:  # noqa: PLR2004 - an error changes nothing
-                head.follow_up_plan = self._invalidate(fields)
+                head.follow_up_steps = self._invalidate(fields)
             return head
         if entry is not None:
             if status in STALE_FOR_ERROR and may_replace_error(entry, now, is_exception=False):
@@ -84,16 +84,16 @@ class ResponseHandler:
             return self._store_response(status, fields, requested_at, now)
         head = ResponseHead(status, self._add_cache_status(fields, status))
         if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
-            head.follow_up_plan = self._compare_head(fields, entry)
+            head.follow_up_steps = self._remove_if_head_differs(fields, entry)
         return head
 
     def _store_response(
         self, status: int, fields: Fields, requested_at: float, now: float
     ) -> ResponseHead:
         """Return the head of a response that is stored unless it may not be."""
-        core, request, settings = self.core, self.request, self.settings
-        if core.rules is not None:
-            settings = core.rules.decide_response(settings, request, status, fields)
+        shared, request, settings = self.shared, self.request, self.settings
+        if shared.rules is not None:
+            settings = shared.rules.decide_response(settings, request, status, fields)
             if settings.strip_cookies:
                 fields = [pair for pair in fields if pair[0] != b"set-cookie"]
         lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
@@ -102,7 +102,7 @@ class ResponseHandler:
             return ResponseHead(
                 status,
                 sent_fields,
-                follow_up_plan=self.lease.mark_uncacheable(lifetime, status),
+                follow_up_steps=self.lease.mark_uncacheable(lifetime, status),
             )
         sent_fields = self._add_cache_status(fields, status)
         entry = self._build_entry(settings, lifetime, status, fields)
@@ -111,7 +111,7 @@ class ResponseHandler:
             return ResponseHead(
                 status,
                 sent_fields,
-                follow_up_plan=self.lease.mark_uncacheable(Refusal("too-large"), status),
+                follow_up_steps=self.lease.mark_uncacheable(Refusal("too-large"), status),
             )
         head = ResponseHead(status, sent_fields, writer=writer)
         if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
@@ -131,7 +131,7 @@ class ResponseHandler:
                 if name == settings.tag_field:
                     tags += value.replace(b",", b" ").split()
         if self.request.is_keyed_by_fields(self.settings):
-            tags.append(self.core.url_tag(self.request, self.settings))
+            tags.append(self.shared.url_tag(self.request, self.settings))
         return Entry(
             self.lookup.digest,
             lifetime.born_at,
@@ -161,21 +161,21 @@ class ResponseHandler:
         self, entry: Entry, fields: Fields, requested_at: float, now: float
     ) -> ResponseHead:
         """Return the stored response, which a 304 made fresh again (RFC 9111, section 4.3.4)."""
-        core = self.core
+        shared = self.shared
         updated_fields = merge_fields(entry.fields, fields)
         settings = self.settings
-        if core.rules is not None:
-            settings = core.rules.decide_response(
+        if shared.rules is not None:
+            settings = shared.rules.decide_response(
                 settings, self.request, entry.status, updated_fields
             )
         fields_with_age = [*updated_fields, *(pair for pair in fields if pair[0] == b"age")]
         lifetime = lifetime_of(
             self.request, settings, entry.status, fields_with_age, requested_at, now
         )
-        core.counters["validated"] += 1
+        shared.counters["validated"] += 1
         if isinstance(lifetime, Refusal):
             validated_entry = replace(entry, fields=updated_fields)
-            follow_up_plan = self.lease.mark_uncacheable(lifetime, 304)
+            follow_up_steps = self.lease.mark_uncacheable(lifetime, 304)
         else:
             purge_log = self.lookup.purge_log
             validated_entry = replace(
@@ -188,7 +188,7 @@ class ResponseHandler:
                 flags=lifetime.flags,
                 purge_seq=entry.purge_seq if purge_log is None else purge_log.seq,
             )
-            follow_up_plan = self._store_validated(validated_entry, lifetime)
+            follow_up_steps = self._store_validated(validated_entry, lifetime)
         reply = reply_of(
             validated_entry,
             self.request,
@@ -196,24 +196,24 @@ class ResponseHandler:
             b"fwd=" + self.fetch.forward_reason + b"; fwd-status=304",
         )
         return ResponseHead(
-            reply.status, reply.fields, StoredReply(reply), follow_up_plan=follow_up_plan
+            reply.status, reply.fields, StoredReply(reply), follow_up_steps=follow_up_steps
         )
 
     def _stale_head_for_error(self, entry: Entry, now: float) -> ResponseHead:
-        self.core.counters["stale_for_error"] += 1
+        self.shared.counters["stale_for_error"] += 1
         reply = reply_of(entry, self.request, now, b"hit; detail=stale-if-error")
         return ResponseHead(
             reply.status,
             reply.fields,
             StoredReply(reply),
-            follow_up_plan=self.lease.release(),
+            follow_up_steps=self.lease.release(),
         )
 
     def receive_exception(self) -> ResponseHead | None:
         """Return what to send instead of an exception of the application, or None to raise it."""
-        now = self.core.clock()
+        now = self.shared.clock()
         entry = self.fetch.entry
-        self.core.counters["application_errors"] += 1
+        self.shared.counters["application_errors"] += 1
         if (
             entry is None
             or self.request.method not in {"GET", "HEAD"}
@@ -223,12 +223,12 @@ class ResponseHandler:
         return self._stale_head_for_error(entry, now)
 
     def _store_validated(self, entry: Entry, lifetime: Lifetime) -> Generator[Any, Any, None]:
-        lease, now = self.lease, self.core.clock()
+        lease, now = self.lease, self.shared.clock()
         writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
         yield from writer.put_record()
 
-    def _compare_head(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
-        """Remove what a HEAD shows to have changed (RFC 9111, section 4.3.5)."""
+    def _remove_if_head_differs(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
+        """Remove the stored response if that to a HEAD has other fields (RFC 9111, section 4.3.5)."""
         headers = dict(fields)
         for name in (b"etag", b"last-modified", b"content-length"):
             stored_value = entry.field(name)
@@ -236,7 +236,7 @@ class ResponseHandler:
                 try:
                     yield call(self.client, "delete", self.lookup.primary_key)
                 except GlasscacheError:
-                    self.core.counters["store_errors"] += 1
+                    self.shared.counters["store_errors"] += 1
                 return
 
     def _invalidate(self, fields: Fields) -> Generator[Any, Any, None]:
@@ -245,9 +245,9 @@ class ResponseHandler:
         from glasscache.web._urls import invalidated_requests  # noqa: PLC0415
         from glasscache.web.purge import purge_request  # noqa: PLC0415
 
-        self.core.counters["invalidations"] += 1
+        self.shared.counters["invalidations"] += 1
         for request in invalidated_requests(self.request, fields):
             try:
-                yield from purge_request(self.core, self.client, request, is_soft=False)
+                yield from purge_request(self.shared, self.client, request, is_soft=False)
             except (GlasscacheError, TimeoutError):
-                self.core.counters["store_errors"] += 1
+                self.shared.counters["store_errors"] += 1

@@ -11,12 +11,12 @@ import gzip
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
 from glasscache.web._entry import VaryRecord, encode_record
 from glasscache.web._fields import parse_seconds
 from glasscache.web._purge_log import TagPurges
+from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -82,7 +82,9 @@ class Writer:
         self.stated_length = (
             None if content_length is None else parse_seconds(content_length.decode("latin-1"))
         )
-        self.max_bytes = lease.core.max_bytes if settings.max_bytes is None else settings.max_bytes
+        self.max_bytes = (
+            lease.shared.max_bytes if settings.max_bytes is None else settings.max_bytes
+        )
 
     def feed(self, data: bytes) -> bool:
         """Take a part of the body; whether `flush` has something to do."""
@@ -96,7 +98,7 @@ class Writer:
         return len(self._buffer) > CHUNK_BYTES
 
     def flush(self) -> Generator[Any, Any, None]:
-        """Store the chunks that are full, or give up on a body that is too long: a plan."""
+        """Store the chunks that are full, or give up on a body that is too long (as steps)."""
         if self._length > self.max_bytes:
             yield from self.abandon("too-large")
             return
@@ -108,18 +110,18 @@ class Writer:
     def _put_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         lease = self._lease
         self._write_id = self._write_id or new_write_id()
-        key = lease.core.chunk_key(self._write_id, self._chunks_written)
+        key = lease.shared.chunk_key(self._write_id, self._chunks_written)
         self._chunks_written += 1
         try:
             is_stored = yield call(lease.client, "set", key, chunk, ttl=self._record_ttl_s())
         except GlasscacheError:
-            lease.core.counters["store_errors"] += 1
+            lease.shared.counters["store_errors"] += 1
             is_stored = False
         if not is_stored:
             yield from self.abandon("store-failed")
 
     def finish(self) -> Generator[Any, Any, None]:
-        """Store the record of a body that is complete: a plan."""
+        """Store the record of a body that is complete (as steps)."""
         if self.is_abandoned:
             return
         if self.stated_length is not None and self.stated_length != self._length:
@@ -127,7 +129,7 @@ class Writer:
             return
         entry, lease = self.entry, self._lease
         entry.length = self._length
-        entry.cost_ms = max(0, int((lease.core.clock() - self._requested_at) * 1000))
+        entry.cost_ms = max(0, int((lease.shared.clock() - self._requested_at) * 1000))
         if not self._chunks_written and len(self._buffer) <= INLINE_BYTES_MAX:
             entry.body = bytes(self._buffer)
             self._compress()
@@ -172,12 +174,12 @@ class Writer:
         entry.body, entry.length = compressed, len(compressed)
 
     def abandon(self, reason: str = "abandoned") -> Generator[Any, Any, None]:
-        """Store nothing and give the lease back: a plan."""
+        """Store nothing and give the lease back (as steps)."""
         if self.is_abandoned:
             return
         self.is_abandoned = True
         self._buffer.clear()
-        self._lease.core.counters["abandoned"] += 1
+        self._lease.shared.counters["abandoned"] += 1
         if reason == "too-large":
             from glasscache.web._policy import Refusal  # noqa: PLC0415 - a rare end
 
@@ -190,28 +192,28 @@ class Writer:
         remaining_s = (
             lifetime.fresh_s
             + lifetime.keep_s
-            - max(0.0, self._lease.core.clock() - lifetime.born_at)
+            - max(0.0, self._lease.shared.clock() - lifetime.born_at)
         )
         # Servers count whole seconds: an item of two may be gone after one.
         return min(max(1, math.ceil(remaining_s)) + 1, _TTL_MAX_S)
 
     def put_record(self) -> Generator[Any, Any, None]:
-        """Store the record in place of what its fetch replaces: a plan."""
-        core = self._lease.core
+        """Store the record in place of what its fetch replaces (as steps)."""
+        shared = self._lease.shared
         try:
             if (yield from self._put_unless_replaced()):
-                core.counters["stored"] += 1
+                shared.counters["stored"] += 1
             else:
-                core.counters["not_stored"] += 1
+                shared.counters["not_stored"] += 1
             if self._lease.fetch.token:
                 yield from self._lease.release()
         except GlasscacheError:
-            core.counters["store_errors"] += 1
+            shared.counters["store_errors"] += 1
         self._lease.fetch.is_leased = False
 
     def _put_unless_replaced(self) -> Generator[Any, Any, bool]:
         lease, lookup = self._lease, self._lease.lookup
-        core, client, vary_names = lease.core, lease.client, self._lifetime.vary
+        shared, client, vary_names = lease.shared, lease.client, self._lifetime.vary
         if self.entry.tags:
             yield from self._put_tags()
         record, ttl = self.entry.encode(), self._record_ttl_s()
@@ -225,7 +227,7 @@ class Writer:
             )
         # The first response that varies, or one that varies on other fields than the last.
         vary_record = VaryRecord(lookup.digest, vary_names, new_token()[:8])
-        variant_key = core.variant_key(lookup.primary_key, vary_record, self._request)
+        variant_key = shared.variant_key(lookup.primary_key, vary_record, self._request)
         if not (yield call(client, "set", variant_key, record, ttl=ttl)):
             return False
         if lookup.vary_record is None:
@@ -262,10 +264,10 @@ class Writer:
     def _put_tags(self) -> Generator[Any, Any, None]:
         """Make records for tags without, as purged up to now: their older responses are not trusted."""
         lease = self._lease
-        core, client = lease.core, lease.client
-        keys = [core.tag_key(tag) for tag in self.entry.tags]
-        values = yield call(client, "get_many", [core.purge_log_key, *keys])
-        purge_log = core.decode_purge_log(values.get(core.purge_log_key))
+        shared, client = lease.shared, lease.client
+        keys = [shared.tag_key(tag) for tag in self.entry.tags]
+        values = yield call(client, "get_many", [shared.purge_log_key, *keys])
+        purge_log = shared.decode_purge_log(values.get(shared.purge_log_key))
         for key in keys:
             if key not in values and purge_log is not None:
                 yield call(client, "add", key, TagPurges(purge_log.seq, 0).encode())

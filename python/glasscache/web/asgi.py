@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import CHUNK_BYTES, DEFAULTS, Core
 from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
 from glasscache.web._response import ResponseHandler
-from glasscache.web._run_plan import run_plan_async
+from glasscache.web._run_steps import run_steps_async
+from glasscache.web._shared_state import CHUNK_BYTES, DEFAULTS, SharedState
 from glasscache.web._single_flight import AsyncSingleFlight
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from glasscache.aio import AsyncClient
-    from glasscache.web._core import RuleSet
+    from glasscache.web._shared_state import RuleSet
     from glasscache.web._writer import Writer
     from glasscache.web.settings import CacheSettings
 
@@ -64,7 +64,7 @@ class CacheASGI:
     ) -> None:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
-        self.core = Core(rules, settings)
+        self.shared = SharedState(rules, settings)
         self._single_flight = AsyncSingleFlight()
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class CacheASGI:
     @property
     def counters(self) -> Counter[str]:
         """Return what happened so far: hits, misses, stale, stored, store_errors and more."""
-        return self.core.counters
+        return self.shared.counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reply a connection."""
@@ -80,13 +80,13 @@ class CacheASGI:
             await self.app(scope, receive, send)
             return
         request = request_of(scope)
-        if request.method == "PURGE" and self.core.settings.purge_token is not None:
+        if request.method == "PURGE" and self.shared.settings.purge_token is not None:
             await self._purge(request, send)
             return
-        exchange = Exchange(self.core, self.client, request)
+        exchange = Exchange(self.shared, self.client, request)
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
-            self.core.counters["bypassed"] += 1
+            self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method)
             await self._fetch(exchange, fetch, scope, receive, send)
             return
@@ -113,13 +113,13 @@ class CacheASGI:
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
-        remaining_s, loop = self.core.wait, asyncio.get_running_loop()
+        remaining_s, loop = self.shared.wait, asyncio.get_running_loop()
         while exchange.shares_fetch:
             key = lookup.response_key
             if single_flight.begin(key):
                 is_leased = False
                 try:
-                    action = await run_plan_async(exchange.decide())
+                    action = await run_steps_async(exchange.decide())
                     is_leased = isinstance(action, Fetch) and action.is_leased
                     return action
                 finally:
@@ -138,7 +138,7 @@ class CacheASGI:
                 break
             if hit is not None:
                 return hit
-        return await run_plan_async(exchange.decide())
+        return await run_steps_async(exchange.decide())
 
     # ---- from the application -----------------------------------------------------------------------
 
@@ -161,15 +161,15 @@ class CacheASGI:
                 )
                 if head is None or head.stored_reply is None:
                     raise
-                relay.stored_reply, relay.follow_up_plan = (
+                relay.stored_reply, relay.follow_up_steps = (
                     head.stored_reply,
-                    head.follow_up_plan,
+                    head.follow_up_steps,
                 )
             await relay.end()
             if relay.stored_reply is not None:
                 await self._send_stored(exchange, relay.stored_reply, scope, receive, send)
-            if relay.follow_up_plan is not None:
-                await run_plan_async(relay.follow_up_plan)
+            if relay.follow_up_steps is not None:
+                await run_steps_async(relay.follow_up_steps)
         except BaseException:
             # Cancelled or failed: the lease goes back even though this task may not wait.
             self._spawn(_ignore_store_errors(relay.abandon()))
@@ -191,7 +191,7 @@ class CacheASGI:
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
             first_index = reply.start // CHUNK_BYTES
-            chunks = await run_plan_async(exchange.read_chunks(entry, first_index))
+            chunks = await run_steps_async(exchange.read_chunks(entry, first_index))
             if chunks is None:  # the body is lost although its head was validated
                 await self.app(
                     _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
@@ -222,9 +222,9 @@ class CacheASGI:
                 await send({"type": "http.response.body", "body": body_part, "more_body": has_more})
                 if not has_more:
                     return
-            next_chunks = await run_plan_async(exchange.read_chunks(entry, index))
+            next_chunks = await run_steps_async(exchange.read_chunks(entry, index))
             if next_chunks is None:
-                self.core.counters["lost_chunks"] += 1
+                self.shared.counters["lost_chunks"] += 1
                 with contextlib.suppress(GlasscacheError):
                     await self.client.delete(exchange.lookup.response_key)
                 # The server closes the connection, by which the client sees that the body is not whole.
@@ -245,10 +245,10 @@ class CacheASGI:
         try:
             await self.app(_scope_for(scope, fetch), _receive_nothing(), relay.send)
             await relay.end()
-            if relay.follow_up_plan is not None:
-                await run_plan_async(relay.follow_up_plan)
+            if relay.follow_up_steps is not None:
+                await run_steps_async(relay.follow_up_steps)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
-            self.core.counters["refreshes_failed"] += 1
+            self.shared.counters["refreshes_failed"] += 1
             await relay.abandon()
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
@@ -265,8 +265,10 @@ class CacheASGI:
     async def _purge(self, request: Request, send: Send) -> None:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
-        status, body = await run_plan_async(
-            purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
+        status, body = await run_steps_async(
+            purge_by_request(
+                self.shared, self.client, request, self.shared.settings.purge_token or ""
+            )
         )
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": fields})
@@ -283,17 +285,17 @@ class _Relay:
         "_requested_at",
         "_send",
         "_writer",
-        "follow_up_plan",
+        "follow_up_steps",
         "has_begun",
         "stored_reply",
     )
 
     def __init__(self, cache: CacheASGI, exchange: Exchange, fetch: Fetch, send: Send) -> None:
         self._exchange, self._fetch, self._send = exchange, fetch, send
-        self._requested_at = cache.core.clock()
+        self._requested_at = cache.shared.clock()
         self._writer: Writer | None = None
         self.stored_reply: StoredReply | None = None
-        self.follow_up_plan: Any = None
+        self.follow_up_steps: Any = None
         self.has_begun = False
         self._is_over = False
 
@@ -314,19 +316,19 @@ class _Relay:
             message["status"], fields, self._requested_at
         )
         if head.stored_reply is not None:
-            self.stored_reply, self.follow_up_plan = head.stored_reply, head.follow_up_plan
+            self.stored_reply, self.follow_up_steps = head.stored_reply, head.follow_up_steps
             return
         is_invalidation = self._fetch.forward_reason == b"method"
-        if head.follow_up_plan is not None and is_invalidation:
-            await run_plan_async(head.follow_up_plan)
+        if head.follow_up_steps is not None and is_invalidation:
+            await run_steps_async(head.follow_up_steps)
         self._writer = None if message.get("trailers") else head.writer
         if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
             self._send = _HeadOnly(self._send)
         await self._send({**message, "status": head.status, "headers": head.fields})
-        if head.follow_up_plan is not None and not is_invalidation:
-            await run_plan_async(head.follow_up_plan)
+        if head.follow_up_steps is not None and not is_invalidation:
+            await run_steps_async(head.follow_up_steps)
         if self._writer is None and head.writer is not None:
-            await run_plan_async(head.writer.abandon("trailers"))
+            await run_steps_async(head.writer.abandon("trailers"))
 
     async def _handle_body(self, message: Message) -> None:
         await self._send(message)
@@ -334,10 +336,10 @@ class _Relay:
         if writer is None:
             return
         if writer.feed(message.get("body", b"")):
-            await run_plan_async(writer.flush())
+            await run_steps_async(writer.flush())
         if not message.get("more_body", False):
             self._is_over = True
-            await run_plan_async(writer.finish())
+            await run_steps_async(writer.finish())
 
     async def end(self) -> None:
         """Note that the application has returned."""
@@ -350,9 +352,9 @@ class _Relay:
             return
         self._is_over = True
         if self._writer is not None:
-            await run_plan_async(self._writer.abandon())
+            await run_steps_async(self._writer.abandon())
         else:
-            await run_plan_async(self._exchange.lease_of(self._fetch).release())
+            await run_steps_async(self._exchange.lease_of(self._fetch).release())
 
 
 class _HeadOnly:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from glasscache._plans import call
-from glasscache.web._core import DEFAULTS, URL_TAG_PREFIX, Core
+from glasscache._steps import call
 from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord
 from glasscache.web._exchange import Exchange
 from glasscache.web._message import Request
-from glasscache.web._run_plan import run_plan
+from glasscache.web._run_steps import run_steps
+from glasscache.web._shared_state import DEFAULTS, URL_TAG_PREFIX, SharedState
 from glasscache.web._urls import request_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import RuleSet
     from glasscache.web._fields import Fields
     from glasscache.web._lookup import Lookup
     from glasscache.web._message import Settings
+    from glasscache.web._shared_state import RuleSet
     from glasscache.web.settings import CacheSettings
 
 __all__ = ["COLUMN", "explain"]
@@ -52,7 +52,7 @@ def explain(
         ValueError: the URL is not absolute.
 
     """
-    core = Core(rules, settings, clock=lambda: now)
+    shared = SharedState(rules, settings, clock=lambda: now)
     absolute_request = request_of_url(url, fields)
     request = Request(
         method.upper(),
@@ -61,13 +61,13 @@ def explain(
         absolute_request.query,
         absolute_request.fields,
     )
-    exchange = Exchange(core, client, request)
+    exchange = Exchange(shared, client, request)
     lines = [("request", f"{request.method} {url}"), *_lines_of_rules(exchange.settings)]
     bypass_reason = exchange.bypass_reason
     if bypass_reason is not None:
         lines.append(("past cache", bypass_reason.decode().replace("; detail=", ": ")))
         return _format_lines(lines)
-    run_plan(_read_lookup(exchange.lookup, client))
+    run_steps(_read_lookup(exchange.lookup, client))
     lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.lookup.response_key)]
     return _format_lines(lines + _lines_of_record(exchange.lookup, now))
 

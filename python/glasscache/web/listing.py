@@ -13,16 +13,16 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.errors import ServerUnavailable
 from glasscache.web._entry import Entry, UnreadableRecord, decode
 from glasscache.web._purge_log import PurgeLog, TagPurges
-from glasscache.web._run_plan import run_plan, run_plan_async
+from glasscache.web._run_steps import run_steps, run_steps_async
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Core
+    from glasscache.web._shared_state import SharedState
 
 __all__ = ["TagListing", "list_tag", "list_tag_async"]
 
@@ -48,12 +48,17 @@ class TagListing(NamedTuple):
 
 
 def list_tag(
-    core: Core, client: Any, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+    shared: SharedState,
+    client: Any,
+    tag: str,
+    *,
+    keys_max: int = KEYS_MAX,
+    urls_max: int = URLS_MAX,
 ) -> TagListing:
     """Return the responses that are stored with a tag and not purged.
 
     Args:
-        core: of a middleware's settings.
+        shared: the state of a middleware.
         client: a `Client` of its servers.
         tag: as rules or the tag field name it.
         keys_max: keys to read, of all servers together.
@@ -63,23 +68,34 @@ def list_tag(
         ServerUnavailable: a server cannot be reached, or does not list its keys.
 
     """
-    keys, scanned_count, saw_all_keys = _scan_keys(core, client, keys_max)
-    urls, read_all_urls = run_plan(_read_tagged_urls(core, client, tag, keys, urls_max))
+    keys, scanned_count, saw_all_keys = _scan_keys(shared, client, keys_max)
+    urls, read_all_urls = run_steps(_read_tagged_urls(shared, client, tag, keys, urls_max))
     return TagListing(urls, scanned_count, saw_all_keys and read_all_urls)
 
 
 async def list_tag_async(
-    core: Core, client: Any, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+    shared: SharedState,
+    client: Any,
+    tag: str,
+    *,
+    keys_max: int = KEYS_MAX,
+    urls_max: int = URLS_MAX,
 ) -> TagListing:
     """Return the responses that are stored with a tag, as `list_tag`, with an `AsyncClient`."""
-    keys, scanned_count, saw_all_keys = await asyncio.to_thread(_scan_keys, core, client, keys_max)
-    urls, read_all_urls = await run_plan_async(_read_tagged_urls(core, client, tag, keys, urls_max))
+    keys, scanned_count, saw_all_keys = await asyncio.to_thread(
+        _scan_keys, shared, client, keys_max
+    )
+    urls, read_all_urls = await run_steps_async(
+        _read_tagged_urls(shared, client, tag, keys, urls_max)
+    )
     return TagListing(urls, scanned_count, saw_all_keys and read_all_urls)
 
 
-def _scan_keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
+def _scan_keys(shared: SharedState, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
     """Return the keys of this cache's responses, how many keys were listed, and whether all were."""
-    pattern = re.compile(rf"(?:^|.*[^0-9a-z]){re.escape(core.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?")
+    pattern = re.compile(
+        rf"(?:^|.*[^0-9a-z]){re.escape(shared.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?"
+    )
     own_keys: list[str] = []
     scanned_count = 0
     for server in client.stats()["servers"]:
@@ -89,7 +105,7 @@ def _scan_keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, 
                     return own_keys, scanned_count, False
                 scanned_count += 1
                 if pattern.fullmatch(key):
-                    own_keys.append(key[key.rfind(f"{core.namespace}:") :])
+                    own_keys.append(key[key.rfind(f"{shared.namespace}:") :])
     return own_keys, scanned_count, True
 
 
@@ -124,17 +140,17 @@ def _connect(server: str) -> socket.socket:
 
 
 def _read_tagged_urls(
-    core: Core, client: Any, tag: str, keys: list[str], urls_max: int
+    shared: SharedState, client: Any, tag: str, keys: list[str], urls_max: int
 ) -> Generator[Any, Any, tuple[list[str], bool]]:
-    """Return the URLs of those of the keys whose response has the tag, and whether all were read: a plan."""
+    """Return the URLs of those keys whose response has the tag, and whether all were read (as steps)."""
     tag_bytes = tag.encode()
-    log_values = yield call(client, "get_many", [core.purge_log_key])
-    purge_log = core.decode_purge_log(log_values.get(core.purge_log_key))
+    log_values = yield call(client, "get_many", [shared.purge_log_key])
+    purge_log = shared.decode_purge_log(log_values.get(shared.purge_log_key))
     urls: set[str] = set()
     purges_by_tag: dict[bytes, TagPurges | None] = {}
     for first_index in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
         values = yield call(client, "get_many", keys[first_index : first_index + _WINDOW_KEYS])
-        entries = [_decode_entry(core, key, data) for key, data in values.items()]
+        entries = [_decode_entry(shared, key, data) for key, data in values.items()]
         tagged_entries = [
             entry for entry in entries if entry is not None and tag_bytes in entry.tags
         ]
@@ -146,10 +162,10 @@ def _read_tagged_urls(
         }
         if unread_tags:
             tag_values = yield call(
-                client, "get_many", [core.tag_key(tag_of_entry) for tag_of_entry in unread_tags]
+                client, "get_many", [shared.tag_key(tag_of_entry) for tag_of_entry in unread_tags]
             )
             purges_by_tag |= {
-                tag_of_entry: TagPurges.decode(tag_values.get(core.tag_key(tag_of_entry)))
+                tag_of_entry: TagPurges.decode(tag_values.get(shared.tag_key(tag_of_entry)))
                 for tag_of_entry in unread_tags
             }
         for entry in tagged_entries:
@@ -170,8 +186,8 @@ def _is_gone(
     return is_purged or purge_log.purge_state_of(entry.url, entry.purge_seq)[0]
 
 
-def _decode_entry(core: Core, key: str, data: Any) -> Entry | None:
-    digest_start = len(core.namespace) + 1
+def _decode_entry(shared: SharedState, key: str, data: Any) -> Entry | None:
+    digest_start = len(shared.namespace) + 1
     try:
         record = decode(data, bytes.fromhex(key[digest_start : digest_start + 32]))
     except (UnreadableRecord, ValueError):

@@ -10,19 +10,19 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache._plans import call
-from glasscache.web._core import DEFAULTS, Core
+from glasscache._steps import call
 from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
 from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
-from glasscache.web._run_plan import run_plan, run_plan_async
+from glasscache.web._run_steps import run_steps, run_steps_async
+from glasscache.web._shared_state import DEFAULTS, SharedState
 from glasscache.web._urls import request_of_url
 from glasscache.web.listing import KEYS_MAX, URLS_MAX, TagListing, list_tag, list_tag_async
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import RuleSet
     from glasscache.web._message import Request
+    from glasscache.web._shared_state import RuleSet
     from glasscache.web.settings import CacheSettings
 
 __all__ = ["AsyncPurger", "Purger"]
@@ -31,27 +31,27 @@ _ATTEMPTS_MAX: Final = 50
 """Purges of one namespace at the same moment that one waits out."""
 
 
-class _PurgePlans:
-    """What both purgers do, as plans."""
+class _PurgeSteps:
+    """What both purgers do, as steps."""
 
     def __init__(
         self, client: Any, rules: RuleSet | None = None, settings: CacheSettings = DEFAULTS
     ) -> None:
         """Bind to a client; the class documents the arguments."""
         self._client = client
-        self._core = Core(rules, settings)
+        self._shared = SharedState(rules, settings)
 
-    def _plan_purge_url(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
-        return purge_url(self._core, self._client, url, is_soft=soft)
+    def _purge_url_steps(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
+        return purge_url(self._shared, self._client, url, is_soft=soft)
 
-    def _plan_purge_prefix(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
-        return purge_prefix(self._core, self._client, prefix, is_soft=soft)
+    def _purge_prefix_steps(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
+        return purge_prefix(self._shared, self._client, prefix, is_soft=soft)
 
-    def _plan_purge_tag(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
-        return purge_tag(self._core, self._client, tag, is_soft=soft)
+    def _purge_tag_steps(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
+        return purge_tag(self._shared, self._client, tag, is_soft=soft)
 
 
-class Purger(_PurgePlans):
+class Purger(_PurgeSteps):
     """Purges what a middleware with the same rules and settings stores.
 
     Args:
@@ -68,15 +68,15 @@ class Purger(_PurgePlans):
             ValueError: the URL is not absolute.
 
         """
-        return run_plan(self._plan_purge_url(url, soft=soft))
+        return run_steps(self._purge_url_steps(url, soft=soft))
 
     def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, such as "shop.example/products/" (no scheme)."""
-        run_plan(self._plan_purge_prefix(prefix, soft=soft))
+        run_steps(self._purge_prefix_steps(prefix, soft=soft))
 
     def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag."""
-        run_plan(self._plan_purge_tag(tag, soft=soft))
+        run_steps(self._purge_tag_steps(tag, soft=soft))
 
     def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -87,42 +87,44 @@ class Purger(_PurgePlans):
             ServerUnavailable: a server cannot be reached, or does not list its keys.
 
         """
-        return list_tag(self._core, self._client, tag, keys_max=keys_max, urls_max=urls_max)
+        return list_tag(self._shared, self._client, tag, keys_max=keys_max, urls_max=urls_max)
 
 
-class AsyncPurger(_PurgePlans):
+class AsyncPurger(_PurgeSteps):
     """`Purger` for an `AsyncClient`."""
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
-        return await run_plan_async(self._plan_purge_url(url, soft=soft))
+        return await run_steps_async(self._purge_url_steps(url, soft=soft))
 
     async def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, as `Purger.prefix`."""
-        await run_plan_async(self._plan_purge_prefix(prefix, soft=soft))
+        await run_steps_async(self._purge_prefix_steps(prefix, soft=soft))
 
     async def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag, as `Purger.tag`."""
-        await run_plan_async(self._plan_purge_tag(tag, soft=soft))
+        await run_steps_async(self._purge_tag_steps(tag, soft=soft))
 
     async def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
     ) -> TagListing:
         """Return which stored responses have a tag, as `Purger.list_tag`."""
         bounds = {"keys_max": keys_max, "urls_max": urls_max}
-        return await list_tag_async(self._core, self._client, tag, **bounds)
+        return await list_tag_async(self._shared, self._client, tag, **bounds)
 
 
 def _change_purge_log(
-    core: Core, client: Any, prefix: bytes | None, *, is_soft: bool
+    shared: SharedState, client: Any, prefix: bytes | None, *, is_soft: bool
 ) -> Generator[Any, Any, PurgeLog]:
     """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
     for _ in range(_ATTEMPTS_MAX):
-        stored_item = yield call(client, "gets", core.purge_log_key)
+        stored_item = yield call(client, "gets", shared.purge_log_key)
         purge_log = None if stored_item is None else PurgeLog.decode(stored_item[0])
         if stored_item is None:
             if (
-                yield call(client, "add", core.purge_log_key, (new_log := new_purge_log()).encode())
+                yield call(
+                    client, "add", shared.purge_log_key, (new_log := new_purge_log()).encode()
+                )
             ):
                 return new_log  # what was stored before is gone with the lost record
             continue
@@ -130,38 +132,45 @@ def _change_purge_log(
             purge_log.with_clock_advanced() if prefix is None
             else purge_log.with_purge(prefix, is_soft=is_soft)
         )  # fmt: skip
-        if (yield call(client, "cas", core.purge_log_key, next_log.encode(), stored_item[1])):
+        if (yield call(client, "cas", shared.purge_log_key, next_log.encode(), stored_item[1])):
             return next_log
     raise TimeoutError(f"the purge failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
-def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[Any, Any, bool]:
-    """Purge one URL: a plan that returns whether there was a response."""
-    return (yield from purge_request(core, client, request_of_url(url), is_soft=is_soft))
+def purge_url(
+    shared: SharedState, client: Any, url: str, *, is_soft: bool
+) -> Generator[Any, Any, bool]:
+    """Purge one URL: steps that return whether there was a response."""
+    return (yield from purge_request(shared, client, request_of_url(url), is_soft=is_soft))
 
 
 def purge_request(
-    core: Core, client: Any, request: Request, *, is_soft: bool
+    shared: SharedState, client: Any, request: Request, *, is_soft: bool
 ) -> Generator[Any, Any, bool]:
-    """Purge the URL of a request: a plan that returns whether there was a response.
+    """Purge the URL of a request: steps that return whether there was a response.
 
     The responses whose keys have fields in them are purged by the tag that they have in common, which exists
     if there are any: their keys cannot be listed.
     """
-    settings = core.settings_of(request)
-    digest, url_tag = request.url_digest(core.version, settings), core.url_tag(request, settings)
-    has_tag = (yield call(client, "get", core.tag_key(url_tag))) is not None
+    settings = shared.settings_of(request)
+    digest, url_tag = (
+        request.url_digest(shared.version, settings),
+        shared.url_tag(request, settings),
+    )
+    has_tag = (yield call(client, "get", shared.tag_key(url_tag))) is not None
     if has_tag:
-        yield from _purge_tag(core, client, url_tag, is_soft=is_soft)
-    key = core.key_of(digest)
+        yield from _purge_tag(shared, client, url_tag, is_soft=is_soft)
+    key = shared.key_of(digest)
     if not is_soft:
         return bool((yield call(client, "delete", key))) or has_tag
-    return (yield from _make_stale(core, client, key, digest)) or has_tag
+    return (yield from _make_stale(shared, client, key, digest)) or has_tag
 
 
-def _make_stale(core: Core, client: Any, key: str, digest: bytes) -> Generator[Any, Any, bool]:
-    """End the lifetime of the response at a key, or of its variants: a plan; whether there was one."""
-    purge_log = yield from _change_purge_log(core, client, None, is_soft=True)
+def _make_stale(
+    shared: SharedState, client: Any, key: str, digest: bytes
+) -> Generator[Any, Any, bool]:
+    """End the lifetime of the response at a key, or of its variants (as steps); whether there was one."""
+    purge_log = yield from _change_purge_log(shared, client, None, is_soft=True)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
         if stored_item is None:
@@ -176,7 +185,7 @@ def _make_stale(core: Core, client: Any, key: str, digest: bytes) -> Generator[A
                 data = encode_record(record)
             case Entry():
                 # Its lifetime ends now.
-                record.fresh_s = max(0, min(record.fresh_s, int(record.age(core.clock()))))
+                record.fresh_s = max(0, min(record.fresh_s, int(record.age(shared.clock()))))
                 data = record.encode()
             case _:
                 return bool((yield call(client, "delete", key)))
@@ -193,25 +202,29 @@ def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int]:
 
 
 def purge_prefix(
-    core: Core, client: Any, prefix: str, *, is_soft: bool
+    shared: SharedState, client: Any, prefix: str, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
-    """Purge a prefix of host and path: a plan."""
+    """Purge a prefix of host and path (as steps)."""
     for scheme in ("http://", "https://"):
         prefix = prefix.removeprefix(scheme)
     host, slash, path = prefix.partition("/")
     yield from _change_purge_log(
-        core, client, (host.lower() + slash + path).encode(), is_soft=is_soft
+        shared, client, (host.lower() + slash + path).encode(), is_soft=is_soft
     )
 
 
-def purge_tag(core: Core, client: Any, tag: str, *, is_soft: bool) -> Generator[Any, Any, None]:
-    """Purge a tag: a plan of one write for the clock and one for the tag."""
-    yield from _purge_tag(core, client, tag.encode(), is_soft=is_soft)
+def purge_tag(
+    shared: SharedState, client: Any, tag: str, *, is_soft: bool
+) -> Generator[Any, Any, None]:
+    """Purge a tag (as steps): one write for the clock and one for the tag."""
+    yield from _purge_tag(shared, client, tag.encode(), is_soft=is_soft)
 
 
-def _purge_tag(core: Core, client: Any, tag: bytes, *, is_soft: bool) -> Generator[Any, Any, None]:
-    purge_log = yield from _change_purge_log(core, client, None, is_soft=is_soft)
-    key = core.tag_key(tag)
+def _purge_tag(
+    shared: SharedState, client: Any, tag: bytes, *, is_soft: bool
+) -> Generator[Any, Any, None]:
+    purge_log = yield from _change_purge_log(shared, client, None, is_soft=is_soft)
+    key = shared.tag_key(tag)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
         known_purges = None if stored_item is None else TagPurges.decode(stored_item[0])
@@ -236,9 +249,9 @@ def _purge_tag(core: Core, client: Any, tag: bytes, *, is_soft: bool) -> Generat
 
 
 def purge_by_request(
-    core: Core, client: Any, request: Request, token: str
+    shared: SharedState, client: Any, request: Request, token: str
 ) -> Generator[Any, Any, tuple[int, bytes]]:
-    """Carry out an HTTP PURGE: a plan that returns a status and a JSON body.
+    """Carry out an HTTP PURGE: steps that return a status and a JSON body.
 
     The URL is purged, or with the field `Purge-Tag` a tag, with `Purge-Prefix` a prefix of host and path;
     `Purge-Soft: 1` makes it soft. The bearer token must be the middleware's.
@@ -249,10 +262,10 @@ def purge_by_request(
     is_soft = request.headers.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
     tag, prefix = request.headers.get(b"purge-tag"), request.headers.get(b"purge-prefix")
     if tag is not None:
-        yield from purge_tag(core, client, tag.decode("latin-1"), is_soft=is_soft)
+        yield from purge_tag(shared, client, tag.decode("latin-1"), is_soft=is_soft)
         purge_result: dict[str, Any] = {"tag": tag.decode("latin-1")}
     elif prefix is not None:
-        yield from purge_prefix(core, client, prefix.decode("latin-1"), is_soft=is_soft)
+        yield from purge_prefix(shared, client, prefix.decode("latin-1"), is_soft=is_soft)
         purge_result = {"prefix": prefix.decode("latin-1")}
     else:
         query = b"?" + request.query if request.query else b""
@@ -261,6 +274,6 @@ def purge_by_request(
         )
         purge_result = {
             "url": url,
-            "was_stored": (yield from purge_url(core, client, url, is_soft=is_soft)),
+            "was_stored": (yield from purge_url(shared, client, url, is_soft=is_soft)),
         }
     return 200, json.dumps({**purge_result, "soft": is_soft}).encode() + b"\n"

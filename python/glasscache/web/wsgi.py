@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import CHUNK_BYTES, DEFAULTS, Core
 from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
 from glasscache.web._response import ResponseHandler
-from glasscache.web._run_plan import run_plan
+from glasscache.web._run_steps import run_steps
+from glasscache.web._shared_state import CHUNK_BYTES, DEFAULTS, SharedState
 from glasscache.web._single_flight import SyncSingleFlight
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from glasscache.client import Client
-    from glasscache.web._core import RuleSet
     from glasscache.web._fields import Fields
+    from glasscache.web._shared_state import RuleSet
     from glasscache.web._writer import Writer
     from glasscache.web.settings import CacheSettings
 
@@ -60,7 +60,7 @@ class CacheWSGI:
     ) -> None:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
-        self.core = Core(rules, settings)
+        self.shared = SharedState(rules, settings)
         self._single_flight = SyncSingleFlight()
         self._refreshing: set[str] = set()
         self._lock = threading.Lock()
@@ -69,17 +69,17 @@ class CacheWSGI:
     @property
     def counters(self) -> Counter[str]:
         """Return what happened so far: hits, misses, stale, stored, store_errors and more."""
-        return self.core.counters
+        return self.shared.counters
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Reply a request."""
         request = request_of(environ)
-        if request.method == "PURGE" and self.core.settings.purge_token is not None:
+        if request.method == "PURGE" and self.shared.settings.purge_token is not None:
             return self._purge(request, start_response)
-        exchange = Exchange(self.core, self.client, request)
+        exchange = Exchange(self.shared, self.client, request)
         bypass_reason = exchange.bypass_reason
         if bypass_reason is not None:
-            self.core.counters["bypassed"] += 1
+            self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method)
             return self._fetch(exchange, fetch, environ, start_response)
         keys = exchange.lookup.first_keys()
@@ -104,20 +104,20 @@ class CacheWSGI:
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
-        deadline = self.core.clock() + self.core.wait
+        deadline = self.shared.clock() + self.shared.wait
         while exchange.shares_fetch:
             key = lookup.response_key
             if single_flight.begin(key):
                 is_leased = False
                 try:
-                    action = run_plan(exchange.decide())
+                    action = run_steps(exchange.decide())
                     is_leased = isinstance(action, Fetch) and action.is_leased
                     return action
                 finally:
                     if not is_leased:
                         single_flight.end(key)
-            single_flight.wait(key, max(0.0, deadline - self.core.clock()))
-            if self.core.clock() >= deadline:
+            single_flight.wait(key, max(0.0, deadline - self.shared.clock()))
+            if self.shared.clock() >= deadline:
                 return exchange.forward_after_wait()
             lookup.reset()
             keys = lookup.first_keys()
@@ -127,7 +127,7 @@ class CacheWSGI:
                 break
             if hit is not None:
                 return hit
-        return run_plan(exchange.decide())
+        return run_steps(exchange.decide())
 
     # ---- from the application -----------------------------------------------------------------------
 
@@ -145,16 +145,16 @@ class CacheWSGI:
                 raise
             head = error_head
         if head.stored_reply is not None:
-            if head.follow_up_plan is not None:
-                run_plan(head.follow_up_plan)
+            if head.follow_up_steps is not None:
+                run_steps(head.follow_up_steps)
             response.close()
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
             start_response(response.status, _text_fields(head.fields), *response.error)
         else:
             start_response(_status_line(head.status), _text_fields(head.fields))
-        if head.follow_up_plan is not None:
-            run_plan(head.follow_up_plan)
+        if head.follow_up_steps is not None:
+            run_steps(head.follow_up_steps)
         return response
 
     def _end_callback(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
@@ -174,7 +174,7 @@ class CacheWSGI:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
-            chunks = run_plan(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
+            chunks = run_steps(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
                 return self.app(_unconditional_environ(environ), start_response)
         start_response(_status_line(reply.status), _text_fields(reply.fields))
@@ -199,9 +199,9 @@ class CacheWSGI:
                 yield body_part
                 if position >= reply.stop:
                     return
-            next_chunks = run_plan(exchange.read_chunks(entry, index))
+            next_chunks = run_steps(exchange.read_chunks(entry, index))
             if next_chunks is None:
-                self.core.counters["lost_chunks"] += 1
+                self.shared.counters["lost_chunks"] += 1
                 raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
             chunks = next_chunks
 
@@ -212,7 +212,7 @@ class CacheWSGI:
         response_key = exchange.lookup.response_key
         with self._lock:
             if len(self._refreshing) >= _REFRESHES_MAX:
-                run_plan(exchange.lease_of(fetch).release())
+                run_steps(exchange.lease_of(fetch).release())
                 return
             self._refreshing.add(response_key)
             if self._pool is None:
@@ -232,10 +232,10 @@ class CacheWSGI:
             if head.stored_reply is None:
                 for _ in response:
                     pass
-            if head.follow_up_plan is not None:
-                run_plan(head.follow_up_plan)
+            if head.follow_up_steps is not None:
+                run_steps(head.follow_up_steps)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
-            self.core.counters["refreshes_failed"] += 1
+            self.shared.counters["refreshes_failed"] += 1
         finally:
             response.close()
             with self._lock:
@@ -251,8 +251,10 @@ class CacheWSGI:
     def _purge(self, request: Request, start_response: StartResponse) -> Iterable[bytes]:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
-        status, body = run_plan(
-            purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
+        status, body = run_steps(
+            purge_by_request(
+                self.shared, self.client, request, self.shared.settings.purge_token or ""
+            )
         )
         fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response(_status_line(status), fields)
@@ -264,7 +266,7 @@ class _AppResponse:
 
     def __init__(self, exchange: Exchange, fetch: Fetch, on_end: Callable[[], None]) -> None:
         self._exchange, self._fetch, self._on_end = exchange, fetch, on_end
-        self._requested_at = exchange.core.clock()
+        self._requested_at = exchange.shared.clock()
         self._writer: Writer | None = None
         self._body: Any = None
         self._written_parts: list[bytes] = []
@@ -318,10 +320,10 @@ class _AppResponse:
             if not self._discards_body:
                 yield body_part
             if writer is not None and writer.feed(body_part):
-                run_plan(writer.flush())
+                run_steps(writer.flush())
         if writer is not None:
             self._is_over = True
-            run_plan(writer.finish())
+            run_steps(writer.finish())
 
     def close(self) -> None:
         """Close the application's iterable; what is not complete is not stored, and the lease goes back."""
@@ -334,9 +336,9 @@ class _AppResponse:
                 if not self._is_over:
                     self._is_over = True
                     if self._writer is not None:
-                        run_plan(self._writer.abandon())
+                        run_steps(self._writer.abandon())
                     else:
-                        run_plan(self._exchange.lease_of(self._fetch).release())
+                        run_steps(self._exchange.lease_of(self._fetch).release())
             finally:
                 self._on_end()
 

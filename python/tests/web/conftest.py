@@ -54,5 +54,5 @@ def make_storage(
     yield make_storage_of_kind
     for storage in storages:
         if isinstance(storage, hishel_storages.StorageInEventLoop):
-            storage.run_until_complete(storage.plans.client.close())
+            storage.run_until_complete(storage.entry_steps.client.close())
             storage.loop.close()

@@ -106,10 +106,10 @@ async def send_request(
     return reply
 
 
-def key_of_url(core: Any, url: str) -> str:
+def key_of_url(shared: Any, url: str) -> str:
     """Return the key of the response to a plain GET of a URL."""
     request = request_of_url(url)
-    return str(core.key_of(request.digest(core.version, core.settings_of(request))))
+    return str(shared.key_of(request.digest(shared.version, shared.settings_of(request))))
 
 
 class Clock:

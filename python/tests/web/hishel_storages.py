@@ -44,7 +44,7 @@ class BlockingStorage:
     def __init__(self, address: str, **options: Any) -> None:
         options.setdefault("default_ttl", None)
         self.storage: Any = Storage(Client(address, timeout=5), **options)
-        self.plans = self.storage._plans
+        self.entry_steps = self.storage._entry_steps
 
     def create(self, key: str, parts: list[bytes], **limits: Any) -> Any:
         request = hishel.Request("GET", "https://example.com/")
@@ -61,7 +61,7 @@ class BlockingStorage:
         return getattr(self.storage, name)(*arguments)
 
     def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self.plans.client, name)(*arguments, **options)
+        return getattr(self.entry_steps.client, name)(*arguments, **options)
 
 
 class StorageInEventLoop(BlockingStorage):
@@ -71,7 +71,7 @@ class StorageInEventLoop(BlockingStorage):
         options.setdefault("default_ttl", None)
         self.loop = asyncio.new_event_loop()
         self.storage = AsyncStorage(AsyncClient(address, timeout=5), **options)
-        self.plans = self.storage._plans
+        self.entry_steps = self.storage._entry_steps
 
     def run_until_complete(self, awaitable: Any) -> Any:
         return self.loop.run_until_complete(awaitable)
@@ -103,7 +103,9 @@ class StorageInEventLoop(BlockingStorage):
         return self.run_until_complete(getattr(self.storage, name)(*arguments))
 
     def call_client_method(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return self.run_until_complete(getattr(self.plans.client, name)(*arguments, **options))
+        return self.run_until_complete(
+            getattr(self.entry_steps.client, name)(*arguments, **options)
+        )
 
 
 def store_entry(storage: Any, key: str, body: bytes = b"data", **limits: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache.web import CacheASGI, CacheSettings, Rules
-from glasscache.web._core import CHUNK_BYTES
 from glasscache.web._entry import Entry, decode
+from glasscache.web._shared_state import CHUNK_BYTES
 
 from web.harness import Origin, Reply, key_of_url, send_request
 
@@ -234,19 +234,19 @@ def test_large_bodies_are_stored_in_chunks_and_a_lost_chunk_is_a_miss(run_async:
         )
         assert reply.body == whole_body[CHUNK_BYTES - 5 : 2 * CHUNK_BYTES + 6]
         assert len(origin.calls) == 1
-        await client.delete((await _chunk_keys(client, cache.core))[2])
+        await client.delete((await _chunk_keys(client, cache.shared))[2])
         assert (await send_request(cache)).body == whole_body
         assert len(origin.calls) == 2
 
     run_async(scenario)
 
 
-async def _chunk_keys(client: AsyncClient, core: Any) -> list[str]:
+async def _chunk_keys(client: AsyncClient, shared: Any) -> list[str]:
     """Return the keys of the pieces of the root page's body."""
-    key = key_of_url(core, "http://shop.example/")
+    key = key_of_url(shared, "http://shop.example/")
     entry = decode(await client.get(key), bytes.fromhex(key.partition(":")[2]))
     assert isinstance(entry, Entry)
-    return [core.chunk_key(entry.write_id, number) for number in range(4)]
+    return [shared.chunk_key(entry.write_id, number) for number in range(4)]
 
 
 def test_a_body_that_is_truncated_is_not_stored(run_async: Any) -> None:
@@ -346,7 +346,7 @@ def test_an_unreadable_entry_is_a_miss_and_replaced(run_async: Any) -> None:
         origin = Origin()
         cache = CacheASGI(origin, client)
         await send_request(cache)
-        stored_key = key_of_url(cache.core, "http://shop.example/")
+        stored_key = key_of_url(cache.shared, "http://shop.example/")
         data = await client.get(stored_key)
         for damaged_record in (
             data[:-1],

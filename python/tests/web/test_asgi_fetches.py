@@ -54,7 +54,7 @@ def test_a_stale_response_is_sent_while_one_request_refreshes_it(run_async: Any)
         clock = Clock(time.time())
         origin = Origin(lambda _: {"cache-control": "max-age=10, stale-while-revalidate=60"})
         cache = CacheASGI(origin, client)
-        cache.core.clock = clock
+        cache.shared.clock = clock
         await send_request(cache)
         clock.now += 20
         origin.delay_s = 0.05
@@ -78,9 +78,9 @@ def test_the_lease_of_a_stale_response_is_requested_once_in_a_while(run_async: A
 
         origin = Origin(lambda _: {"cache-control": "max-age=10, stale-while-revalidate=60"})
         cache = CacheASGI(origin, FailingClient(client, count_adds))  # type: ignore[arg-type]
-        cache.core.clock = clock
+        cache.shared.clock = clock
         await send_request(cache)
-        lease_key = key_of_url(cache.core, "http://shop.example/") + ":l"
+        lease_key = key_of_url(cache.shared, "http://shop.example/") + ":l"
         await client.set(lease_key, b"of another process", ttl=60)
         clock.now, adds = clock.now + 20, 0
         replies = await asyncio.gather(*(send_request(cache) for _ in range(20)))
@@ -107,7 +107,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(
             headers = {"cache-control": cache_control}
             origin = Origin(lambda _, headers=headers: (503, {}) if is_down else headers)  # noqa: B023
             cache = CacheASGI(origin, client, settings=CacheSettings(version=cache_control))
-            cache.core.clock = clock
+            cache.shared.clock = clock
             await send_request(cache)
             clock.now, is_down = clock.now + 20, True
             reply = await send_request(cache)
@@ -146,7 +146,7 @@ def test_a_dear_response_is_refreshed_before_its_end(run_async: Any) -> None:
         clock = Clock(time.time())
         origin = Origin()
         cache = CacheASGI(origin, client)
-        cache.core.clock = clock
+        cache.shared.clock = clock
 
         def respond_after_five_seconds(_: Any) -> Any:
             clock.now += 5

@@ -134,7 +134,7 @@ def test_a_lost_record_of_purges_means_misses(run_async: Any) -> None:
         rules = Rules.from_text('[[rule]]\nthen = { tags = ["t"] }')
         origin = Origin()
         cache = CacheASGI(origin, client, rules)
-        for lost_key in (cache.core.purge_log_key, cache.core.tag_key(b"t")):
+        for lost_key in (cache.shared.purge_log_key, cache.shared.tag_key(b"t")):
             await send_request(cache)
             calls_before = len(origin.calls)
             await send_request(cache)

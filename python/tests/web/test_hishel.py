@@ -118,10 +118,10 @@ def test_a_lost_chunk_is_a_miss_or_an_error_but_never_a_short_body(make_storage:
     chunks = CHUNKS_PER_READ + 3
     entry = store_entry(storage, key, b"y" * (CHUNK_BYTES * chunks))
     (got,) = storage.call_method("get_entries", key)
-    storage.call_client_method("delete", storage.plans.chunk_key(entry.id, chunks - 1))
+    storage.call_client_method("delete", storage.entry_steps.chunk_key(entry.id, chunks - 1))
     with pytest.raises(RuntimeError, match="evicted"):
         storage.read(got)
-    storage.call_client_method("delete", storage.plans.chunk_key(entry.id, 0))
+    storage.call_client_method("delete", storage.entry_steps.chunk_key(entry.id, 0))
     assert storage.call_method("get_entries", key) == []
 
 
@@ -130,8 +130,8 @@ def test_abandoned_and_failed_streams_discard_what_was_stored(make_storage: Any)
     entry = storage.create(key, [b"z" * CHUNK_BYTES, b"rest"])
     storage.read(entry, 1)
     storage.close(entry)
-    assert storage.call_client_method("get", storage.plans.chunk_key(entry.id, 0)) is None
-    assert storage.call_client_method("get", storage.plans.head_key(entry.id)) is None
+    assert storage.call_client_method("get", storage.entry_steps.chunk_key(entry.id, 0)) is None
+    assert storage.call_client_method("get", storage.entry_steps.head_key(entry.id)) is None
     assert storage.call_method("get_entries", key) == []
 
 
@@ -150,9 +150,9 @@ def test_an_outage_does_not_fail_the_caller(glasscache_server: Server) -> None:
         assert storage.call_method("get_entries", "k") == []
         storage.call_method("update_headers", entry.id, hishel.Headers({}))
         storage.call_method("remove_entry", entry.id)
-        assert storage.plans.store_errors
+        assert storage.entry_steps.store_errors
         if isinstance(storage, StorageInEventLoop):
-            storage.run_until_complete(storage.plans.client.close())
+            storage.run_until_complete(storage.entry_steps.client.close())
             storage.loop.close()
 
 
@@ -160,12 +160,12 @@ def test_a_corrupt_entry_is_dropped_and_lookup_still_works(make_storage: Any) ->
     storage, key = make_storage(), next(KEYS)
     entry, valid_entry = store_entry(storage, key), store_entry(storage, key, b"fine")
     for corrupt in (b"garbage", b"{}", b'{"key": 3}'):
-        storage.call_client_method("set", storage.plans.head_key(entry.id), corrupt)
+        storage.call_client_method("set", storage.entry_steps.head_key(entry.id), corrupt)
         assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [
             valid_entry.id
         ]
     storage.call_client_method(
-        "set", storage.plans.index_key(key), f"nonsense {valid_entry.id.hex}"
+        "set", storage.entry_steps.index_key(key), f"nonsense {valid_entry.id.hex}"
     )
     assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [
         valid_entry.id

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from glasscache._plans import call
+from glasscache._steps import call
 from glasscache.contrib._hishel_entries import CHUNKS_PER_READ, ENTRIES_MAX, UNPUBLISHED_S
 from glasscache.contrib._hishel_head import CHUNK_BYTES, GRACE_S, EntryHead
 
@@ -26,13 +26,15 @@ def ttl_of(storage: Any, key: str) -> int | None:
 
 def keys_of(storage: Any, entry: Any, chunks: int) -> list[str]:
     """Return the keys of an entry that the server has."""
-    all_chunk_keys = [storage.plans.chunk_key(entry.id, index) for index in range(chunks)]
-    all_chunk_keys.append(storage.plans.head_key(entry.id))
+    all_chunk_keys = [storage.entry_steps.chunk_key(entry.id, index) for index in range(chunks)]
+    all_chunk_keys.append(storage.entry_steps.head_key(entry.id))
     return [key for key in all_chunk_keys if storage.call_client_method("get", key) is not None]
 
 
 def head_of(storage: Any, entry: Any) -> EntryHead:
-    head = EntryHead.decode(storage.call_client_method("get", storage.plans.head_key(entry.id)))
+    head = EntryHead.decode(
+        storage.call_client_method("get", storage.entry_steps.head_key(entry.id))
+    )
     assert head is not None
     return head
 
@@ -54,7 +56,7 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
         storage_clock.now = FakeTime.now + seconds
         [found_entry] = storage.call_method("get_entries", key)
         assert storage.read(found_entry) == b"data"
-        assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
+        assert ttl_of(storage, storage.entry_steps.chunk_key(entry.id, 0)) == pytest.approx(
             100 + GRACE_S, abs=5
         )
 
@@ -62,7 +64,7 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
 def test_an_entry_without_limits_never_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = store_entry(storage, key)
-    for stored_key in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
+    for stored_key in (*keys_of(storage, entry, 1), storage.entry_steps.index_key(key)):
         assert ttl_of(storage, stored_key) is None, stored_key
 
 
@@ -73,7 +75,7 @@ def test_the_index_outlives_every_entry_in_it(make_storage: Any) -> None:
         store_entry(storage, key, ttl=first)
         store_entry(storage, key, ttl=100)
         expected = None if ttl is None else pytest.approx(ttl + GRACE_S, abs=5)
-        assert ttl_of(storage, storage.plans.index_key(key)) == expected
+        assert ttl_of(storage, storage.entry_steps.index_key(key)) == expected
 
 
 def test_the_index_is_not_shortened_by_the_use_of_a_short_lived_entry(
@@ -84,7 +86,7 @@ def test_the_index_is_not_shortened_by_the_use_of_a_short_lived_entry(
     store_entry(storage, key, tti=100)
     storage_clock.now = FakeTime.now + 60
     assert len(storage.call_method("get_entries", key)) == 2
-    assert ttl_of(storage, storage.plans.index_key(key)) is None
+    assert ttl_of(storage, storage.entry_steps.index_key(key)) is None
 
 
 def test_the_index_of_a_key_is_bounded(make_storage: Any) -> None:
@@ -96,15 +98,15 @@ def test_the_index_of_a_key_is_bounded(make_storage: Any) -> None:
 
 def test_another_writer_at_the_same_time_does_not_shorten_the_index(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    add_to_index, is_first = storage.plans._add_to_index, True
+    add_to_index, is_first = storage.entry_steps._add_to_index, True
 
     def add_after_another(*arguments: Any) -> Generator[Any, Any, bool]:
         nonlocal is_first
-        plan = add_to_index(*arguments)
+        steps = add_to_index(*arguments)
         outcome = None
         while True:
             try:
-                step = plan.send(outcome)
+                step = steps.send(outcome)
             except StopIteration as end:
                 return bool(end.value)
             outcome = yield step
@@ -113,9 +115,9 @@ def test_another_writer_at_the_same_time_does_not_shorten_the_index(make_storage
                 yield from add_to_index(key, other_entry.id, None)
 
     other_entry = store_entry(storage, next(KEYS))
-    storage.plans._add_to_index = add_after_another
+    storage.entry_steps._add_to_index = add_after_another
     entry = store_entry(storage, key, ttl=60)
-    assert ttl_of(storage, storage.plans.index_key(key)) is None
+    assert ttl_of(storage, storage.entry_steps.index_key(key)) is None
     assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [entry.id]
 
 
@@ -138,7 +140,7 @@ def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
     step: str,
 ) -> None:
     storage, key = make_storage(default_tti=100), next(KEYS)
-    plans, original = storage.plans, getattr(storage.plans, step)
+    entry_steps, original = storage.entry_steps, getattr(storage.entry_steps, step)
     if step == "_restart_idle_time":
         entry = store_entry(storage, key)
         storage_clock.now = FakeTime.now + 90
@@ -146,16 +148,16 @@ def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
         entry = storage.create(key, [b"data"])
 
     def remove_first(*arguments: Any) -> Generator[Any, Any, Any]:
-        yield call(plans.client, "delete", plans.head_key(entry.id))
+        yield call(entry_steps.client, "delete", entry_steps.head_key(entry.id))
         return (yield from original(*arguments))
 
-    setattr(plans, step, remove_first)
+    setattr(entry_steps, step, remove_first)
     if step == "_restart_idle_time":
         storage.call_method("get_entries", key)
     else:
         assert storage.read(entry) == b"data"
     assert storage.call_method("get_entries", key) == []
-    assert storage.call_client_method("get", plans.head_key(entry.id)) is None
+    assert storage.call_client_method("get", entry_steps.head_key(entry.id)) is None
 
 
 def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
@@ -165,7 +167,7 @@ def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
     count = 2 * CHUNKS_PER_READ + 3
     entry = store_entry(storage, key, FULL_CHUNK * count)
     [found_entry] = storage.call_method("get_entries", key)
-    last_chunk_key = storage.plans.chunk_key(entry.id, count - 1)
+    last_chunk_key = storage.entry_steps.chunk_key(entry.id, count - 1)
     assert ttl_of(storage, last_chunk_key) == pytest.approx(100 + GRACE_S, abs=5)
     storage_clock.now = FakeTime.now + 150
     assert len(storage.read(found_entry)) == len(FULL_CHUNK) * count
@@ -180,7 +182,9 @@ def test_a_reader_of_a_live_entry_does_not_shorten_keys(
     [found_entry] = storage.call_method("get_entries", key)
     storage_clock.now = FakeTime.now + 100
     storage.read(found_entry)
-    assert (ttl_of(storage, storage.plans.chunk_key(entry.id, CHUNKS_PER_READ + 2)) or 0) > 9_000
+    assert (
+        ttl_of(storage, storage.entry_steps.chunk_key(entry.id, CHUNKS_PER_READ + 2)) or 0
+    ) > 9_000
 
 
 def test_a_slow_writer_keeps_its_head_and_publishes(
@@ -190,7 +194,7 @@ def test_a_slow_writer_keeps_its_head_and_publishes(
     entry = storage.create(key, [FULL_CHUNK] * 3)
     storage.read(entry, 1)
     storage_clock.now = FakeTime.now + 150
-    assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
+    assert ttl_of(storage, storage.entry_steps.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
     storage.read(entry)
     [found_entry] = storage.call_method("get_entries", key)
     assert len(storage.read(found_entry)) == 3 * CHUNK_BYTES
@@ -200,7 +204,7 @@ def test_a_writer_that_lost_its_head_does_not_publish(make_storage: Any) -> None
     storage, key = make_storage(), next(KEYS)
     entry = storage.create(key, [FULL_CHUNK] * 2)
     storage.read(entry, 1)
-    storage.call_client_method("delete", storage.plans.head_key(entry.id))
+    storage.call_client_method("delete", storage.entry_steps.head_key(entry.id))
     storage.read(entry)
     assert storage.call_method("get_entries", key) == []
     assert keys_of(storage, entry, 2) == []
@@ -210,8 +214,8 @@ def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = storage.create(key, [FULL_CHUNK] * 2)
     storage.read(entry, 1)
-    assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
-    assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
+    assert ttl_of(storage, storage.entry_steps.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
+    assert ttl_of(storage, storage.entry_steps.chunk_key(entry.id, 0)) == pytest.approx(
         UNPUBLISHED_S, abs=5
     )
 
@@ -221,21 +225,21 @@ def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storag
     entry = storage.create(key, [FULL_CHUNK] * 4)
     body = storage.read(entry, 1)
 
-    client, storage.plans.client = (
-        storage.plans.client,
+    client, storage.entry_steps.client = (
+        storage.entry_steps.client,
         None,
     )  # a call of nothing raises
-    storage.plans.put_chunk = lambda *_: _failed_put(storage.plans)
-    storage.plans.discard = lambda *_: _failed_put(storage.plans)
+    storage.entry_steps.put_chunk = lambda *_: _failed_put(storage.entry_steps)
+    storage.entry_steps.discard = lambda *_: _failed_put(storage.entry_steps)
     body += storage.read(entry)
-    storage.plans.client = client
+    storage.entry_steps.client = client
     assert body == FULL_CHUNK * 4
     assert storage.call_method("get_entries", key) == []
 
 
-def _failed_put(plans: Any) -> Generator[Any, Any, bool]:
-    """Do what a plan of a failing store does."""
-    plans.store_errors += 1
+def _failed_put(entry_steps: Any) -> Generator[Any, Any, bool]:
+    """Do as the steps of a failing store."""
+    entry_steps.store_errors += 1
     yield from ()
     return False
 
@@ -259,7 +263,7 @@ def test_corrupt_limits_are_a_miss_and_lookup_still_works(
 ) -> None:
     storage, key = make_storage(), next(KEYS)
     corrupt, entry = store_entry(storage, key), store_entry(storage, key)
-    head_key = storage.plans.head_key(corrupt.id)
+    head_key = storage.entry_steps.head_key(corrupt.id)
     content = json.loads(storage.call_client_method("get", head_key))
     storage.call_client_method("set", head_key, json.dumps({**content, **limits}).encode())
     assert [found_entry.id for found_entry in storage.call_method("get_entries", key)] == [entry.id]

@@ -105,7 +105,7 @@ def test_a_response_stored_under_the_key_of_another_url_is_a_miss(run_async: Any
         cache = CacheASGI(origin, client)
         for path in ("/a", "/b"):
             await send_request(cache, path)
-        key_a, key_b = (key_of_url(cache.core, f"http://shop.example/{name}") for name in "ab")
+        key_a, key_b = (key_of_url(cache.shared, f"http://shop.example/{name}") for name in "ab")
         await client.set(key_b, await client.get(key_a))
         reply = await send_request(cache, "/b")
         assert (reply.body, "hit" in reply.cache_status) == (b"/b", False)

@@ -102,7 +102,7 @@ def test_no_user_gets_another_users_response(
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
             clock = Clock(time.time())
             cache = CacheASGI(Origin(respond), client, Rules.from_text(RULES))
-            cache.core.clock = clock
+            cache.shared.clock = clock
 
             async def request_once() -> None:
                 path, fields = rng.choice(list(PATHS)), random_fields(rng)

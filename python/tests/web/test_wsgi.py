@@ -12,7 +12,7 @@ from wsgiref.validate import validator
 
 import pytest
 from glasscache.web import CacheSettings, CacheWSGI, Rules
-from glasscache.web._core import CHUNK_BYTES
+from glasscache.web._shared_state import CHUNK_BYTES
 
 from web.harness import Clock, Reply
 
@@ -128,7 +128,7 @@ def test_a_stale_response_is_sent_while_a_thread_refreshes_it(glasscache_client:
     clock = Clock(time.time())
     origin = Origin(lambda _: {"Cache-Control": "max-age=10, stale-while-revalidate=60"})
     cache = CacheWSGI(origin, glasscache_client)
-    cache.core.clock = clock
+    cache.shared.clock = clock
     send_request(cache)
     clock.now += 20
     assert send_request(cache).body == b"body 1"
@@ -140,7 +140,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
     clock = Clock(time.time())
     origin = Origin(lambda _: {"Cache-Control": "max-age=10, stale-if-error=60"})
     cache = CacheWSGI(origin, glasscache_client)
-    cache.core.clock = clock
+    cache.shared.clock = clock
     send_request(cache)
     clock.now += 20
     origin.response = lambda _: OSError("no database")

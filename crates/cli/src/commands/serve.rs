@@ -80,10 +80,10 @@ fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(
     let Some(address) = find_public_address(addresses) else {
         return Ok(());
     };
-    let sentence = format!(
+    let message = format!(
         "listen (-l): {address} can be reached by other machines, and clients need neither a login nor a certificate"
     );
-    Err(Failure::usage(sentence).with_hint(
+    Err(Failure::usage(message).with_hint(
         "add -Y FILE, or -Z with mtls:, or --public if a firewall protects it, or listen on 127.0.0.1",
     ))
 }
@@ -305,22 +305,22 @@ fn build_tls_settings(settings: &Settings) -> Option<server::TlsSettings> {
 
 /// The file of users: `-Y`, or for SASL alone memcached's own password database. Without either `-S` is refused.
 fn find_users_file(settings: &Settings) -> Result<Option<server::UsersFile>, Failure> {
-    let (path, form) = if let Some(path) = &settings.auth_file {
+    let (path, format) = if let Some(path) = &settings.auth_file {
         (path.clone(), server::UsersFileFormat::AuthFile)
     } else if !settings.sasl {
         return Ok(None);
     } else if let Some(path) = std::env::var_os(PASSWORD_VARIABLE).filter(|path| !path.is_empty()) {
         (PathBuf::from(path), server::UsersFileFormat::SaslDatabase)
     } else {
-        let sentence =
+        let message =
             format!("enable-sasl (-S): there are no users to log in: no {PASSWORD_VARIABLE}");
         return Err(
-            Failure::usage(sentence).with_hint("add -Y FILE with a line user:password for each")
+            Failure::usage(message).with_hint("add -Y FILE with a line user:password for each")
         );
     };
     Ok(Some(server::UsersFile {
         path: to_absolute_path(&path, settings),
-        form,
+        format,
     }))
 }
 

@@ -43,7 +43,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "store",
         &[
-            &["audit", "footprint", "listing", "plain_get", "restart"],
+            &["audit", "footprint", "get", "listing", "restart"],
             &["reservation"],
             &["lookup_hint"],
             &["worker"],

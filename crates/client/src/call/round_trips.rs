@@ -15,7 +15,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 
 /// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
-/// gathered ones, ahead of one that does not.
+/// buffered ones, ahead of one that does not.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 
 /// Received bytes that wait while requests are still being sent. Calls to several servers are sent side by side, so

@@ -15,7 +15,7 @@ use super::scenario::{Interference, Scenario};
 use super::speed::{Progress, ScenarioResult, SideMeasurement, fill, measure_load};
 use super::{Error, ServerPair};
 use crate::load::{
-    self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
+    self, Batch, Fill, KeyResult, LoadPlan, MixedWorkload, NextStep, Pace, Picker, Size, Values,
     Window, Workload, format_key,
 };
 use crate::proc::Meter;
@@ -83,9 +83,9 @@ pub fn run(
             scenario.title,
             round + 1,
             our_measurement.with_interference.p99_us,
-            our_measurement.alone.p99_us,
+            our_measurement.calm.p99_us,
             their_measurement.with_interference.p99_us,
-            their_measurement.alone.p99_us,
+            their_measurement.calm.p99_us,
         ));
         p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
         measured.push((
@@ -131,18 +131,18 @@ const fn memory_mib(interference: Interference) -> u64 {
 
 /// What one reader measured in one round.
 struct ReaderMeasurement {
-    alone: SideMeasurement,
+    calm: SideMeasurement,
     with_interference: SideMeasurement,
 }
 
 impl ReaderMeasurement {
     /// The 99th percentile with interference over that without.
     fn p99_growth(&self) -> f64 {
-        self.with_interference.p99_us / self.alone.p99_us
+        self.with_interference.p99_us / self.calm.p99_us
     }
 }
 
-/// Measures the reader alone, then with interference.
+/// Measures the reader calm, then with interference.
 fn measure_side(
     servers: &ServerPair,
     server_command: &ServerCommand,
@@ -151,10 +151,10 @@ fn measure_side(
     seed: u64,
 ) -> Result<ReaderMeasurement, Error> {
     let reader = Reader::start(servers, server_command, scenario)?;
-    let alone = reader.measure(seed)?;
+    let calm = reader.measure(seed)?;
     let with_interference = reader.measure_with_interference(interference, seed)?;
     Ok(ReaderMeasurement {
-        alone,
+        calm,
         with_interference,
     })
 }
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
 
 /// The second generator.
 struct InterferenceLoad {
-    plan: Plan,
+    plan: LoadPlan,
     interference: Interference,
     values: Values,
 }
@@ -247,12 +247,12 @@ impl InterferenceLoad {
             Interference::Large => Values::new(Size::Fixed(1_000_000), 2),
             Interference::Growth | Interference::Full => reader_values.clone(),
         };
-        let plan = Plan {
+        let plan = LoadPlan {
             connections: CONNECTIONS,
             depth: 16,
             cpus: servers.pinned_cpus(&servers.layout.interference_cpus()),
             stop: Arc::default(),
-            ..Plan::new(server.address)
+            ..LoadPlan::new(server.address)
         };
         // Data needed in advance: the large values to be read, or a full memory.
         let prefilled_keys = match interference {
@@ -274,14 +274,14 @@ impl InterferenceLoad {
             warm_up: Duration::ZERO,
             measure: run_for,
         };
-        let plan = Plan {
+        let plan = LoadPlan {
             window,
             depth: 1,
             seed,
             ..self.plan.clone()
         };
         if self.interference == Interference::Large {
-            let plan = Plan {
+            let plan = LoadPlan {
                 pace: Pace::Open(LARGE_REQUESTS_PER_S),
                 ..plan
             };
@@ -290,7 +290,7 @@ impl InterferenceLoad {
                 MixedWorkload::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
             load::run(&plan, vec![workload], &Meter::None)?;
         } else {
-            let plan = Plan {
+            let plan = LoadPlan {
                 pace: Pace::Open(NEW_KEYS_PER_S),
                 ..plan
             };

@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Error, ServerPair};
-use crate::load::{self, Fill, KEY_BYTES, Plan, ReadBack, Size, ValueCheck, Values};
+use crate::load::{self, Fill, KEY_BYTES, LoadPlan, ReadBack, Size, ValueCheck, Values};
 use crate::server_process::{ServerCommand, ServerProcess};
 
 /// Pipeline of fills; values of 32 KiB and more go one at a time.
@@ -146,9 +146,9 @@ pub fn measure_fill(
     })
 }
 
-/// One fill of a chain.
+/// One fill of a sequence.
 #[derive(Debug, Clone, Serialize)]
-pub struct ChainFill {
+pub struct SequenceFill {
     /// Its value size.
     pub name: &'static str,
     /// Sets refused.
@@ -158,24 +158,27 @@ pub struct ChainFill {
     /// User bytes of this fill that are resident after it.
     #[serde(rename = "own_user_bytes")]
     pub user_bytes_after_fill: u64,
-    /// User bytes of this fill that are resident at the end of the chain.
+    /// User bytes of this fill that are resident at the end of the sequence.
     #[serde(rename = "last_user_bytes")]
     pub user_bytes_at_end: u64,
 }
 
 /// One server through fills of shifting sizes.
 #[derive(Debug, Clone, Serialize)]
-pub struct Chain {
+pub struct FillSequence {
     /// The fills, in order.
     #[serde(rename = "links")]
-    pub fills: Vec<ChainFill>,
+    pub fills: Vec<SequenceFill>,
     /// The contents of the server at the end, from all fills.
     #[serde(rename = "held")]
     pub final_contents: FillResult,
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
-pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Chain, Error> {
+pub fn measure_fill_sequence(
+    servers: &ServerPair,
+    server_command: &ServerCommand,
+) -> Result<FillSequence, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
     let fill_sizes = [
@@ -194,20 +197,20 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
     ];
     let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
         .zip(&fill_sizes)
-        .map(|(fill_index, fill)| {
+        .map(|(fill_index, fill_size)| {
             let first_id = fill_index << 40;
             (
-                first_id..first_id + fill.keys_for(limit_bytes),
-                Values::new(fill.size.clone(), fill_index),
+                first_id..first_id + fill_size.keys_for(limit_bytes),
+                Values::new(fill_size.size.clone(), fill_index),
             )
         })
         .collect();
-    let mut chain_fills = Vec::with_capacity(fill_sizes.len());
+    let mut sequence_fills = Vec::with_capacity(fill_sizes.len());
     for (fill_size, (range, values)) in fill_sizes.iter().zip(&ranges) {
         let refused = fill(servers, &server, range, values)?;
         let (_, user_bytes_after_fill) = read_back(servers, &server, range, values)?;
         let resident_bytes = server.read_resident_bytes();
-        chain_fills.push(ChainFill {
+        sequence_fills.push(SequenceFill {
             name: fill_size.name,
             refused,
             resident_bytes,
@@ -216,9 +219,9 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
         });
     }
     let (mut items, mut user_bytes) = (0, 0);
-    for (chain_fill, (range, values)) in chain_fills.iter_mut().zip(&ranges) {
+    for (sequence_fill, (range, values)) in sequence_fills.iter_mut().zip(&ranges) {
         let (found_items, bytes) = read_back(servers, &server, range, values)?;
-        chain_fill.user_bytes_at_end = bytes;
+        sequence_fill.user_bytes_at_end = bytes;
         items += found_items;
         user_bytes += bytes;
     }
@@ -227,17 +230,17 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
             .iter()
             .map(|(range, _)| range.end - range.start)
             .sum(),
-        refused: chain_fills
+        refused: sequence_fills
             .iter()
-            .map(|chain_fill| chain_fill.refused)
+            .map(|sequence_fill| sequence_fill.refused)
             .sum(),
         items,
         user_bytes,
         resident_bytes: server.read_resident_bytes(),
         limit_bytes,
     };
-    Ok(Chain {
-        fills: chain_fills,
+    Ok(FillSequence {
+        fills: sequence_fills,
         final_contents,
     })
 }
@@ -263,7 +266,7 @@ pub(super) fn read_back(
     range: &Range<u64>,
     values: &Values,
 ) -> Result<(u64, u64), Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         check: ValueCheck::Full,
         ..new_load_plan(servers, server, 1)
     };
@@ -292,14 +295,14 @@ pub(super) fn read_back(
     ))
 }
 
-fn new_load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> Plan {
+fn new_load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> LoadPlan {
     let threads = servers.layout.generator.len();
-    Plan {
+    LoadPlan {
         connections: 4 * threads,
         depth,
         cpus: servers.pinned_cpus(&servers.layout.generator),
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     }
 }
 

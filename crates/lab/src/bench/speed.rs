@@ -13,7 +13,7 @@ use super::paired::Spread;
 use super::scenario::{Scenario, Versus};
 use super::{Error, ServerPair};
 use crate::access::{Access, Protocol};
-use crate::load::{self, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
+use crate::load::{self, Fill, LoadPlan, MixedWorkload, Pace, Picker, Report, Values, Window};
 use crate::server_process::ServerProcess;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
@@ -39,7 +39,7 @@ pub struct SideMeasurement {
     pub user_us: f64,
     /// Kernel part of it.
     pub kernel_us: f64,
-    /// Percentiles of latency, from the intended time in an open loop.
+    /// 50th percentile of latency, from the intended time in an open loop.
     pub p50_us: f64,
     /// 99th.
     pub p99_us: f64,
@@ -254,11 +254,10 @@ impl SpeedBenchmark {
             (protocol, round as u64),
         )?;
         if measured.misses > 0 {
-            let difference = "misses of keys that fit".to_owned();
             return Err(Error::WrongValues {
                 server: server.name.to_owned(),
                 count: measured.misses,
-                description: difference,
+                description: "misses of keys that fit".to_owned(),
             });
         }
         Ok(measured)
@@ -289,27 +288,27 @@ pub(super) fn fill(
 ) -> Result<(), Error> {
     let cpus = servers.pinned_cpus(&servers.layout.generator);
     let threads = servers.layout.generator.len();
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 4 * threads,
         depth: FILL_DEPTH,
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     };
     let range = scenario.first_id()..scenario.first_id() + scenario.keys;
     let workloads = Fill::over(&range, values, threads);
-    let plan = Plan { cpus, ..plan };
+    let plan = LoadPlan { cpus, ..plan };
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
-        let difference = format!(
+        let description = format!(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
         return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: refused,
-            description: difference,
+            description,
         });
     }
     Ok(())
@@ -325,7 +324,7 @@ pub(super) fn measure_load(
 ) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
     let measure = std::time::Duration::from_secs_f64(scenario.seconds);
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: scenario.connections,
         depth: scenario.depth,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
@@ -336,7 +335,7 @@ pub(super) fn measure_load(
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,
         stop: servers.stop.clone(),
-        ..Plan::new(Access {
+        ..LoadPlan::new(Access {
             protocol,
             ..Access::from(server.address)
         })
@@ -358,14 +357,14 @@ pub(super) fn measure_load(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let failed_replies = report.tally.wrong + report.tally.refused;
     if failed_replies > 0 {
-        let difference = report
+        let description = report
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
         return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: failed_replies,
-            description: difference,
+            description,
         });
     }
     Ok(SideMeasurement::of(&report))

@@ -17,7 +17,7 @@ use super::by_second::LatenciesBySecond;
 use super::connection::{Clock, Connection};
 use super::pace::Arrivals;
 use super::random::mix;
-use super::{Error, Pace, Plan, Schedule, Tally, Workload, pin};
+use super::{Error, LoadPlan, Pace, Schedule, Tally, Workload, pin};
 
 /// Bytes read at once; larger buffers fall out of the second-level cache.
 const READ_BYTES: usize = 256 * 1024;
@@ -31,8 +31,8 @@ const SPIN_NS: u64 = 1_200_000;
 /// How long a run waits for the replies to its last requests.
 const DRAIN_NS: u64 = 2_000_000_000;
 
-/// The share of a run that one thread executes.
-pub(super) struct ThreadPlan<'r> {
+/// What a thread of a run gets besides the plan and its workload.
+pub(super) struct ThreadContext<'r> {
     pub(super) index: usize,
     pub(super) threads: usize,
     /// Dropped when the thread has connected or failed.
@@ -53,7 +53,7 @@ pub(super) struct ThreadResult<W> {
 }
 
 struct Engine<'p, W> {
-    plan: &'p Plan,
+    plan: &'p LoadPlan,
     has_failed: &'p AtomicBool,
     workload: W,
     connections: Vec<Connection>,
@@ -71,8 +71,8 @@ struct Engine<'p, W> {
 
 /// Runs one thread's share of `plan` to its end.
 pub(super) fn run<'p, W: Workload>(
-    plan: &'p Plan,
-    thread: ThreadPlan<'p>,
+    plan: &'p LoadPlan,
+    thread: ThreadContext<'p>,
     workload: W,
 ) -> Result<ThreadResult<W>, Error> {
     if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
@@ -106,7 +106,7 @@ pub(super) fn run<'p, W: Workload>(
 }
 
 impl<'p, W: Workload> Engine<'p, W> {
-    fn connect(plan: &'p Plan, thread: &ThreadPlan<'p>, workload: W) -> Result<Self, Error> {
+    fn connect(plan: &'p LoadPlan, thread: &ThreadContext<'p>, workload: W) -> Result<Self, Error> {
         let connection_count = (plan.connections / thread.threads
             + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);

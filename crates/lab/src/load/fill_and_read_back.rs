@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::keys::format_key;
-use super::values::{Pool, Size};
+use super::values::{Size, ValueSource};
 use super::workload::{Batch, KeyResult, NextStep, Workload};
 
-/// Keys and values of a benchmark: the pool, the sizes, and the expected version of each value.
+/// Keys and values of a benchmark: the source of their bytes, the sizes, and the expected version of each value.
 #[derive(Debug, Clone)]
 pub struct Values {
     /// The source of the value bytes.
-    pub pool: Arc<Pool>,
+    pub value_source: Arc<ValueSource>,
     /// Length of each value.
     pub size: Size,
     /// The expected version of each value.
@@ -21,10 +21,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// First versions of `size`, from a pool of its own.
+    /// First versions of `size`, from a source of its own.
     pub fn new(size: Size, seed: u64) -> Self {
         Self {
-            pool: Arc::new(Pool::new(size.max(), seed)),
+            value_source: Arc::new(ValueSource::new(size.max(), seed)),
             size,
             version: 0,
         }
@@ -32,7 +32,7 @@ impl Values {
 
     /// The value under `id`.
     pub fn of(&self, id: u64) -> &[u8] {
-        self.pool.value(id, self.version, self.size.of(id))
+        self.value_source.value(id, self.version, self.size.of(id))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The load generator of the tour, the benchmarks and the checks.
 //!
-//! A [`Plan`] defines how to send (connections, threads, pipeline, pace, window), a [`Workload`] defines what. Each
+//! A [`LoadPlan`] defines how to send (connections, threads, pipeline, pace, window), a [`Workload`] defines what. Each
 //! thread owns its connections and an epoll instance, so the generator scales with cores and uses no lock. In a
 //! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
 //! are due by a schedule that is independent of the replies.
@@ -37,7 +37,7 @@ pub use pace::Arrivals;
 pub use random::{Rng, mix};
 pub use tally::{Sample, Tally};
 pub use thinned::ThinnedSamples;
-pub use values::{Pool, Size};
+pub use values::{Size, ValueSource};
 pub use workload::{Batch, KeyResult, NextStep, Workload};
 
 use crate::access::Access;
@@ -110,9 +110,9 @@ pub enum Window {
     },
 }
 
-/// The parameters of a run.
+/// The plan of a load run: which server is sent requests, and how.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     /// The server, its protocol and what connections to it begin with.
     pub target: Access,
     /// Connections over all threads; at least one a thread.
@@ -141,7 +141,7 @@ pub struct Plan {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Plan {
+impl LoadPlan {
     /// One connection, one request at a time, until the work is done.
     pub fn new(target: impl Into<Access>) -> Self {
         Self {
@@ -235,7 +235,7 @@ impl Schedule {
 
 /// Runs one thread for each of `workloads` and returns what was measured, and the workloads as they ended.
 pub fn run<W: Workload>(
-    plan: &Plan,
+    plan: &LoadPlan,
     workloads: Vec<W>,
     meter: &Meter,
 ) -> Result<(Report, Vec<W>), Error> {
@@ -249,7 +249,7 @@ pub fn run<W: Workload>(
             .into_iter()
             .enumerate()
             .map(|(index, workload)| {
-                let thread = engine::ThreadPlan {
+                let thread = engine::ThreadContext {
                     index,
                     threads,
                     connecting: connecting.clone(),
@@ -309,7 +309,7 @@ pub fn run<W: Workload>(
 }
 
 fn merge_results<W>(
-    plan: &Plan,
+    plan: &LoadPlan,
     results: Vec<engine::ThreadResult<W>>,
     (started_at, seconds): (SystemTime, f64),
     meter: &Meter,

@@ -49,7 +49,7 @@ pub struct Tally {
     pub from_intended: Option<Histogram<u64>>,
     /// Latency from the time before the write.
     pub from_send: Histogram<u64>,
-    /// The same latencies as [`Tally::latency_us`] by second; `None` unless the plan asks for them.
+    /// The same latencies as [`Tally::latency_us`] by second; `None` unless the load plan requires them.
     pub by_second: Option<LatenciesBySecond>,
     /// Requests in the order of their replies, thinned.
     pub samples: ThinnedSamples<Sample>,

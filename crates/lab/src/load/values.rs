@@ -1,6 +1,6 @@
 //! Values: random bytes that a key's number alone decides, so that every reply can be checked.
 //!
-//! All values are windows into one pool of random bytes, at an offset drawn from the key (and a version
+//! All values are windows into one buffer of random bytes, at an offset drawn from the key (and a version
 //! where a key is written more than once). No value is stored on our side, none can be compressed, and
 //! comparing costs one `memcmp`.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::random::{Rng, mix};
 
-/// Distinct offsets into the pool: 2^20 values of each size.
+/// Distinct offsets into the buffer: 2^20 values of each size.
 const OFFSETS: u64 = 1 << 20;
 
 /// Most sizes of a table of counted ones: enough for the share of one in 65,536.
@@ -93,12 +93,12 @@ impl Size {
     }
 }
 
-/// The random bytes of which all values are windows.
+/// The source of value bytes: random bytes of which each value is a window.
 #[derive(Debug)]
-pub struct Pool(Vec<u8>);
+pub struct ValueSource(Vec<u8>);
 
-impl Pool {
-    /// A pool for values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.
+impl ValueSource {
+    /// A source of values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.
     pub fn new(value_bytes_max: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let words = (OFFSETS as usize + value_bytes_max).div_ceil(8);
@@ -109,7 +109,7 @@ impl Pool {
         )
     }
 
-    /// The value of `bytes` bytes under key `id` at its `version`; shorter only if the pool is too small.
+    /// The value of `bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
     pub fn value(&self, id: u64, version: u32, bytes: usize) -> &[u8] {
         let offset = (mix(id ^ (u64::from(version) << 40)) % OFFSETS) as usize;
         let end = (offset + bytes).min(self.0.len());
@@ -123,11 +123,14 @@ mod tests {
 
     #[test]
     fn a_value_depends_on_key_and_version() {
-        let pool = Pool::new(1000, 1);
-        assert_eq!(pool.value(1, 0, 1000).len(), 1000);
-        assert_eq!(pool.value(1, 0, 64), &pool.value(1, 0, 1000)[..64]);
-        assert_ne!(pool.value(1, 0, 64), pool.value(2, 0, 64));
-        assert_ne!(pool.value(1, 0, 64), pool.value(1, 1, 64));
+        let value_source = ValueSource::new(1000, 1);
+        assert_eq!(value_source.value(1, 0, 1000).len(), 1000);
+        assert_eq!(
+            value_source.value(1, 0, 64),
+            &value_source.value(1, 0, 1000)[..64]
+        );
+        assert_ne!(value_source.value(1, 0, 64), value_source.value(2, 0, 64));
+        assert_ne!(value_source.value(1, 0, 64), value_source.value(1, 1, 64));
     }
 
     #[test]

@@ -275,7 +275,7 @@ fn measure_round(
         }
     }
     for &cell in cells {
-        let mut percentiles = [(1.0_f64, 1.0_f64); 2];
+        let mut medians_and_p99s = [(1.0_f64, 1.0_f64); 2];
         for &target in &target_order {
             let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
             else {
@@ -284,12 +284,12 @@ fn measure_round(
             let block = caller.read(cell, calls)?;
             let block_percentiles =
                 Percentiles::new(block.latencies_ns.iter().map(|&ns| ns as f64).collect());
-            if let Some(median_and_p99) = percentiles.get_mut(target) {
+            if let Some(median_and_p99) = medians_and_p99s.get_mut(target) {
                 *median_and_p99 = (block_percentiles.value(50.0), block_percentiles.value(99.0));
             }
             result.add(cell, &block, started.elapsed());
         }
-        let [(first_p50, first_p99), (second_p50, second_p99)] = percentiles;
+        let [(first_p50, first_p99), (second_p50, second_p99)] = medians_and_p99s;
         log_ratio_sums.p50 += (first_p50 / second_p50).ln();
         log_ratio_sums.p99 += (first_p99 / second_p99).ln();
     }

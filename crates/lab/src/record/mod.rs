@@ -1,4 +1,4 @@
-//! Recording of what a server is asked for: the lines of its `watch fetchers mutations`, written as a key stream.
+//! Recording of the requests that a server executes: the lines of its `watch fetchers mutations`, written as a key stream.
 //!
 //! Keys leave as 64-bit numbers only: the hash that every trace uses, or with a salt a hash that nobody can compute
 //! without it. A sample is one of keys, so that the requests of a key stay together.

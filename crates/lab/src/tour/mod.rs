@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::load::{self, Batch, Error, KeyResult, NextStep, Plan, Report, ValueCheck, Workload};
+use crate::load::{
+    self, Batch, Error, KeyResult, LoadPlan, NextStep, Report, ValueCheck, Workload,
+};
 use crate::proc::Meter;
 
 pub use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
@@ -131,7 +133,7 @@ pub fn run_stage(
     stop: &Arc<AtomicBool>,
     progress: &Arc<AtomicU64>,
 ) -> Result<StageFigures, Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: if stage == Stage::Store {
             1
         } else {
@@ -140,7 +142,7 @@ pub fn run_stage(
         depth: stage.depth(),
         check: ValueCheck::Full,
         stop: Arc::clone(stop),
-        ..Plan::new(target)
+        ..LoadPlan::new(target)
     };
     let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
     let expected_keys = workload.keys_left as u64;

@@ -1,6 +1,6 @@
 //! One batch: read at the old server, stored at the new one, and verified at the old one again.
 //!
-//! The second look makes a removal safe that reaches both servers, the old one first: a value that was read before it and
+//! The second read makes a removal safe that reaches both servers, the old one first: a value that was read before it and
 //! stored after it is found to be gone, and removed at the new server. Without it, such a value would live on.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
 use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
-use super::plan::{ListedItem, Plan};
+use super::item_list::{ItemList, ListedItem};
 use super::report::{Report, WarmError};
 use super::server::{BatchReply, Reply, WarmServer};
 
@@ -31,17 +31,17 @@ struct ReadItem {
 
 /// Copies batches, with buffers that are kept from one to the next.
 pub(super) struct Copier<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) item_list: &'a ItemList,
     pub(super) mode: StoreMode,
     requests: Vec<u8>,
     values: Vec<u8>,
 }
 
 impl<'a> Copier<'a> {
-    /// A copier of the items of `plan`.
-    pub(super) fn new(plan: &'a Plan, mode: StoreMode) -> Self {
+    /// A copier of the items of `item_list`.
+    pub(super) fn new(item_list: &'a ItemList, mode: StoreMode) -> Self {
         Self {
-            plan,
+            item_list,
             mode,
             requests: Vec::new(),
             values: Vec::new(),
@@ -56,7 +56,7 @@ impl<'a> Copier<'a> {
         target_time_s: i64,
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let items = self.plan.items(range);
+        let items = self.item_list.items(range);
         let mut read_items = self.read(items, source, report)?;
         if read_items.is_empty() {
             return Ok(());
@@ -129,7 +129,7 @@ impl<'a> Copier<'a> {
             let Some(item) = items.get(position) else {
                 continue;
             };
-            let key = self.plan.key(item);
+            let key = self.item_list.key(item);
             request::invalidate(&mut self.requests, key, unique, new_quiet_fields(position));
         }
         self.send_and_drain(source, "md")
@@ -157,7 +157,7 @@ impl<'a> Copier<'a> {
                 noreply: false,
             };
             self.requests.clear();
-            let key = self.plan.key(item);
+            let key = self.item_list.key(item);
             let common = CommonFields {
                 opaque: read_item.position as u32,
                 quiet: false,
@@ -236,7 +236,7 @@ impl<'a> Copier<'a> {
         self.requests.clear();
         for item in &changed {
             if let Some(listed_item) = items.get(item.position) {
-                let key = self.plan.key(listed_item);
+                let key = self.item_list.key(listed_item);
                 request::delete(&mut self.requests, key, new_quiet_fields(item.position));
             }
             report.copied_bytes -= item.value.len() as u64;
@@ -256,7 +256,7 @@ impl<'a> Copier<'a> {
     ) -> Result<(), WarmError> {
         self.requests.clear();
         for (position, item) in items {
-            let key = self.plan.key(item);
+            let key = self.item_list.key(item);
             request::get(&mut self.requests, key, fields, new_quiet_fields(position));
         }
         self.send_with_noop(server)

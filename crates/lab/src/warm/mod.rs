@@ -6,8 +6,8 @@
 
 mod batch;
 mod connection;
+mod item_list;
 mod pace;
-mod plan;
 mod report;
 mod server;
 
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::text::request::StoreMode;
 
 use self::batch::Copier;
+use self::item_list::ItemList;
 pub use self::pace::Rate;
-use self::plan::Plan;
 pub use self::report::{End, Report, WarmError};
 use self::server::{WarmServer, quote};
 use crate::access::Access;
@@ -60,7 +60,7 @@ pub fn warm(
     let evictions_before = parse_eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
     let time_read_at = Instant::now();
-    let Some(plan) = list_items(&options.from, report, &mut observe)? else {
+    let Some(item_list) = list_items(&options.from, report, &mut observe)? else {
         report.end = End::Stopped;
         return Ok(());
     };
@@ -69,16 +69,16 @@ pub fn warm(
     } else {
         StoreMode::Add
     };
-    let mut copier = Copier::new(&plan, mode);
+    let mut copier = Copier::new(&item_list, mode);
     let started = Instant::now();
     let (mut start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());
     let (mut copied_before, mut refused_before) = (0, 0);
     report.end = loop {
-        let range = plan.batch(start, options.rate.batch_items());
+        let range = item_list.batch(start, options.rate.batch_items());
         if range.is_empty() {
             break End::Complete;
         }
-        listed_bytes += plan
+        listed_bytes += item_list
             .items(range.clone())
             .iter()
             .map(|item| u64::from(item.bytes))
@@ -118,12 +118,12 @@ fn list_items(
     access: &Access,
     report: &mut Report,
     observe: &mut impl FnMut(&Report) -> bool,
-) -> Result<Option<Plan>, WarmError> {
+) -> Result<Option<ItemList>, WarmError> {
     const COMMAND: &str = "lru_crawler metadump";
     let mut server = WarmServer::open(access)?;
     server.write(b"lru_crawler metadump all\r\n")?;
     server.flush()?;
-    let mut plan = Plan::default();
+    let mut item_list = ItemList::default();
     loop {
         let line = server.read_line()?;
         match line {
@@ -131,21 +131,21 @@ fn list_items(
             // The start of the dump in newer servers.
             b"OK" => {}
             line => {
-                if plan.push(line).is_err() {
+                if item_list.push(line).is_err() {
                     let reply = quote(line);
                     return Err(server.refused_error(COMMAND, reply));
                 }
             }
         }
-        if plan.len().is_multiple_of(10_000) && !observe(report) {
+        if item_list.len().is_multiple_of(10_000) && !observe(report) {
             return Ok(None);
         }
     }
-    plan.sort_hottest_first();
-    report.listed_items = plan.len() as u64;
-    report.listed_bytes = plan.bytes;
-    report.unnameable_keys = plan.unnameable_keys;
-    Ok(Some(plan))
+    item_list.sort_hottest_first();
+    report.listed_items = item_list.len() as u64;
+    report.listed_bytes = item_list.bytes;
+    report.unnameable_keys = item_list.unnameable_keys;
+    Ok(Some(item_list))
 }
 
 fn parse_eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {

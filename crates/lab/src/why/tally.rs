@@ -82,7 +82,7 @@ enum LastEvent {
 /// A lookup that may belong to a following store.
 #[derive(Debug)]
 struct PendingLookup {
-    key: u64,
+    key_hash: u64,
     prefix: Vec<u8>,
     lookup_result: LookupResult,
 }
@@ -127,7 +127,7 @@ impl WatchTally {
             } => {
                 let hash = hash(key);
                 match self.pending.remove(connection) {
-                    Some(pending) if pending.key == hash => {} // the store's own lookup
+                    Some(pending) if pending.key_hash == hash => {} // the store's own lookup
                     Some(pending) => self.count_lookup(&pending),
                     None => {}
                 }
@@ -165,7 +165,7 @@ impl WatchTally {
             },
         };
         let pending = PendingLookup {
-            key: hash,
+            key_hash: hash,
             prefix: key_prefix(key, &self.delimiters)
                 .unwrap_or(NO_PREFIX.as_bytes())
                 .to_vec(),
@@ -176,9 +176,9 @@ impl WatchTally {
         }
     }
 
-    fn remember_event(&mut self, key: u64, last_event: LastEvent) {
-        if self.last_events.len() < KEYS_MAX || self.last_events.contains_key(&key) {
-            self.last_events.insert(key, last_event);
+    fn remember_event(&mut self, key_hash: u64, last_event: LastEvent) {
+        if self.last_events.len() < KEYS_MAX || self.last_events.contains_key(&key_hash) {
+            self.last_events.insert(key_hash, last_event);
         }
     }
 

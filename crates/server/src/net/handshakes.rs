@@ -1,9 +1,9 @@
 //! The thread that does TLS handshakes, so that a worker never signs: a handshake takes as long as hundreds of
 //! requests.
 //!
-//! The listener hands it accepted sockets; a connection whose handshake is complete goes to a worker. A handshake has
-//! [`HANDSHAKE_WAIT`]; those that have begun and not ended are at most a quarter of `-c`, beyond which the oldest is
-//! closed, since an honest one takes a few round trips. The header of a proxy comes before the handshake.
+//! The listener hands it accepted sockets; a connection whose handshake is complete goes to a worker. A handshake may
+//! take [`HANDSHAKE_TIME_MAX`]. At most a quarter of `-c` are ongoing; beyond that the oldest is closed, because the
+//! handshake of an honest client takes a few round trips. The header of a proxy comes before the handshake.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,7 @@ use crate::shared::log::LogKind;
 use crate::shared::wake::Waker;
 
 /// How long a handshake may take: several round trips around the world, with a lost packet.
-const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Handshakes that have begun are at most this fraction of `-c`.
 const HANDSHAKE_DIVISOR: u32 = 4;
@@ -94,7 +94,7 @@ pub(crate) struct Handshakes {
     shared: Arc<Shared>,
     queue: Arc<HandshakeQueue>,
     accept_queues: Arc<AcceptQueues>,
-    poll: OwnedFd,
+    epoll_fd: OwnedFd,
     /// Handshakes that have begun, by the serial number of the connection, and so the oldest first.
     ongoing: BTreeMap<u64, OngoingHandshake>,
 }
@@ -128,14 +128,14 @@ impl Handshakes {
         queue: Arc<HandshakeQueue>,
         accept_queues: Arc<AcceptQueues>,
     ) -> rustix::io::Result<Handshakes> {
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
-        epoll::add(&poll, queue.waker.as_fd(), token, EventFlags::IN)?;
+        epoll::add(&epoll_fd, queue.waker.as_fd(), token, EventFlags::IN)?;
         Ok(Handshakes {
             shared,
             queue,
             accept_queues,
-            poll,
+            epoll_fd,
             ongoing: BTreeMap::new(),
         })
     }
@@ -149,7 +149,7 @@ impl Handshakes {
             events.clear();
             let sleep = self.time_to_oldest_deadline();
             let buffer = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.poll, buffer, sleep.as_ref());
+            let _ = epoll::wait(&self.epoll_fd, buffer, sleep.as_ref());
             for event in &events {
                 // The kernel's structure is packed: its fields are copied, never borrowed.
                 match { event.data }.u64() {
@@ -167,7 +167,7 @@ impl Handshakes {
     /// How long to sleep at most: until the oldest handshake is late.
     fn time_to_oldest_deadline(&self) -> Option<Timespec> {
         let (_, oldest) = self.ongoing.first_key_value()?;
-        let remaining = HANDSHAKE_WAIT.saturating_sub(oldest.began_at.elapsed());
+        let remaining = HANDSHAKE_TIME_MAX.saturating_sub(oldest.began_at.elapsed());
         Some(Timespec {
             tv_sec: remaining.as_secs() as i64,
             tv_nsec: i64::from(remaining.subsec_nanos()),
@@ -225,7 +225,7 @@ impl Handshakes {
         // Edge-triggered, and served until the socket has no more, so that a peeked header causes no second event.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(serial);
-        match epoll::add(&self.poll, handshake.socket(), data, flags) {
+        match epoll::add(&self.epoll_fd, handshake.socket(), data, flags) {
             Ok(()) => {
                 self.ongoing.insert(serial, handshake);
                 self.advance(serial);
@@ -244,7 +244,7 @@ impl Handshakes {
         else {
             return;
         };
-        let state = match state {
+        let begun_stream = match state {
             HandshakeState::Tls(stream) => Ok(stream),
             HandshakeState::ProxyHeader(socket, client_auth) => match read_header(&socket, &info) {
                 Ok(true) => self.begin_tls(socket, client_auth),
@@ -263,7 +263,7 @@ impl Handshakes {
                 Err(reason) => Err(reason),
             },
         };
-        let mut stream = match state {
+        let mut stream = match begun_stream {
             Ok(stream) => stream,
             Err(reason) => return self.fail(&info, &reason),
         };
@@ -294,7 +294,7 @@ impl Handshakes {
         {
             tls.counters.new_sessions.fetch_add(1, Ordering::Relaxed);
         }
-        if let Err(error) = epoll::delete(&self.poll, stream.socket()) {
+        if let Err(error) = epoll::delete(&self.epoll_fd, stream.socket()) {
             return self.fail(&info, &error.to_string());
         }
         if self.shared.logins.are_required() {
@@ -310,10 +310,10 @@ impl Handshakes {
 
     fn close_late(&mut self, now: Instant) {
         while let Some(oldest) = self.ongoing.first_entry()
-            && now.duration_since(oldest.get().began_at) >= HANDSHAKE_WAIT
+            && now.duration_since(oldest.get().began_at) >= HANDSHAKE_TIME_MAX
         {
             let late_handshake = oldest.remove();
-            let seconds = HANDSHAKE_WAIT.as_secs();
+            let seconds = HANDSHAKE_TIME_MAX.as_secs();
             self.fail(
                 &late_handshake.info,
                 &format!("it took longer than {seconds} seconds"),

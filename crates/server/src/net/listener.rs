@@ -39,7 +39,7 @@ use crate::shared::log::LogKind;
 const WAKE_TOKEN: u64 = u64::MAX;
 
 /// How long a full server (or one without free descriptors) waits before it accepts again.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_DELAY: Duration = Duration::from_millis(10);
 
 /// Connections that have not logged in are at most this fraction of `-c`.
 const UNAUTHENTICATED_DIVISOR: u32 = 4;
@@ -50,7 +50,7 @@ pub(crate) struct BoundSocket {
     address: Address,
     /// Device and inode of the file of a unix socket.
     file: Option<(u64, u64)>,
-    /// Its connections begin with a TLS handshake.
+    /// Set if its connections begin with a TLS handshake: whether clients need a certificate.
     tls: Option<ClientCertificate>,
     /// The settings that a socket of a predecessor gets once this server owns it.
     settings_to_apply: Option<SocketSettings>,
@@ -246,7 +246,7 @@ pub(crate) struct Listener {
     /// For connections that begin with a TLS handshake.
     handshakes: Arc<HandshakeQueue>,
     next_serial: AtomicU64,
-    poll: OwnedFd,
+    epoll_fd: OwnedFd,
 }
 
 impl Listener {
@@ -257,12 +257,17 @@ impl Listener {
         handshakes: Arc<HandshakeQueue>,
         next_serial: u64,
     ) -> rustix::io::Result<Listener> {
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
-        epoll::add(&poll, shared.listener_waker.as_fd(), token, EventFlags::IN)?;
+        epoll::add(
+            &epoll_fd,
+            shared.listener_waker.as_fd(),
+            token,
+            EventFlags::IN,
+        )?;
         for (index, bound) in bound.iter().enumerate() {
             let data = EventData::new_u64(index as u64);
-            epoll::add(&poll, &bound.socket, data, EventFlags::IN)?;
+            epoll::add(&epoll_fd, &bound.socket, data, EventFlags::IN)?;
         }
         let next_serial = AtomicU64::new(next_serial);
         Ok(Listener {
@@ -271,7 +276,7 @@ impl Listener {
             accept_queues,
             handshakes,
             next_serial,
-            poll,
+            epoll_fd,
         })
     }
 
@@ -304,13 +309,13 @@ impl Listener {
         let mut must_back_memory = false;
         while self.shared.phases.is_running() {
             events.clear();
-            // Between two pieces of memory it only polls for new connections.
+            // While there is memory to back, it only checks for new connections.
             let zero_timeout = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
             let _ = epoll::wait(
-                &self.poll,
+                &self.epoll_fd,
                 rustix::buffer::spare_capacity(events),
                 must_back_memory.then_some(&zero_timeout),
             );
@@ -329,7 +334,7 @@ impl Listener {
         while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
             if must_wait || self.is_full_of_unauthenticated() {
-                return self.pause();
+                return self.wait_before_accepting();
             }
             let Some(bound) = self.bound_sockets.get(index) else {
                 return;
@@ -338,7 +343,7 @@ impl Listener {
             match rustix::net::acceptfrom_with(&bound.socket, flags) {
                 Ok((socket, peer)) => self.add_connection(socket, peer, index),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    return self.pause();
+                    return self.wait_before_accepting();
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => return,
@@ -360,24 +365,24 @@ impl Listener {
         unauthenticated.load(Ordering::Relaxed) >= i64::from(unauthenticated_max)
     }
 
-    /// Pauses: nothing more can be accepted now, and level-triggered epoll would spin.
-    fn pause(&self) {
+    /// Waits a little: nothing more can be accepted now, and level-triggered epoll would spin.
+    fn wait_before_accepting(&self) {
         let connections = &self.shared.connections;
-        let paused_at = Instant::now();
+        let wait_began_at = Instant::now();
         connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: ACCEPT_PAUSE.as_nanos() as i64,
+            tv_nsec: ACCEPT_DELAY.as_nanos() as i64,
         };
         let mut wake = [rustix::event::PollFd::new(
             &self.shared.listener_waker,
             rustix::event::PollFlags::IN,
         )];
         let _ = rustix::event::poll(&mut wake, Some(&timeout));
-        let paused_us = paused_at.elapsed().as_micros() as u64;
+        let waited_us = wait_began_at.elapsed().as_micros() as u64;
         connections
             .listen_disabled_us
-            .fetch_add(paused_us, Ordering::Relaxed);
+            .fetch_add(waited_us, Ordering::Relaxed);
     }
 
     fn add_connection(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {

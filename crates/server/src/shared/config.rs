@@ -140,7 +140,7 @@ pub struct UsersFile {
     /// The file; read again when it changes.
     pub path: PathBuf,
     /// How its lines are read.
-    pub form: UsersFileFormat,
+    pub format: UsersFileFormat,
 }
 
 /// How the lines of a file of users are read.

@@ -185,7 +185,7 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
 }
 
 fn read_users(file: &UsersFile) -> Result<Users, String> {
-    Users::parse(&file_version::read_bounded(&file.path)?, file.form)
+    Users::parse(&file_version::read_bounded(&file.path)?, file.format)
 }
 
 fn file_message(path: &Path, predicate: &str) -> String {
@@ -213,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = UsersFile {
             path: folder.path().join("users"),
-            form: UsersFileFormat::AuthFile,
+            format: UsersFileFormat::AuthFile,
         };
         assert!(Logins::new(Some(&file)).is_err());
         fs::write(&file.path, "foo:bar\n").unwrap();
@@ -244,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = UsersFile {
             path: folder.path().join("users"),
-            form: UsersFileFormat::AuthFile,
+            format: UsersFileFormat::AuthFile,
         };
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();

@@ -10,7 +10,7 @@ use glasscache_protocol::percent;
 use glasscache_store::Store;
 
 use crate::shared::counters::Counters;
-use crate::shared::key_text::is_plain;
+use crate::shared::key_text::fits_in_line;
 use crate::shared::lock::lock;
 use crate::shared::sizes::is_slice_full;
 
@@ -149,7 +149,7 @@ impl PrefixTable {
             counters.examined.bump();
             out.extend_from_slice(b"PREFIX ");
             for byte in name {
-                if is_plain(&[*byte]) {
+                if fits_in_line(&[*byte]) {
                     out.push(*byte);
                 } else {
                     percent::encode(&[*byte], out);

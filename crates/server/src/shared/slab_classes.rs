@@ -87,9 +87,9 @@ impl SlabClassTable {
         }
     }
 
-    /// Counts a hit of an item without flags that is not touched.
+    /// Counts a hit of a minimal item, which has no client flags, by a read that does not touch it.
     #[inline]
-    pub(crate) fn count_plain_hit(
+    pub(crate) fn count_minimal_item_hit(
         &self,
         counters: &Counters,
         key_bytes: usize,

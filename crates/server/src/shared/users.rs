@@ -26,7 +26,7 @@ pub(crate) struct Users {
 
 impl Users {
     /// Parses the lines of a file; the error is the end of a sentence and quotes nothing of the file.
-    pub(crate) fn parse(text: &[u8], form: UsersFileFormat) -> Result<Users, String> {
+    pub(crate) fn parse(text: &[u8], format: UsersFileFormat) -> Result<Users, String> {
         let mut users = Users {
             salt: random_salt()?,
             plain_passwords: Vec::new(),
@@ -38,7 +38,7 @@ impl Users {
                 continue;
             }
             let line_number = index + 1;
-            users.add_line(line, form).map_err(|error_text| {
+            users.add_line(line, format).map_err(|error_text| {
                 format!("is not a file of users: line {line_number} {error_text}")
             })?;
         }
@@ -48,7 +48,7 @@ impl Users {
         Ok(users)
     }
 
-    fn add_line(&mut self, line: &[u8], form: UsersFileFormat) -> Result<(), String> {
+    fn add_line(&mut self, line: &[u8], format: UsersFileFormat) -> Result<(), String> {
         let colon = memchr::memchr(b':', line).ok_or("has no colon, must be user:password")?;
         let (user, password) = line.split_at(colon);
         let password = password.get(1..).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Users {
         }
         // In memcached's SASL database further fields may follow the password, which may have colons itself.
         let password_ends = memchr::memchr_iter(b':', password)
-            .filter(|_| form == UsersFileFormat::SaslDatabase)
+            .filter(|_| format == UsersFileFormat::SaslDatabase)
             .chain([password.len()]);
         let user = self.digest(user);
         for end in password_ends {

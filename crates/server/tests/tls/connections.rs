@@ -168,9 +168,9 @@ fn a_login_follows_the_handshake() {
     let authority = Authority::new(folder.path(), "authority");
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();
-    let form = UsersFileFormat::AuthFile;
+    let format = UsersFileFormat::AuthFile;
     let server = start(Config {
-        users: Some(UsersFile { path, form }),
+        users: Some(UsersFile { path, format }),
         ..config(
             &authority.sign("server", 2090),
             ClientCertificate::NotRequested,

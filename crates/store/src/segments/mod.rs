@@ -80,7 +80,7 @@ pub(crate) struct SegmentMeta {
 /// What readers need of a segment; written when it is opened, so that reading it is cheap. It never crosses the border
 /// of a cache line.
 #[repr(align(32))]
-struct SegmentOrigin {
+struct SegmentIdentity {
     /// Number of the opening, from 1: with the offset it makes the CAS unique.
     sequence: AtomicU64,
     /// The number of flushes before it was opened.
@@ -103,7 +103,7 @@ pub(crate) struct Segments {
     arena: Arc<Arena>,
     epochs: Epochs,
     metas: Box<[SegmentMeta]>,
-    origins: Box<[SegmentOrigin]>,
+    identities: Box<[SegmentIdentity]>,
     pools: Mutex<SegmentPools>,
     sequence: AtomicU64,
     /// The last unique that was counted and not derived from an address, halved.
@@ -158,7 +158,7 @@ impl Segments {
             expires_at_s: AtomicU32::new(0),
             queue_position: AtomicU64::new(0),
         };
-        let origin = || SegmentOrigin {
+        let identity = || SegmentIdentity {
             sequence: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             base_time: AtomicU32::new(0),
@@ -175,7 +175,7 @@ impl Segments {
         Segments {
             epochs: Epochs::new(workers),
             metas: (0..count).map(|_| meta()).collect(),
-            origins: (0..count).map(|_| origin()).collect(),
+            identities: (0..count).map(|_| identity()).collect(),
             pools: Mutex::new(pools),
             sequence: AtomicU64::new(1),
             counted_unique: AtomicU64::new(0),
@@ -230,7 +230,7 @@ impl Segments {
         (self.backing_limit.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
     }
 
-    /// Takes a segment if more than `spare_min` are spare; open, with its origin set.
+    /// Takes a segment if more than `spare_min` are spare; open, with its identity set.
     pub(crate) fn open(
         &self,
         spare_min: usize,
@@ -238,19 +238,19 @@ impl Segments {
         base_time: Seconds,
     ) -> Option<SegmentId> {
         let id = self.allocate(spare_min, SegmentState::Open)?;
-        let (meta, origin) = (self.meta(id), self.origin(id));
+        let (meta, identity) = (self.meta(id), self.identity(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.expires_at_s.store(0, Ordering::Relaxed);
-        origin.sequence.store(
+        identity.sequence.store(
             self.sequence.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
         );
         // Readers see both through the slot that publishes an item of the segment.
-        origin
+        identity
             .generation
             .store(self.flushes.generation(), Ordering::Relaxed);
-        origin.base_time.store(base_time.0, Ordering::Relaxed);
+        identity.base_time.store(base_time.0, Ordering::Relaxed);
         Some(id)
     }
 
@@ -306,10 +306,10 @@ impl Segments {
         let used = self
             .metas
             .iter()
-            .zip(&self.origins)
+            .zip(&self.identities)
             .take(pools.first_never_used as usize);
         used.filter(|(meta, _)| is_readable(meta))
-            .map(|(_, origin)| origin.generation.load(Ordering::Acquire))
+            .map(|(_, identity)| identity.generation.load(Ordering::Acquire))
             .min()
             .unwrap_or_else(|| self.generation())
     }
@@ -317,10 +317,10 @@ impl Segments {
     /// Generation and base second of a segment.
     #[inline]
     pub(crate) fn generation_and_base_time(&self, addr: Addr) -> (u64, Seconds) {
-        let origin = self.origin(self.arena.segment_of(addr));
-        let base_time = origin.base_time.load(Ordering::Relaxed);
+        let identity = self.identity(self.arena.segment_of(addr));
+        let base_time = identity.base_time.load(Ordering::Relaxed);
         (
-            origin.generation.load(Ordering::Relaxed),
+            identity.generation.load(Ordering::Relaxed),
             Seconds(base_time),
         )
     }
@@ -329,7 +329,7 @@ impl Segments {
     /// later. These are the even numbers.
     pub(crate) fn implied_unique(&self, addr: Addr) -> u64 {
         let sequence = self
-            .origin(self.arena.segment_of(addr))
+            .identity(self.arena.segment_of(addr))
             .sequence
             .load(Ordering::Relaxed);
         let address_index = (self.arena.offset_of(addr) / ITEM_ALIGN) as u64;
@@ -384,8 +384,8 @@ impl Segments {
         reason = "addresses come from the arena, whose segments these are"
     )]
     #[inline]
-    fn origin(&self, id: SegmentId) -> &SegmentOrigin {
-        &self.origins[id.0 as usize]
+    fn identity(&self, id: SegmentId) -> &SegmentIdentity {
+        &self.identities[id.0 as usize]
     }
 }
 

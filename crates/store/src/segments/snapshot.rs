@@ -40,7 +40,7 @@ impl Segments {
         bytes_in_use: impl Fn(SegmentId, usize, bool) -> Option<usize>,
     ) -> Option<(SegmentsSnapshot, Vec<u32>)> {
         let (mut items, mut live_bytes) = (Vec::new(), Vec::new());
-        for (number, (meta, origin)) in self.metas.iter().zip(&self.origins).enumerate() {
+        for (number, (meta, identity)) in self.metas.iter().zip(&self.identities).enumerate() {
             let view = self.view(SegmentId(number as u32));
             if view.has_state(SegmentState::Open) || view.has_state(SegmentState::Sweeping) {
                 return None;
@@ -56,9 +56,9 @@ impl Segments {
                 used_bytes: meta.used_bytes.load(Ordering::Relaxed),
                 expires_at_s: view.expires_at_s,
                 queue_position: view.queue_position,
-                sequence: origin.sequence.load(Ordering::Relaxed),
+                sequence: identity.sequence.load(Ordering::Relaxed),
                 generation: view.generation,
-                base_time: origin.base_time.load(Ordering::Relaxed),
+                base_time: identity.base_time.load(Ordering::Relaxed),
             });
         }
         let snapshot = SegmentsSnapshot {
@@ -136,7 +136,7 @@ impl Segments {
             return Err("a segment is from after the last flush");
         }
         let id = self.claim_segment(segment.id, SegmentState::Sealed)?;
-        let (meta, origin) = (self.meta(id), self.origin(id));
+        let (meta, identity) = (self.meta(id), self.identity(id));
         meta.is_main
             .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
         meta.used_bytes.store(segment.used_bytes, Ordering::Relaxed);
@@ -144,11 +144,13 @@ impl Segments {
             .store(segment.expires_at_s, Ordering::Relaxed);
         meta.queue_position
             .store(segment.queue_position, Ordering::Relaxed);
-        origin.sequence.store(segment.sequence, Ordering::Relaxed);
-        origin
+        identity.sequence.store(segment.sequence, Ordering::Relaxed);
+        identity
             .generation
             .store(segment.generation, Ordering::Relaxed);
-        origin.base_time.store(segment.base_time, Ordering::Relaxed);
+        identity
+            .base_time
+            .store(segment.base_time, Ordering::Relaxed);
         Ok(())
     }
 

@@ -33,7 +33,7 @@ impl Segments {
     }
 
     pub(super) fn view(&self, id: SegmentId) -> SegmentView {
-        let (meta, origin) = (self.meta(id), self.origin(id));
+        let (meta, identity) = (self.meta(id), self.identity(id));
         SegmentView {
             id,
             state: meta.state.load(Ordering::Relaxed),
@@ -42,7 +42,7 @@ impl Segments {
             used_bytes: meta.used_bytes.load(Ordering::Relaxed) as usize,
             expires_at_s: meta.expires_at_s.load(Ordering::Relaxed),
             queue_position: meta.queue_position.load(Ordering::Relaxed),
-            generation: origin.generation.load(Ordering::Relaxed),
+            generation: identity.generation.load(Ordering::Relaxed),
             is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
         }
     }

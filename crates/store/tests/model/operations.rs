@@ -17,17 +17,17 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let hinted = if is_misled { other } else { hash };
     let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
     let hint = worker.prefetch_next_line(hinted, hint);
-    let short_value = worker.get_short_value(key, hint, now);
+    let minimal_item_value = worker.get_minimal_item_value(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
-    if let (Some(value), Some(item)) = (short_value, item.as_ref()) {
+    if let (Some(value), Some(item)) = (minimal_item_value, item.as_ref()) {
         assert_eq!(Some(value), item.value());
         assert_eq!(old.map(|old| old.value.as_slice()), Some(value));
         assert_eq!((item.flags(), item.is_marked()), (0, false));
         assert_eq!(item.expiry(), Expiry::Never);
     }
     assert!(
-        short_value.is_none() || item.is_some(),
+        minimal_item_value.is_none() || item.is_some(),
         "a short read found what is not there"
     );
 }

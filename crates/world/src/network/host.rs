@@ -36,7 +36,7 @@ fn users_file() -> UsersFile {
     });
     UsersFile {
         path: path.clone(),
-        form: UsersFileFormat::AuthFile,
+        format: UsersFileFormat::AuthFile,
     }
 }
 

@@ -35,7 +35,7 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
     std::fs::write(&path, "app:pass word\n").unwrap();
     let users = UsersFile {
         path: path.clone(),
-        form: UsersFileFormat::AuthFile,
+        format: UsersFileFormat::AuthFile,
     };
     let server = Server::with_users(Some(users));
     let options = |password: &str| Options {

@@ -115,7 +115,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     access: access::Args,
     #[command(flatten)]
-    trace_form: InputArgs,
+    trace_input: InputArgs,
 }
 
 /// The values of `--protocol`.
@@ -150,7 +150,7 @@ impl Args {
         if self.access.is_requested() {
             return Err(access::needs_target());
         }
-        if self.trace_form.is_given() {
+        if self.trace_input.is_given() {
             return Err(Failure::usage(
                 "--key-column, --regex and the like: they need a target, or --rate, --closed or --search",
             ));
@@ -279,7 +279,7 @@ impl Args {
     /// The trace that gives the keys, if one does.
     fn trace(&self) -> Result<Option<KeyTrace>, Failure> {
         let PopularityArg::Trace(path) = &self.popularity else {
-            if self.trace_form.is_given() {
+            if self.trace_input.is_given() {
                 return Err(Failure::usage(
                     "--key-column, --regex and the like: they say how to read --popularity trace:FILE, which is not given",
                 ));
@@ -295,13 +295,13 @@ impl Args {
             size: self.size == SizeArg::Trace,
             ..Columns::KEY
         };
-        let mut stream = self.trace_form.open(path, columns)?;
+        let mut stream = self.trace_input.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let path_text = path.display().to_string();
         report_left_out(&path_text, trace.requests.len() as u64, &*stream);
         if trace.requests.is_empty() {
-            let fault = format!("{path_text}: the trace has no requests");
-            return Err(Failure::new(Exit::BadData, fault));
+            let message = format!("{path_text}: the trace has no requests");
+            return Err(Failure::new(Exit::BadData, message));
         }
         Ok(Some(trace))
     }
@@ -428,7 +428,7 @@ impl Args {
     }
 }
 
-/// What makes the figures something else than they seem: a read test whose gets mostly miss measures misses.
+/// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
 fn list_warnings(result: &LoadResult) -> Vec<String> {
     let all_measured =
         std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use clap::builder::PossibleValuesParser;
 use glasscache_lab::bench::ServerPair;
 use glasscache_lab::bench::bounds::{self, Finding};
-use glasscache_lab::bench::memory::{Chain, FillResult, FillSize, measure_chain, measure_fill};
+use glasscache_lab::bench::memory::{
+    FillResult, FillSequence, FillSize, measure_fill, measure_fill_sequence,
+};
 use glasscache_lab::bench::record::Record;
 use serde_json::{Value, json};
 
@@ -106,7 +108,7 @@ impl Args {
             results.push(self.run_fills(servers)?);
         }
         if is_selected(Section::Chain) {
-            results.push(self.run_chain(servers)?);
+            results.push(self.run_fill_sequence(servers)?);
         }
         if is_selected(Section::Bounds) {
             results.push(self.check_bounds(servers)?);
@@ -152,18 +154,18 @@ impl Args {
         })
     }
 
-    fn run_chain(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
+    fn run_fill_sequence(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
         let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
-        let ours = measure_chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
+        let ours = measure_fill_sequence(servers, &servers.ours(memory_mib)).map_err(failure)?;
         let theirs = if self.alone {
             None
         } else {
-            Some(measure_chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
+            Some(measure_fill_sequence(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
         let resident_max = ours
             .fills
             .iter()
-            .map(|chain_fill| chain_fill.resident_bytes)
+            .map(|sequence_fill| sequence_fill.resident_bytes)
             .max()
             .unwrap_or(0);
         Ok(SectionResult {
@@ -175,7 +177,7 @@ impl Args {
             title: format!(
                 "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
             ),
-            table: build_chain_table(&ours, theirs.as_ref(), memory_mib),
+            table: build_fill_sequence_table(&ours, theirs.as_ref(), memory_mib),
             figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.final_contents.share_of_limit(),
                 "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
         })
@@ -371,7 +373,11 @@ impl Fill {
     }
 }
 
-fn build_chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
+fn build_fill_sequence_table(
+    ours: &FillSequence,
+    theirs: Option<&FillSequence>,
+    memory_mib: u64,
+) -> Table {
     let resident_limit_mib = bounds::compute_budget_mib(memory_mib);
     let mut table = Table::new(&[
         "fill",
@@ -385,23 +391,28 @@ fn build_chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> T
     ]);
     let limit_bytes = (memory_mib << 20) as f64;
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    for (fill_index, chain_fill) in ours.fills.iter().enumerate() {
-        let their_fill = theirs.and_then(|chain| chain.fills.get(fill_index));
+    for (fill_index, sequence_fill) in ours.fills.iter().enumerate() {
+        let their_fill = theirs.and_then(|sequence| sequence.fills.get(fill_index));
         table.push_row([
-            chain_fill.name.to_owned(),
-            mib(chain_fill.resident_bytes),
+            sequence_fill.name.to_owned(),
+            mib(sequence_fill.resident_bytes),
             format!("{resident_limit_mib:.1}"),
             format!(
                 "{:.3}",
-                chain_fill.user_bytes_after_fill as f64 / limit_bytes
+                sequence_fill.user_bytes_after_fill as f64 / limit_bytes
             ),
-            format!("{:.3}", chain_fill.user_bytes_at_end as f64 / limit_bytes),
-            chain_fill.refused.to_string(),
-            their_fill.map_or("-".to_owned(), |chain_fill| mib(chain_fill.resident_bytes)),
-            their_fill.map_or("-".to_owned(), |chain_fill| {
+            format!(
+                "{:.3}",
+                sequence_fill.user_bytes_at_end as f64 / limit_bytes
+            ),
+            sequence_fill.refused.to_string(),
+            their_fill.map_or("-".to_owned(), |sequence_fill| {
+                mib(sequence_fill.resident_bytes)
+            }),
+            their_fill.map_or("-".to_owned(), |sequence_fill| {
                 format!(
                     "{:.3}",
-                    chain_fill.user_bytes_after_fill as f64 / limit_bytes
+                    sequence_fill.user_bytes_after_fill as f64 / limit_bytes
                 )
             }),
         ]);
@@ -413,11 +424,11 @@ fn build_chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> T
         format!("{:.3}", ours.final_contents.share_of_limit()),
         "at least 0.85".to_owned(),
         ours.final_contents.refused.to_string(),
-        theirs.map_or("-".to_owned(), |chain| {
-            mib(chain.final_contents.resident_bytes)
+        theirs.map_or("-".to_owned(), |sequence| {
+            mib(sequence.final_contents.resident_bytes)
         }),
-        theirs.map_or("-".to_owned(), |chain| {
-            format!("{:.3}", chain.final_contents.share_of_limit())
+        theirs.map_or("-".to_owned(), |sequence| {
+            format!("{:.3}", sequence.final_contents.share_of_limit())
         }),
     ]);
     table

@@ -59,16 +59,16 @@ impl Args {
         let mut progress = |line: &str| eprintln!("  {line}");
         let mut speed = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
         let versions = speed.versions();
-        let mut figures_of_all = Vec::new();
+        let mut scenario_results = Vec::new();
         let outcome: Result<(), Failure> = scenarios.iter().try_for_each(|scenario| {
             let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
-            let figures = match scenario.interference {
+            let scenario_result = match scenario.interference {
                 Some(interference) => {
                     interference::run(&servers, scenario, interference, rounds, &mut progress)
                 }
                 None => speed.run(scenario, 0..rounds, &mut progress),
             };
-            figures_of_all.push(figures.map_err(failure)?);
+            scenario_results.push(scenario_result.map_err(failure)?);
             Ok(())
         });
         let settings =
@@ -77,11 +77,11 @@ impl Args {
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
         let name = super::format_record_name("speed", self.scenario.iter().cloned());
-        let record = Record::new(&name, &versions_text, settings, json!(figures_of_all));
-        if !figures_of_all.is_empty() && out.is_json() {
+        let record = Record::new(&name, &versions_text, settings, json!(scenario_results));
+        if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
-        } else if !figures_of_all.is_empty() {
-            print(out, &figures_of_all, &versions_text, &layout)?;
+        } else if !scenario_results.is_empty() {
+            print(out, &scenario_results, &versions_text, &layout)?;
         }
         // What was measured before an end or an error has been printed, and is not kept.
         outcome?;
@@ -118,17 +118,17 @@ const COLUMN_TITLES: [&str; 8] = [
 /// The conclusion, what was demanded, then each scenario.
 fn print(
     out: &Output,
-    figures_of_all: &[ScenarioResult],
+    scenario_results: &[ScenarioResult],
     [(_, ours), (_, theirs)]: &[(&str, &str); 2],
     layout: &str,
 ) -> Result<(), Failure> {
-    let demands = list_demands(figures_of_all);
-    out.print_line(wrap(&format_sentence(figures_of_all, &demands)))?;
+    let demands = list_demands(scenario_results);
+    out.print_line(wrap(&format_sentence(scenario_results, &demands)))?;
     if !demands.is_empty() {
         out.print_line(format!("\n{}", build_demands_table(&demands)))?;
     }
-    for figures in figures_of_all {
-        print_scenario(out, figures)?;
+    for scenario_result in scenario_results {
+        print_scenario(out, scenario_result)?;
     }
     out.print_line("")?;
     out.print_line(wrap(&format!(
@@ -137,17 +137,25 @@ fn print(
     )))
 }
 
-fn print_scenario(out: &Output, figures: &ScenarioResult) -> Result<(), Failure> {
+fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), Failure> {
     let is_meta_against_text =
-        figures.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
+        scenario_result.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
     let names = if is_meta_against_text {
         ["meta", "text"]
     } else {
         ["glasscache", "memcached"]
     };
     let servers: [Vec<&SideMeasurement>; 2] = [
-        figures.rounds.iter().map(|round| &round.0).collect(),
-        figures.rounds.iter().map(|round| &round.1).collect(),
+        scenario_result
+            .rounds
+            .iter()
+            .map(|round| &round.0)
+            .collect(),
+        scenario_result
+            .rounds
+            .iter()
+            .map(|round| &round.1)
+            .collect(),
     ];
     let mut table = Table::new(&COLUMN_TITLES);
     for (name, side) in names.iter().zip(&servers) {
@@ -165,20 +173,20 @@ fn print_scenario(out: &Output, figures: &ScenarioResult) -> Result<(), Failure>
             format_count(median(|measurement| measurement.p999_us) as u64),
         ]);
     }
-    out.print_line(format!("\n{}", wrap(&figures.scenario.title)))?;
+    out.print_line(format!("\n{}", wrap(&scenario_result.scenario.title)))?;
     out.print_line(table.to_string().trim_end())?;
-    out.print_line(wrap(&format_ratios(figures)))?;
-    match format_notes(figures) {
+    out.print_line(wrap(&format_ratios(scenario_result)))?;
+    match format_notes(scenario_result) {
         notes if notes.is_empty() => Ok(()),
         notes => out.print_line(wrap(&notes)),
     }
 }
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
-fn format_ratios(figures: &ScenarioResult) -> String {
+fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let spread_text =
         |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
-    let checks = figures.compare_with_demands();
+    let checks = scenario_result.compare_with_demands();
     let demand_text = |name: &str| match checks.iter().find(|check| check.0 == name) {
         Some((_, bound, found)) => {
             format!(
@@ -191,17 +199,21 @@ fn format_ratios(figures: &ScenarioResult) -> String {
     let mut ratio_texts = vec![
         format!(
             "ratio: CPU {}{}",
-            spread_text(&figures.cpu),
+            spread_text(&scenario_result.cpu),
             demand_text("cpu")
         ),
-        format!("p99 {}{}", spread_text(&figures.p99), demand_text("p99")),
+        format!(
+            "p99 {}{}",
+            spread_text(&scenario_result.p99),
+            demand_text("p99")
+        ),
         format!(
             "p99.9 {}{}",
-            spread_text(&figures.p999),
+            spread_text(&scenario_result.p999),
             demand_text("p99.9")
         ),
     ];
-    if let Some((ours, theirs)) = &figures.p99_of_calm {
+    if let Some((ours, theirs)) = &scenario_result.p99_of_calm {
         ratio_texts.push(format!(
             "p99 to calm {}{}",
             spread_text(ours),
@@ -212,18 +224,18 @@ fn format_ratios(figures: &ScenarioResult) -> String {
     ratio_texts.join("; ")
 }
 
-fn format_notes(figures: &ScenarioResult) -> String {
+fn format_notes(scenario_result: &ScenarioResult) -> String {
     let mut notes = Vec::new();
-    if figures.disturbed > 0 {
-        let rounds = figures.rounds.len();
+    if scenario_result.disturbed > 0 {
+        let rounds = scenario_result.rounds.len();
         notes.push(format!(
             "{} of {rounds} rounds disturbed (others over {OTHER_CORES_MAX} core)",
-            figures.disturbed
+            scenario_result.disturbed
         ));
     }
     let count_generator_bound =
         |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
-            figures
+            scenario_result
                 .rounds
                 .iter()
                 .filter(|round| side(round).is_generator_bound)
@@ -238,7 +250,7 @@ fn format_notes(figures: &ScenarioResult) -> String {
             "generator-bound: {ours} of ours, {theirs} of theirs"
         ));
     }
-    let misses: u64 = figures
+    let misses: u64 = scenario_result
         .rounds
         .iter()
         .map(|round| round.0.misses + round.1.misses)
@@ -264,12 +276,12 @@ impl Demand<'_> {
 }
 
 /// All demands, the one furthest from being met first.
-fn list_demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
+fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
     let mut demands = Vec::new();
-    for figures in figures_of_all {
-        for (name, bound, found) in figures.compare_with_demands() {
+    for scenario_result in scenario_results {
+        for (name, bound, found) in scenario_result.compare_with_demands() {
             demands.push(Demand {
-                scenario: &figures.scenario,
+                scenario: &scenario_result.scenario,
                 name,
                 bound,
                 found,
@@ -280,11 +292,15 @@ fn list_demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
     demands
 }
 
-fn format_sentence(figures_of_all: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
-    let mut by_ratio: Vec<&ScenarioResult> = figures_of_all.iter().collect();
+fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
+    let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
     by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
-    let ratio =
-        |figures: &ScenarioResult| format!("{:.2} ({})", figures.cpu.median, figures.scenario.name);
+    let ratio = |scenario_result: &ScenarioResult| {
+        format!(
+            "{:.2} ({})",
+            scenario_result.cpu.median, scenario_result.scenario.name
+        )
+    };
     let ratios = match by_ratio.as_slice() {
         [] => return "Nothing was measured.".to_owned(),
         [only] => ratio(only),

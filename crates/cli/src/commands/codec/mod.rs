@@ -107,8 +107,8 @@ fn parse_network(text: &str) -> Result<Network, String> {
     };
     let lower_case = text.to_ascii_lowercase();
     let with_unit = units.into_iter().find_map(|(unit, factor)| {
-        let parse_positive = parse_positive(lower_case.strip_suffix(unit)?)?;
-        Some(Network::Mbit(parse_positive * factor))
+        let number = parse_positive(lower_case.strip_suffix(unit)?)?;
+        Some(Network::Mbit(number * factor))
     });
     if lower_case == "as-measured" {
         return Ok(Network::AsMeasured);
@@ -350,15 +350,16 @@ impl Args {
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
         let blocks = split_into_blocks(&all_bytes);
-        for (index, row) in STORAGE_COMPRESSORS.into_iter().enumerate() {
+        for (index, compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             bar.set_position(600 + 80 * index as u64);
             let run = StorageRun {
                 blocks: &blocks,
-                key_prefix: format!("glasscache-codec:{:x}:{}:", self.seed, row.0),
+                key_prefix: format!("glasscache-codec:{:x}:{}:", self.seed, compressor.0),
                 seed: self.seed,
                 stop,
             };
-            let stored_row = store_and_read_blocks(&run, &mut CodecCompressor::new(row)?, store);
+            let stored_row =
+                store_and_read_blocks(&run, &mut CodecCompressor::new(compressor)?, store);
             let Some(stored_row) = stored_row.map_err(|error| failure(&error))? else {
                 return Ok(());
             };

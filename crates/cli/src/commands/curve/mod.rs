@@ -197,8 +197,8 @@ impl Args {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.html {
-            let build_page = page::build_page(&self, &trace, &results, &summary);
-            page_file::write(path, build_page, &[&self.trace])?;
+            let curve_page = page::build_page(&self, &trace, &results, &summary);
+            page_file::write(path, curve_page, &[&self.trace])?;
         }
         Ok(Exit::Success)
     }
@@ -226,8 +226,8 @@ impl Args {
         };
         let mut stream = self.input.open(&self.trace, columns)?;
         let requests = InternedTrace::read(&name, &mut *stream, mode)?;
-        let rows = requests.ids.len() as u64 + requests.without_size;
-        report_left_out(&name, rows, &*stream);
+        let row_count = requests.ids.len() as u64 + requests.without_size;
+        report_left_out(&name, row_count, &*stream);
         if requests.without_size > 0 {
             eprintln!(
                 "note: {} requests of unknown size are left out",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, Options, StoreMode};
-use glasscache_lab::load::{Arrivals, Pool, mix};
+use glasscache_lab::load::{Arrivals, ValueSource, mix};
 use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, GetTimes, WIDTH_VALUE_BYTES};
 
 use crate::live_client::{connect, new_call_budget, to_call_error, to_wire_key};
@@ -19,7 +19,7 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 pub(super) struct RustClient<'t> {
     target: &'t LiveTarget,
     client: Client,
-    pool: Pool,
+    value_source: ValueSource,
     seed: u64,
     threads: usize,
     /// Calls a second over all threads; as fast as replies come without.
@@ -37,7 +37,7 @@ impl<'t> RustClient<'t> {
         Ok(RustClient {
             target,
             client: connect(target, true)?,
-            pool: Pool::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
+            value_source: ValueSource::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
             seed,
             threads: threads.max(1),
             rate,
@@ -56,12 +56,12 @@ impl<'t> RustClient<'t> {
                     self.seed
                 );
                 let id = mix((cell_number as u64) << 32 | index as u64);
-                (key, self.pool.value(id, 0, bytes))
+                (key, self.value_source.value(id, 0, bytes))
             })
             .collect()
     }
 
-    /// One call with a clock around it; whether all values were there and correct.
+    /// One call with a clock around it: its time, and how many values were absent or wrong.
     fn timed_call(
         &self,
         items: &[(String, &[u8])],
@@ -98,7 +98,7 @@ impl<'t> RustClient<'t> {
         ))
     }
 
-    /// The share of one thread of a block.
+    /// The calls of a block that thread `index` makes.
     fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<CallBlock, CallError> {
         let items = self.cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();

@@ -1,4 +1,4 @@
-//! `glasscache record`: writes what a server is asked for as a key stream, for `curve`, `inspect` and `slabs`; with
+//! `glasscache record`: writes the accesses to a server as a key stream, for `curve`, `inspect` and `slabs`; with
 //! `--listen` what a program reads as a request log, for `simulate`.
 //!
 //! Works against memcached 1.6 and glasscache: both print what they look up and store to a connection that watches.
@@ -44,7 +44,7 @@ and a pause of --gap milliseconds ends a request. It adds one hop, whose cost is
 /// How long a server is watched, unless configured otherwise.
 const WATCH_TIME: Duration = Duration::from_mins(10);
 
-/// What the server is asked to report.
+/// The command that begins the watch.
 const WATCH_COMMAND: &str = "watch fetchers mutations";
 
 /// Maximum wait of one read, so that Ctrl-C and the end are noticed.
@@ -250,7 +250,7 @@ impl WatchRecording {
         Ok(target.connect(&address.endpoint))
     }
 
-    /// What the server's threads had to drop since it started, if it says.
+    /// What the server's threads had to drop since it started, if it reports that.
     fn dropped_by_threads(&self) -> Option<u64> {
         read_dropped_lines(self.connect(STATS_TIMEOUT_MS).ok()?.ok()?)
     }
@@ -294,7 +294,7 @@ fn refused_watch(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
     let line = reply.lines().next().unwrap_or_default();
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]
         .iter()
-        .any(|reply_start| line.starts_with(reply_start));
+        .any(|refusal_start| line.starts_with(refusal_start));
     if !is_refusal {
         return io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
     }

@@ -2,7 +2,7 @@
 
 use glasscache_client::request::Item;
 use glasscache_client::{Address, Budget, Client, Options, Placement, StoreMode};
-use glasscache_lab::load::Pool;
+use glasscache_lab::load::ValueSource;
 use glasscache_sim::trace::log::Items;
 
 use super::super::target::wire_key;
@@ -29,13 +29,13 @@ pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
     let client = Client::new(servers, Placement::Ketama, options);
     let client = client.map_err(|error| failure(&error))?;
     let largest = items.sizes.iter().copied().max().unwrap_or(0);
-    let pool = Pool::new(largest as usize, SEED);
+    let value_source = ValueSource::new(largest as usize, SEED);
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     for (id, (key, &size)) in items.keys.iter().zip(&items.sizes).enumerate() {
         batch.push(Item {
             key: wire_key(key)?,
             flags: 0,
-            body: pool.value(id as u64, 0, size as usize),
+            body: value_source.value(id as u64, 0, size as usize),
         });
         batch_bytes += size as usize;
         if batch.len() == ITEMS_PER_CALL || batch_bytes >= BYTES_PER_CALL {

@@ -55,23 +55,24 @@ pub(super) fn run(
     }
     let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
     let candidates = list_candidates(prepared, memory_bytes_max, &learned_by_share);
-    let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
-    if past_result.candidate_times.is_empty() {
+    let out_of_sample_result =
+        evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
+    if out_of_sample_result.candidate_times.is_empty() {
         return Err(Failure::new(
             Exit::Interrupted,
             "stopped before the first combination was done",
         ));
     }
-    let front_candidates = find_pareto_front(&past_result.candidate_times)
+    let front_candidates = find_pareto_front(&out_of_sample_result.candidate_times)
         .into_iter()
-        .map(|index| past_result.candidate_times[index].0);
+        .map(|index| out_of_sample_result.candidate_times[index].0);
     let front_candidates: Vec<Candidate> = front_candidates.collect();
-    let tried_count = past_result.candidate_times.len();
-    let mut is_stopped = past_result.is_stopped;
+    let tried_count = out_of_sample_result.candidate_times.len();
+    let mut is_stopped = out_of_sample_result.is_stopped;
     let mut hindsight_bound = BestSoFar::default();
     if !is_stopped {
-        // The best of the past first: they are likely to be good again, which stops the replays of others early.
-        let mut replay_order = past_result.candidate_times;
+        // The best of that evaluation first: they are likely to be good again, which stops the replays of others early.
+        let mut replay_order = out_of_sample_result.candidate_times;
         replay_order.sort_by_key(|&(_, ns)| ns);
         let replay_order = replay_order
             .into_iter()

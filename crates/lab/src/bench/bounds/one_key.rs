@@ -4,7 +4,7 @@ use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParam
 
 use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
-use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
+use crate::load::{self, Batch, KeyResult, LoadPlan, NextStep, Tally, Workload};
 use crate::server_process::ServerProcess;
 
 /// Appends, increments and touches of one key, compared with sets.
@@ -112,11 +112,11 @@ fn send_repeatedly(
     request: &[u8],
     count: u64,
 ) -> Result<Tally, Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 8,
         cpus: servers.pinned_cpus(&servers.layout.reader_layout().generator),
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     };
     let workload = RepeatedRequest {
         request: request.to_vec(),

@@ -4,7 +4,7 @@ use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
 use crate::load::{
-    self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, format_key,
+    self, Batch, KeyResult, LoadPlan, NextStep, Rng, Size, Values, Workload, format_key,
 };
 use crate::server_process::ServerProcess;
 
@@ -21,11 +21,11 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         .collect();
     let values = Values::new(Size::Fixed(230), 1);
     let key_count = 3 * (MEMORY_MIB << 20) / 250;
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: 8,
         depth: 64,
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     };
     let workload = ExpiringSets {
         next_id: 0,

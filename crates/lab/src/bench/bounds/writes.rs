@@ -8,7 +8,7 @@ use super::super::memory::{FillSize, fill};
 use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, bytes_to_mib, compute_budget_mib};
-use crate::load::{self, Fill, Plan, Pool, Size, Values};
+use crate::load::{self, Fill, LoadPlan, Size, ValueSource, Values};
 use crate::proc::Meter;
 
 /// Sets of mixed sizes while memory is full, each read back at once on another connection.
@@ -23,11 +23,11 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let result = std::thread::scope(|scope| {
         let background_load = scope.spawn(|| {
-            let plan = Plan {
+            let plan = LoadPlan {
                 connections: 4,
                 depth: 16,
                 stop: Arc::clone(&stop),
-                ..Plan::new(server.address)
+                ..LoadPlan::new(server.address)
             };
             load::run(
                 &plan,
@@ -75,10 +75,10 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
 /// Returns how many of `count` keys were not readable immediately, and how many were not stored.
 fn write_then_read(address: SocketAddr, count: u64) -> std::io::Result<(u64, u64)> {
     let (mut writer, mut reader) = (Client::connect(address)?, Client::connect(address)?);
-    let pool = Pool::new(Size::MIX.max(), 5);
+    let value_source = ValueSource::new(Size::MIX.max(), 5);
     let (mut lost, mut refused) = (0, 0);
     for id in 0..count {
-        let value = pool.value(id, 0, Size::MIX.of(id));
+        let value = value_source.value(id, 0, Size::MIX.of(id));
         let mut request = format!("set now{id} 0 0 {}\r\n", value.len()).into_bytes();
         request.extend_from_slice(value);
         if writer.call_bytes(&request)? != "STORED" {

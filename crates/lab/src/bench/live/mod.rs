@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::access::Access;
-use crate::load::{self, Pace, Picker, Plan, Report, Values, Window};
+use crate::load::{self, LoadPlan, Pace, Picker, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
@@ -24,8 +24,8 @@ pub use search::{Objective, Search, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
-/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows, for which threads
-/// of a server the connections of a round belong to changes latencies more than anything that happens within it.
+/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows. Each round has new
+/// connections, and which threads of the server own them changes latencies more than anything within a round.
 const ROUNDS_MIN: u32 = 20;
 const ROUNDS_MAX: u32 = 80;
 
@@ -101,8 +101,8 @@ impl Settings {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn plan(&self, target: &Target) -> Plan {
-        Plan {
+    fn plan(&self, target: &Target) -> LoadPlan {
+        LoadPlan {
             connections: self.connections,
             cpus: self.cpus.clone(),
             seed: self.seed,
@@ -110,7 +110,7 @@ impl Settings {
             keeps_second_histograms: true,
             returns_partial_report: true,
             stop: self.stop.clone(),
-            ..Plan::new(target.access.clone())
+            ..LoadPlan::new(target.access.clone())
         }
     }
 
@@ -158,14 +158,14 @@ pub struct Ratio {
 
 /// Stores all keys.
 pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
         ..settings.plan(target)
     };
-    let first = settings.first_id();
-    let range = first..first + traffic.keys;
+    let first_id = settings.first_id();
+    let range = first_id..first_id + traffic.keys;
     let workloads = load::Fill::over(&range, &traffic.values, settings.threads);
     load::run(&plan, workloads, &Meter::None)?.0.complete()?;
     Ok(())
@@ -173,15 +173,15 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
 
 /// Removes all keys that [`fill`] stored; a stopped run is cleaned as well.
 pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(), load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
         stop: Arc::default(),
         ..settings.plan(target)
     };
-    let first = settings.first_id();
-    let workload = DeleteKeys(first..first + traffic.keys);
+    let first_id = settings.first_id();
+    let workload = DeleteKeys(first_id..first_id + traffic.keys);
     load::run(&plan, vec![workload], &Meter::None)?
         .0
         .complete()?;
@@ -196,7 +196,7 @@ fn run_once(
     (pace, run_for, warm_up): (Pace, Duration, Duration),
     (round, rounds): (u32, u32),
 ) -> Result<Report, load::Error> {
-    let plan = Plan {
+    let plan = LoadPlan {
         depth: settings.depth,
         pace,
         window: Window::Timed {

@@ -21,7 +21,9 @@ pub use lru::count_lru_misses;
 pub use trace::{Trace, list_trace_files};
 
 use super::{Error, ServerPair};
-use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, format_key};
+use crate::load::{
+    self, Batch, KEY_BYTES, KeyResult, LoadPlan, NextStep, ValueSource, Workload, format_key,
+};
 use crate::server_process::ServerCommand;
 
 /// Longer values are cut: memcached's default item size must take them.
@@ -153,12 +155,12 @@ fn replay(
 ) -> Result<ReplayResult, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let connections = CONNECTIONS.min(trace.copies);
-    let plan = Plan {
+    let plan = LoadPlan {
         connections: connections as usize,
         depth: MULTI_GET_KEYS + 1,
         cpus: servers.pinned_cpus(&servers.layout.reader_layout().generator),
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..LoadPlan::new(server.address)
     };
     let workload = Replay::new(Arc::clone(trace), connections);
     let run = |workload| {
@@ -195,7 +197,7 @@ fn replay(
 /// The look-aside application.
 struct Replay {
     trace: Arc<Trace>,
-    pool: Pool,
+    value_source: ValueSource,
     cursors: Vec<Cursor>,
     /// Walks through each distinct key once instead of the requests, and stores nothing.
     is_final_read: bool,
@@ -225,10 +227,10 @@ impl Replay {
                 cursor.copies.push(copy);
             }
         }
-        let pool = Pool::new(VALUE_BYTES_MAX as usize, 1);
+        let value_source = ValueSource::new(VALUE_BYTES_MAX as usize, 1);
         Self {
             trace,
-            pool,
+            value_source,
             cursors,
             is_final_read: false,
             misses: 0,
@@ -247,7 +249,7 @@ impl Replay {
 }
 
 impl Cursor {
-    /// Fills the window with the next requests up to the first duplicate key.
+    /// Chooses the keys of the next multi-get: those of the next requests, up to the first duplicate key.
     fn advance(&mut self, trace: &Trace, is_final_read: bool) {
         self.requested_key_ids.clear();
         let end = if is_final_read {
@@ -306,7 +308,7 @@ impl Workload for Replay {
     }
 
     fn value(&self, id: u64) -> &[u8] {
-        self.pool.value(id, 0, self.trace.bytes_of(id))
+        self.value_source.value(id, 0, self.trace.bytes_of(id))
     }
 
     fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_no_duplicates_and_all_copies_of_a_request() {
+    fn a_multi_get_has_no_duplicates_and_all_copies_of_a_request() {
         let trace = test_trace(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
             copies: vec![0, 1],

@@ -17,7 +17,7 @@ use crate::access::{Access, Protocol};
 pub(crate) use replies::Clock;
 use replies::Replies;
 
-/// One of this many reads measures how long the data waited for it (a call of the system for each measurement).
+/// One of this many reads measures how long the data waited for it (a system call for each measurement).
 const READS_PER_DELAY: u32 = 8;
 
 pub(crate) struct Connection {

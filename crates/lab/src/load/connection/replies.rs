@@ -38,12 +38,12 @@ pub(crate) struct Clock {
 
 impl Clock {
     const fn is_in_window(&self, intended_ns: u64) -> bool {
-        let offset = if self.counts_by_intended_time {
+        let counted_at_ns = if self.counts_by_intended_time {
             intended_ns
         } else {
             self.now_ns
         };
-        offset >= self.window_start_ns && offset < self.window_end_ns
+        counted_at_ns >= self.window_start_ns && counted_at_ns < self.window_end_ns
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 pub(crate) enum InputSource<'h> {
     /// Input kept from earlier calls.
     PendingInput,
-    /// The socket, after the kept input.
+    /// The socket, after the pending input.
     Socket,
     /// Input that was read ahead; if it is [`READ_AHEAD_BYTES`] long the socket may have more.
     ReadAhead(&'h [u8]),

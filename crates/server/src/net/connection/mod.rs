@@ -1,7 +1,7 @@
 //! One socket: received bytes go through its session, the session's output is sent.
 //!
 //! An idle connection owns no buffer. Input that cannot be parsed yet and output that cannot be sent yet are kept
-//! in vectors of their own size, charged to the store's budget, and freed as soon as possible. While output is
+//! in vectors of their own size, charged to the budget of peer memory, and freed as soon as possible. While output is
 //! pending nothing is received: a client that does not read cannot write.
 
 mod buffers;
@@ -68,15 +68,15 @@ pub(crate) struct Connection {
     pub(crate) is_retry: bool,
     /// Its position among those that wait to begin an upload.
     pub(crate) upload_queue_number: Option<u64>,
-    /// The second since which one of its writes waits for a segment.
+    /// The time since which one of its writes waits for a segment.
     pub(crate) segment_wait_since: Option<Instant>,
-    /// When it was accepted, or its last attempt to log in was decided.
+    /// When it was accepted, or when its last attempt to log in was accepted or refused.
     pub(crate) login_wait_since: Option<Instant>,
-    /// It is in the worker's list of connections whose attempt is being verified.
+    /// It is in the worker's list of connections whose attempt to log in is being verified.
     pub(crate) is_login_listed: bool,
     /// It is in the worker's queue of deferred connections.
     pub(crate) is_queued: bool,
-    /// Quotas of a transfer that it has used in a row.
+    /// How many quotas of one transfer it has used in a row.
     pub(crate) quotas_used: u32,
     /// Bytes received and sent since it last waited for a request.
     pub(crate) request_bytes: u64,
@@ -114,9 +114,9 @@ pub(crate) enum NextStep {
     WaitForUpload,
     /// It waits for this many bytes of the memory that peers may hold.
     WaitForMemory(usize),
-    /// An attempt of it to log in is being verified.
+    /// Its attempt to log in is being verified.
     WaitForLogin,
-    /// A write of it waits for a segment; `is_new` if it is not the write that waited before.
+    /// One of its writes waits for a segment; `is_new` if it is not the write that waited before.
     WaitForSegment { is_new: bool },
     /// Close it.
     Close(CloseReason),
@@ -191,12 +191,12 @@ impl Connection {
         self.session.awaits_login()
     }
 
-    /// Why it is closed if that takes too long.
+    /// Why it is closed if its proxy header or login takes too long.
     pub(crate) fn timeout_reason(&self) -> CloseReason {
         self.session.timeout_reason()
     }
 
-    /// Whether an attempt of it to log in is being verified.
+    /// Whether its attempt to log in is being verified.
     pub(crate) fn is_login_pending(&self) -> bool {
         self.session.is_login_pending()
     }
@@ -303,7 +303,7 @@ impl Connection {
             self.read_interest = Interest::Writable;
             return NextStep::Wait;
         }
-        let mut budget = context.quota_bytes.min(YIELD_AFTER_BYTES);
+        let mut quota_left = context.quota_bytes.min(YIELD_AFTER_BYTES);
         self.info
             .last_command_s
             .store(context.now.0, Ordering::Relaxed);
@@ -316,7 +316,7 @@ impl Connection {
             }
             InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
             InputSource::Socket if is_uploading => {
-                self.receive_upload(&mut budget, context, buffers)
+                self.receive_upload(&mut quota_left, context, buffers)
             }
             _ if is_memory_short && !is_uploading && !is_tls && !self.awaits_login() => {
                 return self.serve_peeked(context, buffers);
@@ -349,7 +349,7 @@ impl Connection {
             if context.logs_commands {
                 command_log::log_replies(context, &out, self.session.is_binary());
             }
-            budget = budget.saturating_sub(out.len());
+            quota_left = quota_left.saturating_sub(out.len());
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
             if send_outcome == SendOutcome::Failed {
@@ -359,7 +359,7 @@ impl Connection {
                 command_bytes = bytes;
             }
             let Some(mut next_step) =
-                self.next_step_after(progress.run_end, send_outcome, budget, context)
+                self.next_step_after(progress.run_end, send_outcome, quota_left, context)
             else {
                 continue;
             };
@@ -371,7 +371,7 @@ impl Connection {
             if !begins_upload || next_step != NextStep::Wait || send_outcome != SendOutcome::All {
                 break next_step;
             }
-            match self.receive_upload(&mut budget, context, buffers) {
+            match self.receive_upload(&mut quota_left, context, buffers) {
                 Ok(received_input) => {
                     (input_outside_buffer, used, filled_bytes) =
                         (None, 0, received_input.filled_bytes);
@@ -469,7 +469,7 @@ impl Connection {
                 return self.continue_after_peek(run_end, send_outcome, context);
             }
             if used > 0 {
-                // Once more with the incomplete command at the start.
+                // The next peek has the incomplete command at its start.
                 return NextStep::Requeue;
             }
             if filled_bytes < receive_max || receive_max == INPUT_BYTES {
@@ -479,7 +479,7 @@ impl Connection {
         }
     }
 
-    /// How a run over peeked input continues.
+    /// What follows a run over peeked input.
     fn continue_after_peek(
         &mut self,
         run_end: RunEnd,
@@ -530,12 +530,12 @@ impl Connection {
         true
     }
 
-    /// How a run continues; `None` runs the session again.
+    /// What follows a run; `None` runs the session again.
     fn next_step_after(
         &mut self,
         run_end: RunEnd,
         send_outcome: SendOutcome,
-        budget: usize,
+        quota_left: usize,
         context: &Context<'_>,
     ) -> Option<NextStep> {
         // Pending output goes first.
@@ -567,7 +567,7 @@ impl Connection {
             }
             RunEnd::WaitForUpload => Some(NextStep::WaitForUpload),
             RunEnd::WaitForSegment => Some(NextStep::WaitForSegment { is_new: false }),
-            RunEnd::Flush if budget > 0 => None,
+            RunEnd::Flush if quota_left > 0 => None,
             RunEnd::Flush | RunEnd::Yield => Some(NextStep::Requeue),
         }
     }
@@ -585,7 +585,7 @@ impl Connection {
         send_outcome
     }
 
-    /// Copies kept input to the start of the buffer and returns its length in bytes.
+    /// Copies the pending input to the start of the buffer and returns its length in bytes.
     fn copy_pending_input(&mut self, buffers: &mut Buffers) -> usize {
         let pending = std::mem::take(&mut self.pending_input);
         let Some(bytes) = pending.bytes() else {

@@ -15,7 +15,7 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 impl Connection {
-    /// Receives after the kept input.
+    /// Receives commands into the buffer, after the pending input.
     pub(super) fn receive_commands(
         &mut self,
         context: &Context<'_>,
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Receives the rest of a command after its kept beginning, and moves it to `pending_input` once it is complete.
+    /// Receives the rest of a command after its pending beginning, and moves it to `pending_input` once it is complete.
     pub(super) fn receive_rest_of_command(
         &mut self,
         context: &Context<'_>,
@@ -95,7 +95,7 @@ impl Connection {
     /// line ending and the next commands need no call of their own. Returns how many followed.
     pub(super) fn receive_upload(
         &mut self,
-        budget: &mut usize,
+        quota_left: &mut usize,
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
@@ -107,9 +107,9 @@ impl Connection {
                 // No memory in the store: the bytes go to the session, which handles that.
                 return self.receive_commands(context, buffers);
             }
-            // If replies used up the budget a few bytes are still received: receiving 0 bytes would look like the
+            // If replies used up the quota, a few bytes are still received: receiving 0 bytes would look like the
             // end of the stream.
-            let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
+            let bytes = space.len().min((*quota_left).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
             let target_bytes = space.len();
             let tail_bytes = match context.pressure {
@@ -127,12 +127,12 @@ impl Connection {
                 return Err(NextStep::Wait);
             };
             reservation.advance(received.min(target_bytes));
-            *budget = budget.saturating_sub(received);
+            *quota_left = quota_left.saturating_sub(received);
             if received > target_bytes {
                 return Ok(ReceivedInput::not_full(received - target_bytes));
             }
             // The socket had no more, or others have to be served.
-            if received < target_bytes || *budget == 0 {
+            if received < target_bytes || *quota_left == 0 {
                 break;
             }
         }

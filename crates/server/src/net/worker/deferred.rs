@@ -15,11 +15,11 @@ use crate::shared::sizes::QUOTA_BYTES;
 /// How long the queue is served before the sockets are polled again: one or two quotas of large transfers.
 const QUEUE_TIME: Duration = Duration::from_micros(20);
 
-/// A request that moved fewer bytes is small: large transfers are cut for the sake of small requests.
+/// A request that moved fewer bytes is small: while there are such requests, large transfers get small quotas.
 pub(super) const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 
-/// Time after the last small request during which transfers are still cut. Without small requests they are not cut,
-/// because waking a receiver for every quota costs a quarter more.
+/// Time after the last small request during which large transfers still get small quotas. Without small requests their
+/// quotas are large, because waking a receiver for every small quota costs a quarter more.
 const SMALL_REQUEST_WINDOW: Duration = Duration::from_millis(100);
 
 /// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
@@ -77,9 +77,9 @@ pub(super) struct Deferred {
 /// Connections that wait for upload memory that others hold, oldest first.
 #[derive(Default)]
 struct ParkedUploads {
-    /// Uploads that have a part of their value, by their number.
+    /// The slot keys of uploads that have a part of their value, by the number of the upload.
     begun_uploads: BTreeMap<u64, u64>,
-    /// Uploads that wait to begin, by the number in which they were queued.
+    /// The slot keys of uploads that wait to begin, by the number with which they were queued.
     waiting_uploads: BTreeMap<u64, u64>,
     last_queue_number: u64,
 }

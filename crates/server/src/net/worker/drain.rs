@@ -46,7 +46,7 @@ impl Worker {
                 },
             };
             let _ = epoll::wait(
-                &self.poll,
+                &self.epoll_fd,
                 rustix::buffer::spare_capacity(events),
                 Some(&poll_timeout),
             );

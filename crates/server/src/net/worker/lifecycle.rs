@@ -41,7 +41,7 @@ impl Worker {
         // Closing the socket removes it from epoll, unless a successor that failed still has it too.
         if self.may_share_sockets {
             let socket = connection.stream.socket();
-            let _ = epoll::delete(&self.poll, socket);
+            let _ = epoll::delete(&self.epoll_fd, socket);
             let _ = rustix::net::shutdown(socket, Shutdown::Both);
         }
         drop(connection);
@@ -121,7 +121,14 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        if epoll::add(&self.poll, connection.stream.socket(), data, EventFlags::IN).is_err() {
+        if epoll::add(
+            &self.epoll_fd,
+            connection.stream.socket(),
+            data,
+            EventFlags::IN,
+        )
+        .is_err()
+        {
             self.connections.remove(slot_key);
             self.shared.connections.remove(serial);
             return;

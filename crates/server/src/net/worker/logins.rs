@@ -7,7 +7,7 @@ use crate::net::connection::Connection;
 use crate::shared::connection_info::CloseReason;
 
 /// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
-/// verified does not count. Without this bound strangers could hold all connections.
+/// verified does not count. Without this bound clients that cannot log in could hold all connections.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How often connections that have to log in are checked.

@@ -73,7 +73,7 @@ pub(crate) struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) waker: Waker,
     pub(crate) accept_queue: AcceptQueue,
-    poll: OwnedFd,
+    epoll_fd: OwnedFd,
     connections: Slots,
     buffers: Buffers,
     read_ahead: ReadAhead,
@@ -109,9 +109,9 @@ impl Worker {
         (counters, waker): (Arc<Counters>, Waker),
         accept_queue: AcceptQueue,
     ) -> rustix::io::Result<Worker> {
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
-            &poll,
+            &epoll_fd,
             waker.as_fd(),
             EventData::new_u64(WAKE_TOKEN),
             EventFlags::IN,
@@ -123,7 +123,7 @@ impl Worker {
             counters,
             waker,
             accept_queue,
-            poll,
+            epoll_fd,
             connections: Slots::default(),
             buffers: Buffers::new(),
             read_ahead: ReadAhead::new(),
@@ -184,7 +184,7 @@ impl Worker {
                 tv_nsec: 0,
             };
             let _ = epoll::wait(
-                &self.poll,
+                &self.epoll_fd,
                 rustix::buffer::spare_capacity(events),
                 Some(&no_wait),
             );
@@ -209,7 +209,7 @@ impl Worker {
         };
         // An interrupted wait is an iteration without events.
         let _ = epoll::wait(
-            &self.poll,
+            &self.epoll_fd,
             rustix::buffer::spare_capacity(events),
             Some(&sleep),
         );
@@ -424,7 +424,7 @@ impl Worker {
             Interest::Nothing => EventFlags::ET,
         };
         let data = EventData::new_u64(slot_key);
-        if epoll::modify(&self.poll, connection.stream.socket(), data, flags).is_err() {
+        if epoll::modify(&self.epoll_fd, connection.stream.socket(), data, flags).is_err() {
             self.close(slot_key, CloseReason::Error);
         }
     }

@@ -27,9 +27,9 @@ const HANDED_OVER_BYTES_MAX: usize = 8 << 20;
 /// takes about ten milliseconds.
 const COPIED_BYTES_MAX: usize = 32 << 20;
 /// Time between two attempts to send output after the handover.
-const OUTPUT_PAUSE: Duration = Duration::from_millis(5);
+const OUTPUT_INTERVAL: Duration = Duration::from_millis(5);
 /// The same while all output has been sent: there may be thousands of idle connections.
-const LINGER_PAUSE: Duration = Duration::from_millis(25);
+const LINGER_INTERVAL: Duration = Duration::from_millis(25);
 /// How long a client to which everything was sent may take to end its side of the connection.
 const LINGER_MAX: Duration = Duration::from_millis(500);
 
@@ -106,7 +106,7 @@ impl Worker {
         for slot_key in std::mem::take(&mut self.handed_over) {
             if let Some(connection) = self.connections.remove(slot_key) {
                 // The successor has the socket too, so closing it would not remove it here.
-                let _ = epoll::delete(&self.poll, connection.stream.socket());
+                let _ = epoll::delete(&self.epoll_fd, connection.stream.socket());
                 self.shared.connections.remove(connection.info.id.serial);
             }
         }
@@ -132,9 +132,9 @@ impl Worker {
             self.counters.progress_counter.count_iteration();
             let is_all_sent = slot_keys.iter().all(|key| ended_at.contains_key(key));
             std::thread::sleep(if is_all_sent {
-                LINGER_PAUSE
+                LINGER_INTERVAL
             } else {
-                OUTPUT_PAUSE
+                OUTPUT_INTERVAL
             });
         }
         for slot_key in self.connections.keys_where(|_| true) {

@@ -8,7 +8,7 @@ use glasscache_store::{Expiry, Item, Listing};
 
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::key_text::is_plain;
+use crate::shared::key_text::fits_in_line;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::is_slice_full;
 
@@ -200,7 +200,7 @@ fn write_metadump_line(
 /// Writes the command that fetches `key`; a key with blanks or control bytes is written in base64.
 fn write_mgdump_line(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
-    if is_plain(key) {
+    if fits_in_line(key) {
         out.extend_from_slice(key);
         out.extend_from_slice(b"\r\n");
     } else {
@@ -218,7 +218,7 @@ fn write_cachedump_line(
     out: &mut Vec<u8>,
 ) {
     let key = item.key();
-    if cachedump.is_used_up() || !is_plain(key) {
+    if cachedump.is_used_up() || !fits_in_line(key) {
         return;
     }
     let line_start = out.len();

@@ -23,7 +23,10 @@ pub(super) fn execute_text_get<'w>(
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    if head.touch.is_none() && !head.with_cas && execute_short_text_get((key, hint), context, out) {
+    if head.touch.is_none()
+        && !head.with_cas
+        && execute_minimal_item_text_get((key, hint), context, out)
+    {
         return Ok(true);
     }
     let item = read_item(head.touch, (key, hash, hint), context)?;
@@ -49,7 +52,8 @@ pub(super) fn execute_text_get<'w>(
     Ok(is_hit)
 }
 
-/// Reads or touches a key for one line or packet, and counts and reports all but a plain get.
+/// Reads or touches a key for one line or packet, counts touches and hits by class, and reports to watchers; the caller
+/// counts gets.
 #[inline]
 fn read_item<'w>(
     touch: Option<i64>,
@@ -135,14 +139,14 @@ pub(super) fn get_with<'w>(
     })
 }
 
-/// Appends the reply for a key if [`get_short_value`] finds its value; does nothing and returns false otherwise.
+/// Appends the reply for a key if [`get_minimal_item_value`] finds its value; does nothing and returns false otherwise.
 #[inline]
-fn execute_short_text_get<'w>(
+fn execute_minimal_item_text_get<'w>(
     (key, hint): (&[u8], LookupHint<'w>),
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_short_value(key, hint, context) else {
+    let Some(value) = get_minimal_item_value(key, hint, context) else {
         return false;
     };
     if !text::write_small_value(&mut out.bytes, key, value) {
@@ -153,10 +157,10 @@ fn execute_short_text_get<'w>(
     true
 }
 
-/// The value of an item without flags, expiry and marks and of less than 256 bytes if no watcher observes reads,
-/// counted as a hit of its class.
+/// The value of a minimal item without marks ([`glasscache_store::Worker::get_minimal_item_value`]), counted as a hit
+/// of its class; `None` also if reads are observed.
 #[inline]
-fn get_short_value<'w>(
+fn get_minimal_item_value<'w>(
     key: &[u8],
     hint: LookupHint<'w>,
     context: &Context<'w>,
@@ -164,11 +168,13 @@ fn get_short_value<'w>(
     if context.shared.are_reads_observed() {
         return None;
     }
-    let value = context.store.get_short_value(key, hint, context.now)?;
+    let value = context
+        .store
+        .get_minimal_item_value(key, hint, context.now)?;
     context
         .shared
         .slab_classes
-        .count_plain_hit(context.counters, key.len(), value.len());
+        .count_minimal_item_hit(context.counters, key.len(), value.len());
     Some(value)
 }
 
@@ -198,7 +204,7 @@ pub(super) fn execute_meta_get_hinted<'w>(
     let flags = &line.flags;
     if !flags.has_any(MORE_THAN_VALUE_FLAGS | MODIFYING_FLAGS)
         && flags.has(b'v')
-        && let Some(value) = get_short_value(key, hint, context)
+        && let Some(value) = get_minimal_item_value(key, hint, context)
     {
         count_gets(context, 1, 1);
         meta::write_value_line(&mut out.bytes, value.len() as u32);
@@ -255,10 +261,10 @@ pub(super) fn execute_meta_get_hinted<'w>(
     Ok(())
 }
 
-/// Flags that make an `mg` more than a plain read.
+/// Flags that make an `mg` do more than a `get`.
 const MODIFYING_FLAGS: u128 = letter_set(b"TNRu");
 
-/// Finds the item as a plain `get` does if the flags request no more and the item has no mark.
+/// Finds the item as a `get` does if the flags request no more and the item has no mark.
 #[inline]
 fn find_meta_item<'w>(
     line: &MetaLine<'_>,

@@ -9,9 +9,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from glasscache.web import _core
-from glasscache.web._core import Core
+from glasscache.web import _shared_state
 from glasscache.web._entry import Entry
+from glasscache.web._shared_state import SharedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,24 +31,27 @@ def entry_of(digest: bytes, body: bytes = b"body") -> Entry:
 
 
 @pytest.mark.usefixtures("often_switched_threads")
-def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_may_fill_the_shared_state_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for bound_name in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
-        monkeypatch.setattr(_core, bound_name, 2)
-    core, errors = Core(), list[BaseException]()
+        monkeypatch.setattr(_shared_state, bound_name, 2)
+    shared, errors = SharedState(), list[BaseException]()
     data = entry_of(bytes(16)).encode()
 
-    def use_core(thread_number: int) -> None:
+    def use_shared_state(thread_number: int) -> None:
         try:
             for repetition in range(3000):
                 key = f"{thread_number}.{repetition}"
-                core.remember_keys(key, ("a",))
-                core.may_lease_stale(key, 1.0)
-                assert core.decode_record(key, data, bytes(16)) is not None
+                shared.remember_keys(key, ("a",))
+                shared.may_lease_stale(key, 1.0)
+                assert shared.decode_record(key, data, bytes(16)) is not None
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
     threads = [
-        threading.Thread(target=use_core, args=(thread_number,)) for thread_number in range(8)
+        threading.Thread(target=use_shared_state, args=(thread_number,))
+        for thread_number in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -58,32 +61,32 @@ def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
-    core, digest = Core(), bytes(range(16))
+    shared, digest = SharedState(), bytes(range(16))
     data = entry_of(digest).encode()
-    decoded_entry = core.decode_record("k", data, digest)
-    assert decoded_entry is core.decode_record("k", bytes(bytearray(data)), digest)
-    assert core.decode_record("k", data, bytes(16)) is None
-    assert core.decode_record("k", data[:-1], digest) is None
-    other_entry = core.decode_record("k", entry_of(digest, b"other").encode(), digest)
+    decoded_entry = shared.decode_record("k", data, digest)
+    assert decoded_entry is shared.decode_record("k", bytes(bytearray(data)), digest)
+    assert shared.decode_record("k", data, bytes(16)) is None
+    assert shared.decode_record("k", data[:-1], digest) is None
+    other_entry = shared.decode_record("k", entry_of(digest, b"other").encode(), digest)
     assert isinstance(other_entry, Entry)
     assert other_entry.body == b"other"
 
 
 def test_a_large_record_is_decoded_each_time() -> None:
-    core, digest = Core(), bytes(16)
-    data = entry_of(digest, bytes(_core.DECODED_BYTES_MAX)).encode()
-    assert core.decode_record("k", data, digest) is not core.decode_record("k", data, digest)
+    shared, digest = SharedState(), bytes(16)
+    data = entry_of(digest, bytes(_shared_state.DECODED_BYTES_MAX)).encode()
+    assert shared.decode_record("k", data, digest) is not shared.decode_record("k", data, digest)
 
 
 def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_once_it_was_got() -> (
     None
 ):
-    core = Core()
-    assert core.may_lease_stale("k", 10.0)
-    assert not core.may_lease_stale("k", 10.05)
-    assert core.may_lease_stale("k", 10.0 + _core.LEASE_RETRY_S)
-    core.remember_lease_attempt("k")
-    assert core.may_lease_stale("k", 10.1)
+    shared = SharedState()
+    assert shared.may_lease_stale("k", 10.0)
+    assert not shared.may_lease_stale("k", 10.05)
+    assert shared.may_lease_stale("k", 10.0 + _shared_state.LEASE_RETRY_S)
+    shared.remember_lease_attempt("k")
+    assert shared.may_lease_stale("k", 10.1)
 
 
 def test_each_process_gives_a_request_the_same_key() -> None:

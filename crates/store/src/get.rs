@@ -1,4 +1,4 @@
-//! A plain get: a lookup and a record of the use.
+//! A get without options: a lookup and a record of the use.
 //!
 //! A hit writes at most two things, both conditionally and both lossy: two bits in the slot that was just read, and
 //! the item's state word when the second has changed. Neither waits.
@@ -12,7 +12,7 @@ use crate::request::{KeyHash, Seconds};
 use crate::worker::Worker;
 
 impl Worker {
-    /// A plain read that records the hit; `None` is a miss.
+    /// A read without options that records the hit; `None` is a miss.
     #[inline]
     pub fn get(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
         self.get_hinted(key, hash, LookupHint::default(), now)
@@ -34,10 +34,11 @@ impl Worker {
         Some(Item::new(self.mark_borrowed(), item, old_state_word))
     }
 
-    /// Like [`Worker::get_hinted`] for the most common items, and cheaper: the value of an item without
-    /// flags, expiry and marks and of less than 256 bytes, if the hint was right. `None` does not mean a miss.
+    /// Like [`Worker::get_hinted`] for the most common items, and cheaper: the value of a minimal item (client flags
+    /// 0, no expiry, no stored unique, less than 256 bytes) without marks, if the hint was right. `None` does not
+    /// mean a miss.
     #[inline]
-    pub fn get_short_value<'w>(
+    pub fn get_minimal_item_value<'w>(
         &'w self,
         key: &[u8],
         hint: LookupHint<'w>,
@@ -48,7 +49,7 @@ impl Worker {
         }
         let hit = hint.hit?.reload()?;
         let addr = hit.entry.item();
-        let (value, base_time) = self.mark_borrowed().short_value(addr, key)?;
+        let (value, base_time) = self.mark_borrowed().minimal_item_value(addr, key)?;
         if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }

@@ -1,6 +1,6 @@
-"""Plans: what a call of several steps does next, decided without waiting.
+"""The steps of a call that makes several requests: what it does next, decided without waiting.
 
-A plan is a generator that yields steps and is sent their outcomes; what a step raises is thrown into
+A generator yields the steps and is sent their outcomes; what a step raises is thrown into
 it. `carry_out` does the steps blocking and `carry_out_async` awaits them, so that the clients share
 every decision and differ in the waiting only.
 """
@@ -41,7 +41,7 @@ class CallFunction(NamedTuple):
 
 
 Step = Call | Sleep | CallFunction
-Plan = Generator[Step, Any, T]
+Steps = Generator[Step, Any, T]
 
 
 def call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
@@ -49,8 +49,8 @@ def call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
     return Call(client, name, arguments, options)
 
 
-def carry_out(plan: Plan[T]) -> T:
-    """Do a plan's steps, and return what it returns."""
+def carry_out(steps: Steps[T]) -> T:
+    """Do the steps, and return what their generator returns."""
 
     def run_step(step: Step) -> Any:
         match step:
@@ -61,18 +61,18 @@ def carry_out(plan: Plan[T]) -> T:
             case CallFunction(make):
                 return make()
 
-    run = _PlanRun(plan)
+    run = _StepRun(steps)
     while not run.is_over:
         try:
             run.outcome = run_step(run.step)
-        except BaseException as error:  # noqa: BLE001 - thrown into the plan
+        except BaseException as error:  # noqa: BLE001 - thrown into the generator
             run.error = error
         run.advance()
     return cast("T", run.outcome)
 
 
-async def carry_out_async(plan: Plan[T]) -> T:
-    """Do a plan's steps, awaiting them, and return what it returns."""
+async def carry_out_async(steps: Steps[T]) -> T:
+    """Do the steps, awaiting each, and return what their generator returns."""
     import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
 
     async def run_step(step: Step) -> Any:
@@ -87,7 +87,7 @@ async def carry_out_async(plan: Plan[T]) -> T:
                     await cast("Awaitable[Any]", result) if hasattr(result, "__await__") else result
                 )
 
-    run = _PlanRun(plan)
+    run = _StepRun(steps)
     while not run.is_over:
         try:
             run.outcome = await run_step(run.step)
@@ -96,46 +96,46 @@ async def carry_out_async(plan: Plan[T]) -> T:
         ):  # the task is discarded while it waits: nothing can be awaited any more
             run.abandon()
             raise
-        except BaseException as error:  # noqa: BLE001 - thrown into the plan
+        except BaseException as error:  # noqa: BLE001 - thrown into the generator
             run.error = error
         run.advance()
     return cast("T", run.outcome)
 
 
 class _Exit(BaseException):
-    """Stands in a plan for a `GeneratorExit`, which would close its inner plans without their last steps."""
+    """Stands in steps for a `GeneratorExit`, which would close inner generators without their last steps."""
 
 
-class _PlanRun:
-    """The state of a plan: the step to do, and its outcome once it is done."""
+class _StepRun:
+    """A generator of steps that is being carried out: the step to do, and its outcome once it is done."""
 
-    def __init__(self, plan: Plan[Any]) -> None:
-        self._plan = plan
+    def __init__(self, steps: Steps[Any]) -> None:
+        self._steps = steps
         self.outcome: Any = None
         self.error: BaseException | None = None
         self.is_over = False
         self._exit = GeneratorExit()
         self.step: Step = Sleep(0)
-        self._resume_plan(lambda: next(plan))
+        self._resume_steps(lambda: next(steps))
 
     def advance(self) -> None:
-        """Hand the outcome to the plan and take the next step; `outcome` is the plan's at the end."""
+        """Send the outcome and take the next step; at the end `outcome` is what the generator returned."""
         outcome, error = self.outcome, self.error
         self.outcome, self.error = None, None
         if error is None:
-            self._resume_plan(lambda: self._plan.send(outcome))
+            self._resume_steps(lambda: self._steps.send(outcome))
         else:
             if isinstance(error, GeneratorExit):
                 self._exit, error = error, _Exit()
-            self._resume_plan(lambda: self._plan.throw(error))
+            self._resume_steps(lambda: self._steps.throw(error))
 
     def abandon(self) -> None:
-        """End the plan without the steps that it would still do."""
+        """End the generator without the steps that it would still do."""
         with contextlib.suppress(GeneratorExit):
             while not self.is_over:
-                self._resume_plan(lambda: self._plan.throw(_Exit()))
+                self._resume_steps(lambda: self._steps.throw(_Exit()))
 
-    def _resume_plan(self, resume: Callable[[], Step]) -> None:
+    def _resume_steps(self, resume: Callable[[], Step]) -> None:
         try:
             self.step = resume()
         except StopIteration as end:

@@ -1,6 +1,6 @@
 """What the requests of a middleware share: settings, counters, keys and what was learnt about them. No I/O.
 
-`Core` belongs to one middleware in one process. Keys are `namespace:` and 32 hexadecimal digits for a
+`SharedState` belongs to one middleware in one process. Keys are `namespace:` and 32 hexadecimal digits for a
 response, with a suffix for its variants, its chunks and the lease of its refresh.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glasscache.web._entry import Record, VaryRecord
     from glasscache.web._fields import Fields
 
-__all__ = ["Core", "RuleSet"]
+__all__ = ["RuleSet", "SharedState"]
 
 CHUNK_BYTES: Final = 512 << 10
 """Bodies are stored in chunks of this many bytes, which fit a server with the usual limit of 1 MiB."""
@@ -48,7 +48,7 @@ DEFAULTS: Final = CacheSettings()
 
 
 class RuleSet(Protocol):
-    """What the core needs of `glasscache.web.Rules`."""
+    """What the shared state needs of `glasscache.web.Rules`."""
 
     def decide(self, request: Request) -> Settings:
         """Return what rules say of a request."""
@@ -61,7 +61,7 @@ class RuleSet(Protocol):
         ...
 
 
-class Core:
+class SharedState:
     """Settings, counters and hinted keys of a middleware."""
 
     def __init__(

@@ -1,4 +1,4 @@
-//! The plan of a warm-up: the items that the old server lists, and the order in which they are copied. No I/O.
+//! The items that the old server lists, in the order in which they are copied. No I/O.
 //!
 //! The last access decides the order, newest first: the dump has nothing that says more about the next access. Among
 //! items of one second those that were read come before those that were only stored.
@@ -36,9 +36,9 @@ pub(super) struct ListedItem {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidLine;
 
-/// The listed items.
+/// The items that the old server lists.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ItemList {
     /// The keys as they are sent, one after the other.
     keys: Vec<u8>,
     items: Vec<ListedItem>,
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     pub(super) unnameable_keys: u64,
 }
 
-impl Plan {
+impl ItemList {
     /// Adds the item of one line of `lru_crawler metadump`.
     pub(super) fn push(&mut self, line: &[u8]) -> Result<(), InvalidLine> {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -138,49 +138,53 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(lines: &[&str]) -> Plan {
-        let mut plan = Plan::default();
+    fn item_list(lines: &[&str]) -> ItemList {
+        let mut item_list = ItemList::default();
         for line in lines {
-            plan.push(line.as_bytes()).unwrap();
+            item_list.push(line.as_bytes()).unwrap();
         }
-        plan
+        item_list
     }
 
-    fn keys(plan: &Plan) -> Vec<String> {
-        let key = |item| String::from_utf8(plan.key(item).bytes.to_vec()).unwrap();
-        plan.items(0..plan.len()).iter().map(key).collect()
+    fn keys(item_list: &ItemList) -> Vec<String> {
+        let key = |item| String::from_utf8(item_list.key(item).bytes.to_vec()).unwrap();
+        item_list
+            .items(0..item_list.len())
+            .iter()
+            .map(key)
+            .collect()
     }
 
     #[test]
     fn the_last_access_decides_and_then_whether_it_was_a_read() {
-        let mut plan = plan(&[
+        let mut item_list = item_list(&[
             "key=old exp=-1 la=100 cas=1 fetch=yes cls=1 size=60",
             "key=stored exp=-1 la=200 cas=2 fetch=no cls=1 size=60",
             "key=read exp=9 la=200 cas=3 fetch=yes cls=1 size=60 flags=0 ",
         ]);
-        plan.sort_hottest_first();
-        assert_eq!(keys(&plan), ["read", "stored", "old"]);
-        assert_eq!(plan.bytes, 180);
+        item_list.sort_hottest_first();
+        assert_eq!(keys(&item_list), ["read", "stored", "old"]);
+        assert_eq!(item_list.bytes, 180);
     }
 
     #[test]
     fn a_key_with_a_space_is_sent_in_base64_and_one_that_is_too_long_for_it_left_out() {
         let long = format!("key={}%20 la=1 size=70", "x".repeat(249));
-        let plan = plan(&[
+        let item_list = item_list(&[
             "key=a%20b la=1 size=70",
             &long,
             "key=caf%C3%A9 la=1 size=70",
         ]);
-        assert_eq!(keys(&plan), ["YSBi", "caf\u{e9}"]);
-        assert!(plan.key(&plan.items[0]).is_base64);
-        assert_eq!(plan.unnameable_keys, 1);
+        assert_eq!(keys(&item_list), ["YSBi", "caf\u{e9}"]);
+        assert!(item_list.key(&item_list.items[0]).is_base64);
+        assert_eq!(item_list.unnameable_keys, 1);
     }
 
     #[test]
     fn a_line_without_access_or_size_is_refused() {
         for line in ["ERROR", "key=a size=1", "key=a la=1", "key=a la=x size=1"] {
             assert_eq!(
-                Plan::default().push(line.as_bytes()),
+                ItemList::default().push(line.as_bytes()),
                 Err(InvalidLine),
                 "{line}"
             );
@@ -192,12 +196,12 @@ mod tests {
         let small: Vec<String> = (0..600)
             .map(|number| format!("key=k{number} la=1 size=70"))
             .collect();
-        let small = plan(&small.iter().map(String::as_str).collect::<Vec<_>>());
+        let small = item_list(&small.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(small.batch(0, 10_000), 0..256);
         assert_eq!(small.batch(256, 100), 256..356);
         assert_eq!(small.batch(599, 100), 599..600);
         assert_eq!(small.batch(600, 100), 600..600);
-        let large = plan(&[
+        let large = item_list(&[
             "key=a la=1 size=5000000",
             "key=b la=1 size=600000",
             "key=c la=1 size=600000",
@@ -207,7 +211,7 @@ mod tests {
         let long: Vec<String> = (0..100)
             .map(|number| format!("key={number:0>250} la=1 size=300"))
             .collect();
-        let long = plan(&long.iter().map(String::as_str).collect::<Vec<_>>());
+        let long = item_list(&long.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(long.batch(0, 100), 0..65);
     }
 }

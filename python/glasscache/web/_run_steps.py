@@ -1,4 +1,4 @@
-"""Runs plans: blocking for WSGI, awaited for ASGI. Waiting is all that differs."""
+"""Runs steps: blocking for WSGI, awaited for ASGI. Waiting is all that differs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glasscache._plans import Call, Sleep
+from glasscache._steps import Call, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 T = TypeVar("T")
 
-__all__ = ["run_plan", "run_plan_async"]
+__all__ = ["run_steps", "run_steps_async"]
 
 
-def run_plan(plan: Generator[Any, Any, T]) -> T:
-    """Carry a plan out and return what it returns."""
+def run_steps(steps: Generator[Any, Any, T]) -> T:
+    """Carry steps out and return what their generator returns."""
     try:
-        step = next(plan)
+        step = next(steps)
         while True:
             try:
                 outcome = _run_step(step)
-            except Exception as error:  # noqa: BLE001 - thrown into the plan
-                step = plan.throw(error)
+            except Exception as error:  # noqa: BLE001 - thrown into the generator
+                step = steps.throw(error)
             else:
-                step = plan.send(outcome)
+                step = steps.send(outcome)
     except StopIteration as end:
         value: T = end.value
         return value
@@ -40,10 +40,10 @@ def _run_step(step: Any) -> Any:
     return None
 
 
-async def run_plan_async(plan: Generator[Any, Any, T]) -> T:
-    """Carry a plan out, awaiting its steps, and return what it returns."""
+async def run_steps_async(steps: Generator[Any, Any, T]) -> T:
+    """Carry steps out, awaiting each, and return what their generator returns."""
     try:
-        step = next(plan)
+        step = next(steps)
         while True:
             try:
                 if type(step) is Call:
@@ -52,10 +52,10 @@ async def run_plan_async(plan: Generator[Any, Any, T]) -> T:
                     outcome = None
                     if type(step) is Sleep:
                         await asyncio.sleep(step.seconds)
-            except Exception as error:  # noqa: BLE001 - thrown into the plan
-                step = plan.throw(error)
+            except Exception as error:  # noqa: BLE001 - thrown into the generator
+                step = steps.throw(error)
             else:
-                step = plan.send(outcome)
+                step = steps.send(outcome)
     except StopIteration as end:
         value: T = end.value
         return value
