@@ -155,7 +155,7 @@ impl SuccessorThread {
         let handover = Arc::new(Handover {
             channel,
             send_lock: Mutex::default(),
-            uncommitted: Mutex::default(),
+            uncommitted_uploads: Mutex::default(),
             closed_early: AtomicUsize::default(),
             drain_time: Duration::from_millis(drain_ms),
         });
@@ -221,8 +221,8 @@ impl SuccessorThread {
         self.shared.wake_all();
         phases.wait_for_workers(self.shared.workers.len(), PAUSE_STEP_MAX)?;
         let stop_time = self.shared.clock.stop_time();
-        let uncommitted = lock(&handover.uncommitted);
-        let memory = self.shared.store.hand_over(stop_time, &uncommitted);
+        let uncommitted_uploads = lock(&handover.uncommitted_uploads);
+        let memory = self.shared.store.hand_over(stop_time, &uncommitted_uploads);
         let memory = memory.ok_or("a worker has not ended its work")?;
         let mut fields = FieldWriter::default();
         let clock_state = self.shared.clock.handover_state();

@@ -14,7 +14,7 @@ pub(crate) struct Handover {
     /// Held while a worker sends a frame.
     pub(crate) send_lock: Mutex<()>,
     /// The incomplete values of connections, which are not handed over.
-    pub(crate) uncommitted: Mutex<UncommittedBytes>,
+    pub(crate) uncommitted_uploads: Mutex<UncommittedBytes>,
     /// Connections whose output stays in the memory of the store, so that only the successor could send it.
     pub(crate) closed_early: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.

@@ -125,12 +125,12 @@ impl Connection {
     /// copied from the store, within the memory for peers. False if more would have to be copied.
     pub(crate) fn prepare_without_handover(
         &mut self,
-        uncommitted: &mut UncommittedBytes,
+        uncommitted_uploads: &mut UncommittedBytes,
         bytes_left: &mut usize,
         memory: &PeerMemory,
     ) -> bool {
         if let Some(reservation) = self.session.reservation() {
-            uncommitted.add(reservation);
+            uncommitted_uploads.add(reservation);
         }
         if let Some(output) = &mut self.pending_output {
             output.copy_held_values(bytes_left, memory);

@@ -72,7 +72,7 @@ impl Worker {
                 if connection.hand_over(&mut fields, &mut bytes_left) {
                     handed_over_keys.push(slot_key);
                 } else if !connection.prepare_without_handover(
-                    &mut lock(&handover.uncommitted),
+                    &mut lock(&handover.uncommitted_uploads),
                     &mut copied_bytes_left,
                     &self.shared.memory,
                 ) {

@@ -21,19 +21,20 @@ const LISTING_BYTES_MIN: usize = 128 << 10;
 /// Maximum length of the reply to `stats cachedump` in bytes, as in memcached.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 
-/// The progress of a listing of items.
+/// The progress of a dump of all items.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ItemDump {
     line_format: LineFormat,
     /// The slab classes of memcached to list; all when empty.
     classes: Vec<usize>,
+    /// How far the store has been walked; it reads the items found so far in random order, which `listing_seed` begins.
     listing: Listing,
-    /// The charge for the memory of the listing.
+    /// The charge for the memory of `listing`.
     charge: Charge,
     has_started: bool,
 }
 
-/// The form of a line of the listing.
+/// The form of a line of the dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFormat {
     /// All metadata of an item.
@@ -52,7 +53,7 @@ pub(crate) struct Cachedump {
 }
 
 impl Cachedump {
-    /// At most `lines_left` lines.
+    /// At most `lines` lines.
     pub(crate) fn with_lines(lines: u32) -> Cachedump {
         Cachedump {
             lines_left: lines,
@@ -66,7 +67,7 @@ impl Cachedump {
 }
 
 impl ItemDump {
-    /// A listing from the beginning.
+    /// A dump from the beginning.
     pub(crate) fn new(
         line_format: LineFormat,
         classes: Vec<usize>,
@@ -82,7 +83,7 @@ impl ItemDump {
         }
     }
 
-    /// Appends a slice; true when the listing is complete.
+    /// Appends a slice; true when the dump is complete.
     pub(super) fn append_slice(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         // As in memcached since 1.6.45, the crawler reports its start before it lists.
         if !std::mem::replace(&mut self.has_started, true) && !self.is_cachedump() {
