@@ -104,7 +104,7 @@ def test_a_damaged_manifest_is_a_miss(client: Client, body: bytes) -> None:
     assert client.get_many(["k"]) == {}
 
 
-def test_a_manifest_whose_write_failed_leaves_the_old_value(client: Client) -> None:
+def test_a_value_above_the_limit_is_refused_and_leaves_the_old_one(client: Client) -> None:
     client.set("k", "old")
     with pytest.raises(ValueTooLarge, match="value_bytes_max"):
         client.set("k", b"z" * (65 << 20), split=True)
@@ -179,11 +179,11 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: list[str] = []
-    original_get_many = client.set_many
+    original_set_many = client.set_many
 
     def record_stored_keys(items: dict[str, bytes], **options: Any) -> dict[Any, Any]:
         stored.extend(items)
-        return original_get_many(items, **options)
+        return original_set_many(items, **options)
 
     monkeypatch.setattr(client, "set_many", record_stored_keys)
 

@@ -81,8 +81,8 @@ pub(crate) enum BufferResult {
     Enqueued,
     /// It was enqueued, and a thread must be started that sends it if no call does.
     EnqueuedWithoutSender,
-    /// It was enqueued, and there are enough now: send them all.
-    BatchFull,
+    /// It was enqueued, and the caller sends all: there are enough, or no thread could be started.
+    CallerSendsBatch,
 }
 
 impl WriteBuffer {
@@ -134,7 +134,7 @@ impl WriteBuffer {
         state.enqueue(server, request, now);
         self.has_buffered.store(true, Ordering::Relaxed);
         if state.out.len() >= BATCH_BYTES_MAX {
-            return BufferResult::BatchFull;
+            return BufferResult::CallerSendsBatch;
         }
         if !is_first {
             return BufferResult::Enqueued;

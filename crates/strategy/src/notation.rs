@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
-use crate::rules::{Prefetch, PrefetchRules};
+use crate::rules::{ChildrenRule, PrefetchRules};
 
 /// How the fixed set is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub struct Strategy {
     /// The local cache.
     pub local: LocalRule,
     /// What is fetched along with an item.
-    pub prefetch: Prefetch,
+    pub children: ChildrenRule,
     /// The depth of the subtree fetched at the start of a request.
     pub subtree_depth: Option<u32>,
     /// Rules learned from the log ([`crate::together`]): the least share, in percent, of a trigger's uses that a
@@ -67,7 +67,7 @@ impl Strategy {
     /// The prefetch rules alone.
     pub fn rules(&self) -> PrefetchRules {
         PrefetchRules {
-            prefetch: self.prefetch,
+            children: self.children,
             subtree_depth: self.subtree_depth,
             fetches_companions: self.together.is_some(),
         }
@@ -125,9 +125,9 @@ impl Strategy {
                 let previous = std::mem::replace(&mut self.local, rule);
                 (previous != LocalRule::Nothing).then_some("local caches")
             }
-            Term::Prefetch(rule) => {
-                let previous = std::mem::replace(&mut self.prefetch, rule);
-                (previous != Prefetch::Nothing).then_some("rules for children")
+            Term::Children(rule) => {
+                let previous = std::mem::replace(&mut self.children, rule);
+                (previous != ChildrenRule::Nothing).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
             Term::Together(share) => self
@@ -146,7 +146,7 @@ enum Term {
     Remote,
     Fixed(FixedRule),
     Local(LocalRule),
-    Prefetch(Prefetch),
+    Children(ChildrenRule),
     Subtree(u32),
     Together(u8),
 }
@@ -156,12 +156,12 @@ impl Term {
         let (name, argument) = term
             .split_once(':')
             .map_or((term, None), |(name, argument)| (name, Some(argument)));
-        let items = || parse_items(argument, term);
+        let items = || parse_number(argument, term, "lru:206");
         let bytes = || parse_byte_count(argument, term);
         Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
-            ("children", None) => Self::Prefetch(Prefetch::Children),
-            ("children-always", None) => Self::Prefetch(Prefetch::ChildrenAlways),
+            ("children", None) => Self::Children(ChildrenRule::Children),
+            ("children-always", None) => Self::Children(ChildrenRule::ChildrenAlways),
             ("fixed", _) => Self::Fixed(FixedRule::Requests(items()?)),
             ("fixed-time", _) => Self::Fixed(FixedRule::Time(items()?)),
             ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(items()?)),
@@ -169,18 +169,22 @@ impl Term {
             ("lru", _) => Self::Local(LocalRule::Lru(items()?)),
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
-            ("subtree", _) => Self::Subtree(items()? as u32),
+            ("subtree", _) => Self::Subtree(parse_number(argument, term, "subtree:2")? as u32),
             ("together", _) => Self::Together(parse_share(argument, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
 }
 
-fn parse_items(argument: Option<&str>, term: &str) -> Result<usize, StrategyError> {
+fn parse_number(
+    argument: Option<&str>,
+    term: &str,
+    example: &'static str,
+) -> Result<usize, StrategyError> {
     let parsed = argument.and_then(|argument| argument.parse::<u32>().ok());
     parsed
         .map(|argument| argument as usize)
-        .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
+        .ok_or_else(|| StrategyError::Number(term.into(), example))
 }
 
 fn parse_byte_count(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
@@ -226,10 +230,10 @@ impl fmt::Display for Strategy {
             LocalRule::LruBytes(bytes) => terms.push(format!("lru-bytes:{bytes}")),
             LocalRule::S3Fifo(items) => terms.push(format!("s3fifo:{items}")),
         }
-        match self.prefetch {
-            Prefetch::Nothing => {}
-            Prefetch::Children => terms.push("children".into()),
-            Prefetch::ChildrenAlways => terms.push("children-always".into()),
+        match self.children {
+            ChildrenRule::Nothing => {}
+            ChildrenRule::Children => terms.push("children".into()),
+            ChildrenRule::ChildrenAlways => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
         terms.extend(self.together.map(|share| format!("together:{share}")));

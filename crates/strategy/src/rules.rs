@@ -5,23 +5,23 @@
 //! loop and the simulator. The order of steps is that of docs/reference/formats.md, section 4, and
 //! decides results to the last nanosecond: change both or none.
 
-/// What is fetched along with an item.
+/// Whether the children of an item are fetched along with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Prefetch {
-    /// The item alone.
+pub enum ChildrenRule {
+    /// They are not.
     #[default]
     Nothing,
-    /// Its children too, when the item itself has to be fetched.
+    /// They are when the item itself has to be fetched.
     Children,
-    /// Its children too, even if the item is available.
+    /// They are even if the item is available.
     ChildrenAlways,
 }
 
 /// What a strategy prefetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefetchRules {
-    /// What is fetched along with an item.
-    pub prefetch: Prefetch,
+    /// Whether the children of an item are fetched along with it.
+    pub children: ChildrenRule,
     /// At the start of a request, fetch the page and its descendants down to this depth.
     pub subtree_depth: Option<u32>,
     /// Fetch what learned rules name: with the page at the start of a request, and with an item that has to be fetched.
@@ -119,10 +119,10 @@ impl PrefetchRules {
         }
         let location = locate(context, key);
         let is_missing = location == Location::Missing;
-        let with_children = match self.prefetch {
-            Prefetch::Nothing => false,
-            Prefetch::Children => is_missing,
-            Prefetch::ChildrenAlways => true,
+        let with_children = match self.children {
+            ChildrenRule::Nothing => false,
+            ChildrenRule::Children => is_missing,
+            ChildrenRule::ChildrenAlways => true,
         };
         if with_children {
             fetch_list.push(key.clone());

@@ -10,7 +10,7 @@ use glasscache_strategy::near_values::{
     ClientContext, FetchedValue, NearValues, RelatedItems, Validity,
 };
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
-use glasscache_strategy::rules::{Prefetch, store_fetched};
+use glasscache_strategy::rules::{ChildrenRule, store_fetched};
 use glasscache_strategy::scope::Scope;
 use glasscache_strategy::together::{TogetherRule, TogetherRules};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn parses_terms_in_any_order_and_formats_them_in_one() {
     let strategy: Strategy = "children+fixed:206+lru:10+subtree:2".parse().unwrap();
     assert_eq!(strategy.fixed, Some(FixedRule::Requests(206)));
     assert_eq!(strategy.local, LocalRule::Lru(10));
-    assert_eq!(strategy.prefetch, Prefetch::Children);
+    assert_eq!(strategy.children, ChildrenRule::Children);
     assert_eq!(strategy.to_string(), "fixed:206+lru:10+children+subtree:2");
     assert_eq!("remote".parse::<Strategy>().unwrap().to_string(), "remote");
     assert_eq!(
@@ -38,6 +38,7 @@ fn parse_errors_name_the_problem() {
         message("lru"),
         "strategy `lru` needs a whole number after the colon, as in `lru:206`"
     );
+    assert!(message("subtree:x").ends_with("as in `subtree:2`"));
     assert_eq!(
         message("lru:1+s3fifo:2"),
         "strategy `lru:1+s3fifo:2` has two local caches; one at most"

@@ -81,8 +81,8 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         },
         len(servers),
     )
-    old_option_names = sorted(remaining_options)
-    for name in old_option_names:
+    remaining_names = sorted(remaining_options)
+    for name in remaining_names:
         try:
             _translate_option(name, remaining_options[name], like, draft)
         except RefusedOption as refusal:
@@ -99,8 +99,8 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         )
     known_old_options = [
         name
-        for name in old_option_names
-        if any(name in options for options in OLD_OPTIONS.values())
+        for name in remaining_names
+        if any(name in translators for translators in OLD_OPTIONS.values())
     ]
     advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
     return CacheSettings(
@@ -142,11 +142,11 @@ def _parse_recorder(value: Any) -> dict[str, Any] | None:
 
 def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
     sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
-    for options in sources.values():
-        if name in options:
-            return options[name](value, draft)
-    for other_library, options in OLD_OPTIONS.items():
-        if name in options:
+    for translators in sources.values():
+        if name in translators:
+            return translators[name](value, draft)
+    for other_library, translators in OLD_OPTIONS.items():
+        if name in translators:
             raise RefusedOption(
                 f'an option of {other_library}, and "like" is "{like}": leave it out'
             )

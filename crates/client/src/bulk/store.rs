@@ -1,5 +1,5 @@
 //! Bulk writes: quiet sets closed by one `mn`, so that a batch is one round trip and each failure
-//! has its key; a server without meta commands sends one reply for each value.
+//! has its key. A server without meta commands sends one reply for each value, and so does any for an append or an add.
 
 use std::collections::VecDeque;
 
@@ -66,6 +66,12 @@ impl BulkStore {
             );
         }
         bulk_store
+    }
+
+    /// Whether values may be stored again after a refusal that does not name its value. Others are not written quietly,
+    /// so that each has a reply: a second append would append twice, and a second add would find the first's value.
+    fn is_repeatable(&self) -> bool {
+        matches!(self.mode, StoreMode::Set | StoreMode::Replace)
     }
 
     /// Bytes of all values.
@@ -172,7 +178,7 @@ impl Partitioned for BulkStore {
             mode: self.mode,
             items,
             exptime: self.exptime,
-            quiet: true,
+            quiet: self.is_repeatable(),
         }
     }
 }

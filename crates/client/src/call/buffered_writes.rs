@@ -24,7 +24,7 @@ impl Server {
             return BufferResult::Enqueued;
         }
         self.write_buffer.clear_sender();
-        BufferResult::BatchFull
+        BufferResult::CallerSendsBatch
     }
 
     /// Sends the buffered writes before `deadline`; those that cannot be sent count as lost.

@@ -51,7 +51,7 @@ impl Client {
         match server.buffer_write(request, budget.started) {
             BufferResult::SendNow => return Ok(false),
             BufferResult::Enqueued | BufferResult::EnqueuedWithoutSender => {}
-            BufferResult::BatchFull => {
+            BufferResult::CallerSendsBatch => {
                 server.flush_quiet_writes(
                     budget.started,
                     budget.deadline,

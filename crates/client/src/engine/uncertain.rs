@@ -45,7 +45,7 @@ impl OwnedKey {
 /// Keys of requests that were written, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub struct WrittenKeys {
-    bytes: Vec<u8>,
+    key_bytes: Vec<u8>,
     /// Length of each of them, and whether it is in base64.
     key_lengths: Vec<(u8, bool)>,
 }
@@ -53,28 +53,28 @@ pub struct WrittenKeys {
 impl WrittenKeys {
     /// Adds a key. One of more than 250 bytes never comes so far.
     pub fn add(&mut self, key: WireKey<'_>) {
-        if let Ok(bytes) = u8::try_from(key.bytes.len()) {
-            self.bytes.extend_from_slice(key.bytes);
-            self.key_lengths.push((bytes, key.is_base64));
+        if let Ok(length) = u8::try_from(key.bytes.len()) {
+            self.key_bytes.extend_from_slice(key.bytes);
+            self.key_lengths.push((length, key.is_base64));
         }
     }
 
     /// The first key.
     pub fn first(&self) -> Option<WireKey<'_>> {
-        let &(bytes, is_base64) = self.key_lengths.first()?;
+        let &(length, is_base64) = self.key_lengths.first()?;
         Some(WireKey {
-            bytes: self.bytes.get(..bytes.into())?,
+            bytes: self.key_bytes.get(..length.into())?,
             is_base64,
         })
     }
 
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
-        let mut remaining_bytes = self.bytes.as_slice();
+        let mut remaining_bytes = self.key_bytes.as_slice();
         self.key_lengths
             .iter()
-            .filter_map(move |&(bytes, is_base64)| {
-                let (key, remaining) = remaining_bytes.split_at_checked(bytes.into())?;
+            .filter_map(move |&(length, is_base64)| {
+                let (key, remaining) = remaining_bytes.split_at_checked(length.into())?;
                 remaining_bytes = remaining;
                 let key = WireKey {
                     bytes: key,
@@ -90,10 +90,10 @@ impl WrittenKeys {
         let removed = self
             .key_lengths
             .drain(remaining..)
-            .map(|(bytes, _)| usize::from(bytes));
+            .map(|(length, _)| usize::from(length));
         let removed_bytes: usize = removed.sum();
-        self.bytes
-            .truncate(self.bytes.len().saturating_sub(removed_bytes));
+        self.key_bytes
+            .truncate(self.key_bytes.len().saturating_sub(removed_bytes));
     }
 
     /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
@@ -101,12 +101,12 @@ impl WrittenKeys {
         if self.reserved_bytes() > RETAINED_BYTES_MAX {
             *self = Self::default();
         }
-        self.bytes.clear();
+        self.key_bytes.clear();
         self.key_lengths.clear();
     }
 
     fn reserved_bytes(&self) -> usize {
-        self.bytes.capacity() + self.key_lengths.capacity() * size_of::<(u8, bool)>()
+        self.key_bytes.capacity() + self.key_lengths.capacity() * size_of::<(u8, bool)>()
     }
 }
 

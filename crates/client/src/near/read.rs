@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_strategy::rules::Prefetch;
+use glasscache_strategy::rules::ChildrenRule;
 
 use super::ClientNearCache;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
@@ -268,10 +268,10 @@ impl NearRead {
         let Some(scope) = self.scope.as_ref().filter(|_| is_strategy_read) else {
             return Vec::new();
         };
-        match self.near.related_keys.rules.prefetch {
-            Prefetch::Nothing => Vec::new(),
-            Prefetch::ChildrenAlways => keys.to_vec(),
-            Prefetch::Children => {
+        match self.near.related_keys.rules.children {
+            ChildrenRule::Nothing => Vec::new(),
+            ChildrenRule::ChildrenAlways => keys.to_vec(),
+            ChildrenRule::Children => {
                 let scope = scope.state();
                 let near = self.near.current();
                 let near = near.state();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::near_values::RelatedItems;
-use glasscache_strategy::rules::{Prefetch, PrefetchRules};
+use glasscache_strategy::rules::{ChildrenRule, PrefetchRules};
 use glasscache_strategy::together::TogetherRules;
 
 use super::entry::{NearKey, near_key, wire_key};
@@ -87,7 +87,7 @@ impl RelatedKeys {
         };
         // An application's graph may have cycles: a key below the page is the child of the first that names it.
         let mut subtree: HashSet<NearKey> = page.into_iter().cloned().collect();
-        if self.rules.prefetch != Prefetch::Nothing {
+        if self.rules.children != ChildrenRule::Nothing {
             for key in keys {
                 self.add_children(children_of, key, &mut children);
             }

@@ -27,7 +27,8 @@ pub struct RequestScope {
 
 #[derive(Debug)]
 pub(super) struct ScopeState {
-    pub(super) scope: Scope<NearKey, NearEntry>,
+    /// The values that it holds until its end.
+    pub(super) held: Scope<NearKey, NearEntry>,
     /// The item that the request is about, until what belongs to it was fetched.
     pub(super) page: Option<NearKey>,
     /// What its reads are fetching.
@@ -39,7 +40,7 @@ pub(super) struct ScopeState {
 impl ScopeState {
     fn new(page: Option<NearKey>) -> Self {
         Self {
-            scope: Scope::default(),
+            held: Scope::default(),
             page,
             fetches: FetchesInFlight::default(),
             cost: RequestCost::default(),

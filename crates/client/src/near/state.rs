@@ -326,7 +326,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.scope,
+            scope: &mut scope.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -336,7 +336,7 @@ impl NearState {
             },
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
-        let scope_entry = scope.scope.get(key);
+        let scope_entry = scope.held.get(key);
         let scope_entry =
             scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
         let value = match (location, scope_entry) {
@@ -351,7 +351,7 @@ impl NearState {
         // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
         let was_absent = location == Location::Prefetched && value.is_none();
         if was_absent {
-            scope.scope.remove(key);
+            scope.held.remove(key);
         } else if value.is_none() && location != Location::Missing {
             location = Location::Missing;
             keys_to_fetch.push(key.clone());
@@ -372,7 +372,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.scope,
+            scope: &mut scope.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -406,7 +406,7 @@ impl NearState {
         key: &NearKey,
         scope: &'s ScopeState,
     ) -> Option<&'s NearEntry> {
-        let entry = scope.scope.get(key)?;
+        let entry = scope.held.get(key)?;
         (self.writes.generation(key) == Some(entry.generation)).then_some(entry)
     }
 
@@ -445,7 +445,7 @@ impl NearState {
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.unwrap_or(&mut temporary_scope).scope,
+            scope: &mut scope.unwrap_or(&mut temporary_scope).held,
             fetched_values: &arrived_values,
             related_items: related_keys,
             validity: &ValidityNow {

@@ -26,29 +26,31 @@ impl RatioInterval {
     /// it, and a phase of the machine that outlasts a round counts fewer times. A round in which a target completed no
     /// request, or used no CPU time that could be seen, has no ratio; the rounds that it is joined with keep theirs.
     pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
-        let rounds: Vec<f64> = ratios.into_iter().collect();
-        let rounds_per_ratio = match rounds.len() / RATIOS_MIN {
+        let round_ratios: Vec<f64> = ratios.into_iter().collect();
+        let rounds_per_mean = match round_ratios.len() / RATIOS_MIN {
             0 | 1 => 1,
             2 | 3 => 2,
             _ => 4,
         };
-        let means = rounds
-            .chunks_exact(rounds_per_ratio)
+        let means = round_ratios
+            .chunks_exact(rounds_per_mean)
             .filter_map(compute_mean_ratio);
-        let ratios = Percentiles::new(means.collect());
-        let median = ratios.estimate(50.0);
+        let means = Percentiles::new(means.collect());
+        let median = means.estimate(50.0);
         Self {
-            value: ratios.value(50.0),
-            low: median.low.max(ratios.value(0.1)),
-            high: median.high.unwrap_or_else(|| ratios.value(99.999)),
+            value: means.value(50.0),
+            low: median.low.max(means.value(0.1)),
+            high: median.high.unwrap_or_else(|| means.value(99.999)),
         }
     }
 }
 
 /// The geometric mean of rounds in succession: of each two, in both orders, or of neither.
-fn compute_mean_ratio(rounds: &[f64]) -> Option<f64> {
+fn compute_mean_ratio(round_ratios: &[f64]) -> Option<f64> {
     let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
-    let pairs = rounds.chunks(2).filter(|pair| pair.iter().all(is_ratio));
+    let pairs = round_ratios
+        .chunks(2)
+        .filter(|pair| pair.iter().all(is_ratio));
     let ratios: Vec<f64> = pairs.flatten().copied().collect();
     let product: f64 = ratios.iter().product();
     (!ratios.is_empty()).then(|| product.powf(1.0 / ratios.len() as f64))

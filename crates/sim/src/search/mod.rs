@@ -14,23 +14,23 @@ use crate::strategy::fixed::choose_fixed_on;
 use crate::strategy::learn::{LearnedItems, learn};
 use crate::strategy::prepare::PreparedLog;
 use crate::strategy::run::{Choices, CostMode, run_each};
-use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
+use crate::strategy::{ChildrenRule, FixedRule, LocalRule, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
 const BUDGET_DIVISORS: [u64; 5] = [16, 8, 4, 2, 1];
 /// Shares of learned rules tried, in percent, with each of [`PREFETCHES_WITH_LEARNED`].
 const LEARNED_SHARES_PCT: [u8; 2] = [60, 80];
-/// Prefetch rules that learned ones are tried with.
-const PREFETCHES_WITH_LEARNED: [Prefetch; 2] = [Prefetch::Nothing, Prefetch::Children];
-/// Prefetch rules and depths tried.
-const PREFETCHES: [(Prefetch, Option<u32>); 7] = [
-    (Prefetch::Nothing, None),
-    (Prefetch::Children, None),
-    (Prefetch::ChildrenAlways, None),
-    (Prefetch::Nothing, Some(1)),
-    (Prefetch::Nothing, Some(2)),
-    (Prefetch::Children, Some(1)),
-    (Prefetch::Children, Some(2)),
+/// Rules for children that learned ones are tried with.
+const PREFETCHES_WITH_LEARNED: [ChildrenRule; 2] = [ChildrenRule::Nothing, ChildrenRule::Children];
+/// Rules for children, and depths, that are tried.
+const PREFETCHES: [(ChildrenRule, Option<u32>); 7] = [
+    (ChildrenRule::Nothing, None),
+    (ChildrenRule::Children, None),
+    (ChildrenRule::ChildrenAlways, None),
+    (ChildrenRule::Nothing, Some(1)),
+    (ChildrenRule::Nothing, Some(2)),
+    (ChildrenRule::Children, Some(1)),
+    (ChildrenRule::Children, Some(2)),
 ];
 
 /// A combination within a budget.
@@ -140,17 +140,17 @@ pub fn list_candidates(
     let item_bytes = (total / sizes.len().max(1) as u64).max(1);
     let mut combinations = Vec::new();
     let tree_prefetches =
-        PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
+        PREFETCHES.map(|(children, subtree_depth)| (children, subtree_depth, None));
     let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
-        PREFETCHES_WITH_LEARNED.map(|prefetch| (prefetch, None, Some(share)))
+        PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(share)))
     });
-    for (prefetch, subtree_depth, together) in tree_prefetches.into_iter().chain(learned_prefetches)
+    for (children, subtree_depth, together) in tree_prefetches.into_iter().chain(learned_prefetches)
     {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
                 fixed,
                 local,
-                prefetch,
+                children,
                 subtree_depth,
                 together,
             };

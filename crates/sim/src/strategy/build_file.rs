@@ -1,7 +1,7 @@
 //! The strategy file for a client: a strategy with what it keeps and fetches, chosen on the first half of the log.
 
 use glasscache_strategy::file::{Strategy, StrategyFile};
-use glasscache_strategy::rules::Prefetch;
+use glasscache_strategy::rules::ChildrenRule;
 
 use super::cost::CostModel;
 use super::fixed::choose_fixed;
@@ -38,7 +38,8 @@ pub fn strategy_file(
         count,
     );
     let key = |&item: &u32| prepared.items.keys[item as usize].clone();
-    let needs_children = strategy.prefetch != Prefetch::Nothing || strategy.subtree_depth.is_some();
+    let needs_children =
+        strategy.children != ChildrenRule::Nothing || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
         forecast: forecast(

@@ -31,4 +31,4 @@ pub use error::LatencyError;
 pub use glasscache_strategy::file::{
     FixedRule, Forecast, LocalRule, Strategy, StrategyError, StrategyFile, parse_bytes,
 };
-pub use glasscache_strategy::rules::Prefetch;
+pub use glasscache_strategy::rules::ChildrenRule;

@@ -25,8 +25,8 @@ impl ItemHashes for NumberHashes {
     }
 }
 
-/// Segments one after the other; returned ones are only counted.
-struct CountingSource {
+/// Segments one after the other, returned ones first unless they are only kept.
+struct SequentialSource {
     next: std::sync::atomic::AtomicU32,
     segments_max: u32,
     /// Whether returned segments are allocated again at once; the store waits for all readers first.
@@ -34,9 +34,9 @@ struct CountingSource {
     returned: std::sync::Mutex<Vec<SegmentId>>,
 }
 
-impl CountingSource {
+impl SequentialSource {
     fn new(segments_max: u32) -> Self {
-        CountingSource {
+        SequentialSource {
             next: std::sync::atomic::AtomicU32::new(1),
             segments_max,
             reuses_returned: true,
@@ -45,7 +45,7 @@ impl CountingSource {
     }
 }
 
-impl SegmentSource for CountingSource {
+impl SegmentSource for SequentialSource {
     fn allocate_segment(&self) -> Option<SegmentId> {
         if self.reuses_returned
             && let Some(id) = self.returned.lock().unwrap().pop()
@@ -82,7 +82,7 @@ mod single_threaded {
     use super::*;
     use crate::memory::Arena;
 
-    /// Keys of one bucket of the first table, with one tag.
+    /// Keys of one bucket of the first table.
     fn colliding_number(number: u64) -> u64 {
         number << 32
     }
@@ -148,11 +148,11 @@ mod single_threaded {
         }
     }
 
-    fn index(segments: usize) -> (Index, CountingSource) {
+    fn index(segments: usize) -> (Index, SequentialSource) {
         let arena = Arc::new(Arena::new(segments, 13).unwrap());
         (
             Index::new(Lines::new(arena), SegmentId(0), segments),
-            CountingSource::new(segments as u32),
+            SequentialSource::new(segments as u32),
         )
     }
 
@@ -247,15 +247,15 @@ mod interleaved {
     use loom::thread;
 
     /// Four segments of one line: enough for a bucket, its sibling and overflow.
-    fn index() -> (Arc<Index>, Arc<CountingSource>) {
+    fn index() -> (Arc<Index>, Arc<SequentialSource>) {
         index_of(1)
     }
 
-    fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<CountingSource>) {
+    fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<SequentialSource>) {
         let lines = Lines::with_segment_count(4, lines_per_segment);
-        let source = CountingSource {
+        let source = SequentialSource {
             reuses_returned: false,
-            ..CountingSource::new(4)
+            ..SequentialSource::new(4)
         };
         (
             Arc::new(Index::new(lines, SegmentId(0), 4)),

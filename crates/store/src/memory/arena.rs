@@ -127,7 +127,7 @@ impl Arena {
     }
 
     /// How many segments one huge page backs; none if no huge pages were requested.
-    pub(crate) fn huge_page_segments(&self) -> usize {
+    pub(crate) fn segments_per_huge_page(&self) -> usize {
         if self.huge_pages_end.load(Ordering::Relaxed) == 0 {
             return 0;
         }

@@ -128,7 +128,7 @@ impl Segments {
     /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no
     /// memory.
     fn should_back_ahead(&self, pools: &SegmentPools) -> bool {
-        let ahead_target = self.arena.huge_page_segments();
+        let ahead_target = self.arena.segments_per_huge_page();
         let is_written = pools.backed_count > 1;
         let has_next = !pools.discarded.is_empty()
             || self.arena.has_huge_pages(SegmentId(pools.first_never_used));

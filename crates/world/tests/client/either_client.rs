@@ -211,7 +211,15 @@ impl EitherClient {
     }
 
     pub(crate) fn store_many(&self, items: &[Item<'_>]) -> Result<Failures, Error> {
-        both!(self, store_many(StoreMode::Set, items, 0, &self.budget()))
+        self.store_many_by(StoreMode::Set, items)
+    }
+
+    pub(crate) fn store_many_by(
+        &self,
+        mode: StoreMode,
+        items: &[Item<'_>],
+    ) -> Result<Failures, Error> {
+        both!(self, store_many(mode, items, 0, &self.budget()))
     }
 
     pub(crate) fn delete_many(&self, keys: &[&str]) -> Result<Failures, Error> {

@@ -163,6 +163,26 @@ fn values_of_every_length_come_back_as_they_were() {
 }
 
 #[test]
+fn a_bulk_append_or_add_with_a_value_that_is_too_long_is_made_once() {
+    let server = Server::start();
+    let too_long = vec![b'x'; 3 << 20];
+    with_each(&server.address, &long_timeout(), |either_client| {
+        for key in ["a", "b"] {
+            either_client.set(key, b"1").unwrap();
+        }
+        let items = [item("a", b"2"), item("k", &too_long), item("b", b"3")];
+        let failures = either_client.store_many_by(StoreMode::Append, &items);
+        assert!(matches!(failures.unwrap().as_slice(), [(1, _)]));
+        let found = ["a", "b"].map(|key| either_client.bytes(key).unwrap());
+        assert_eq!(found, [&b"12"[..], b"13"]);
+        either_client.delete_many(&["a", "b"]).unwrap();
+        let failures = either_client.store_many_by(StoreMode::Add, &items);
+        assert!(matches!(failures.unwrap().as_slice(), [(1, _)]));
+        either_client.delete_many(&["a", "b"]).unwrap();
+    });
+}
+
+#[test]
 fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
     let server = Server::start();
     let small = Options {

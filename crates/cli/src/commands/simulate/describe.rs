@@ -2,7 +2,7 @@
 
 use glasscache_sim::page::format_short_bytes;
 use glasscache_sim::strategy::report::KeptSizes;
-use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
+use glasscache_sim::strategy::{ChildrenRule, LocalRule, Strategy};
 
 use crate::table::{format_count, format_count_of};
 
@@ -34,10 +34,10 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
             clauses.push(format!("LRU for {}", format_short_bytes(bytes)));
         }
     }
-    match strategy.prefetch {
-        Prefetch::Nothing => {}
-        Prefetch::Children => clauses.push("fetch children with a missing item".to_owned()),
-        Prefetch::ChildrenAlways => clauses.push("fetch the children of every item".to_owned()),
+    match strategy.children {
+        ChildrenRule::Nothing => {}
+        ChildrenRule::Children => clauses.push("fetch children with a missing item".to_owned()),
+        ChildrenRule::ChildrenAlways => clauses.push("fetch the children of every item".to_owned()),
     }
     match strategy.subtree_depth {
         None => {}

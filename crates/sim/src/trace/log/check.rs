@@ -4,15 +4,19 @@ use super::{Items, NONE, RequestLog};
 use crate::TraceError;
 
 /// Checks a log that was read from the two files named.
-pub(super) fn check(log: &RequestLog, items: &str, requests: &str) -> Result<(), TraceError> {
-    check_parents(&log.items, items)?;
+pub(super) fn check(
+    log: &RequestLog,
+    items_file: &str,
+    requests_file: &str,
+) -> Result<(), TraceError> {
+    check_parents(&log.items, items_file)?;
     let times = log.requests.time_us.windows(2);
     match times.into_iter().position(|pair| pair[1] < pair[0]) {
         None => Ok(()),
         Some(index) => {
             let fault =
                 "the request is older than the one before it; rows must be in the order of time";
-            Err(TraceError::row(requests, index as u64 + 2, fault).in_column("time_us"))
+            Err(TraceError::row(requests_file, index as u64 + 2, fault).in_column("time_us"))
         }
     }
 }
@@ -20,7 +24,7 @@ pub(super) fn check(log: &RequestLog, items: &str, requests: &str) -> Result<(),
 /// Finds parents out of range and cycles. Each item is visited once: a walk ends at a root or at an item that was
 /// already checked.
 fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
-    let fault = |index: usize, fault: String| {
+    let error_at = |index: usize, fault: String| {
         Err(TraceError::row(file, index as u64 + 1, fault).in_column("parent"))
     };
     let count = items.len();
@@ -36,7 +40,7 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
                 break;
             }
             if parent as usize >= count {
-                return fault(
+                return error_at(
                     index,
                     format!("there is no item {parent}; the last is {}", count - 1),
                 );
@@ -44,7 +48,7 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
             index = parent as usize;
             if last_walk_by_item[index] == walk {
                 let key = &items.keys[index];
-                return fault(
+                return error_at(
                     index,
                     format!("item {index} (\"{key}\") is its own ancestor"),
                 );
