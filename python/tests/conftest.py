@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from glasscache import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,7 +23,7 @@ if "glasscache.testing" not in sys.modules:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from glasscache import Client, Server
+    from glasscache import Server
 
 START_TIMEOUT_S = 60.0
 """How long a memcached may take until it listens, on a machine with other work."""
@@ -90,3 +91,15 @@ def save(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return write_strategy
+
+
+@pytest.fixture
+def namespace() -> str:
+    """Return a namespace that no other test uses."""
+    return f"test{uuid.uuid4()}:"
+
+
+@pytest.fixture
+def other_client(server: Server, namespace: str) -> Client:
+    """A client of another process, as far as the strategy's client knows."""
+    return Client(server.address, namespace=namespace)

@@ -9,7 +9,6 @@ import os
 import signal
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +49,6 @@ class Requests:
     def take(self) -> int:
         before, self._gets = self._gets, self.server_row("cmd_get")
         return self._gets - before
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"inflight{uuid.uuid4()}:"
 
 
 @pytest.fixture
