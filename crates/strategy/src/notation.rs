@@ -127,7 +127,7 @@ impl Strategy {
             }
             Term::Children(rule) => {
                 let previous = std::mem::replace(&mut self.children, rule);
-                (previous != ChildrenRule::Nothing).then_some("rules for children")
+                (previous != ChildrenRule::Never).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
             Term::Together(share) => self
@@ -160,8 +160,8 @@ impl Term {
         let bytes = || parse_byte_count(argument, term);
         Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
-            ("children", None) => Self::Children(ChildrenRule::Children),
-            ("children-always", None) => Self::Children(ChildrenRule::ChildrenAlways),
+            ("children", None) => Self::Children(ChildrenRule::WhenMissing),
+            ("children-always", None) => Self::Children(ChildrenRule::Always),
             ("fixed", _) => Self::Fixed(FixedRule::Requests(items()?)),
             ("fixed-time", _) => Self::Fixed(FixedRule::Time(items()?)),
             ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(items()?)),
@@ -231,9 +231,9 @@ impl fmt::Display for Strategy {
             LocalRule::S3Fifo(items) => terms.push(format!("s3fifo:{items}")),
         }
         match self.children {
-            ChildrenRule::Nothing => {}
-            ChildrenRule::Children => terms.push("children".into()),
-            ChildrenRule::ChildrenAlways => terms.push("children-always".into()),
+            ChildrenRule::Never => {}
+            ChildrenRule::WhenMissing => terms.push("children".into()),
+            ChildrenRule::Always => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
         terms.extend(self.together.map(|share| format!("together:{share}")));

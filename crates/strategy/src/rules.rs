@@ -10,11 +10,11 @@
 pub enum ChildrenRule {
     /// They are not.
     #[default]
-    Nothing,
+    Never,
     /// They are when the item itself has to be fetched.
-    Children,
+    WhenMissing,
     /// They are even if the item is available.
-    ChildrenAlways,
+    Always,
 }
 
 /// What a strategy prefetches.
@@ -120,9 +120,9 @@ impl PrefetchRules {
         let location = locate(context, key);
         let is_missing = location == Location::Missing;
         let with_children = match self.children {
-            ChildrenRule::Nothing => false,
-            ChildrenRule::Children => is_missing,
-            ChildrenRule::ChildrenAlways => true,
+            ChildrenRule::Never => false,
+            ChildrenRule::WhenMissing => is_missing,
+            ChildrenRule::Always => true,
         };
         if with_children {
             fetch_list.push(key.clone());

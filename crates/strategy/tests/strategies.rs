@@ -20,7 +20,7 @@ fn parses_terms_in_any_order_and_formats_them_in_one() {
     let strategy: Strategy = "children+fixed:206+lru:10+subtree:2".parse().unwrap();
     assert_eq!(strategy.fixed, Some(FixedRule::Requests(206)));
     assert_eq!(strategy.local, LocalRule::Lru(10));
-    assert_eq!(strategy.children, ChildrenRule::Children);
+    assert_eq!(strategy.children, ChildrenRule::WhenMissing);
     assert_eq!(strategy.to_string(), "fixed:206+lru:10+children+subtree:2");
     assert_eq!("remote".parse::<Strategy>().unwrap().to_string(), "remote");
     assert_eq!(

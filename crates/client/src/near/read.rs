@@ -269,9 +269,9 @@ impl NearRead {
             return Vec::new();
         };
         match self.near.related_keys.rules.children {
-            ChildrenRule::Nothing => Vec::new(),
-            ChildrenRule::ChildrenAlways => keys.to_vec(),
-            ChildrenRule::Children => {
+            ChildrenRule::Never => Vec::new(),
+            ChildrenRule::Always => keys.to_vec(),
+            ChildrenRule::WhenMissing => {
                 let scope = scope.state();
                 let near = self.near.current();
                 let near = near.state();

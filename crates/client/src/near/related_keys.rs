@@ -87,7 +87,7 @@ impl RelatedKeys {
         };
         // An application's graph may have cycles: a key below the page is the child of the first that names it.
         let mut subtree: HashSet<NearKey> = page.into_iter().cloned().collect();
-        if self.rules.children != ChildrenRule::Nothing {
+        if self.rules.children != ChildrenRule::Never {
             for key in keys {
                 self.add_children(children_of, key, &mut children);
             }

@@ -21,16 +21,16 @@ const BUDGET_DIVISORS: [u64; 5] = [16, 8, 4, 2, 1];
 /// Shares of learned rules tried, in percent, with each of [`PREFETCHES_WITH_LEARNED`].
 const LEARNED_SHARES_PCT: [u8; 2] = [60, 80];
 /// Rules for children that learned ones are tried with.
-const PREFETCHES_WITH_LEARNED: [ChildrenRule; 2] = [ChildrenRule::Nothing, ChildrenRule::Children];
+const PREFETCHES_WITH_LEARNED: [ChildrenRule; 2] = [ChildrenRule::Never, ChildrenRule::WhenMissing];
 /// Rules for children, and depths, that are tried.
 const PREFETCHES: [(ChildrenRule, Option<u32>); 7] = [
-    (ChildrenRule::Nothing, None),
-    (ChildrenRule::Children, None),
-    (ChildrenRule::ChildrenAlways, None),
-    (ChildrenRule::Nothing, Some(1)),
-    (ChildrenRule::Nothing, Some(2)),
-    (ChildrenRule::Children, Some(1)),
-    (ChildrenRule::Children, Some(2)),
+    (ChildrenRule::Never, None),
+    (ChildrenRule::WhenMissing, None),
+    (ChildrenRule::Always, None),
+    (ChildrenRule::Never, Some(1)),
+    (ChildrenRule::Never, Some(2)),
+    (ChildrenRule::WhenMissing, Some(1)),
+    (ChildrenRule::WhenMissing, Some(2)),
 ];
 
 /// A combination within a budget.

@@ -39,7 +39,7 @@ pub fn strategy_file(
     );
     let key = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children =
-        strategy.children != ChildrenRule::Nothing || strategy.subtree_depth.is_some();
+        strategy.children != ChildrenRule::Never || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
         forecast: forecast(

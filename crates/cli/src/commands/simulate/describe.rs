@@ -35,9 +35,9 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         }
     }
     match strategy.children {
-        ChildrenRule::Nothing => {}
-        ChildrenRule::Children => clauses.push("fetch children with a missing item".to_owned()),
-        ChildrenRule::ChildrenAlways => clauses.push("fetch the children of every item".to_owned()),
+        ChildrenRule::Never => {}
+        ChildrenRule::WhenMissing => clauses.push("fetch children with a missing item".to_owned()),
+        ChildrenRule::Always => clauses.push("fetch the children of every item".to_owned()),
     }
     match strategy.subtree_depth {
         None => {}
