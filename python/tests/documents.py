@@ -98,10 +98,10 @@ def broken_links(documents: list[Path]) -> list[str]:
             path = (document.parent / target) if target else document
             if not path.exists():
                 broken_links_found.append(
-                    f"{document.name}: {match['target']}: there is no such file"
+                    f"{document.name}: {match['target']}: the file does not exist"
                 )
             elif anchor and anchor not in heading_anchors(path.read_text()):
                 broken_links_found.append(
-                    f"{document.name}: {match['target']}: there is no such heading"
+                    f"{document.name}: {match['target']}: the heading does not exist"
                 )
     return broken_links_found

@@ -137,7 +137,7 @@ def test_awaited_calls_end_at_their_deadline(stalling_server: StallingServer) ->
 
 
 def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingServer) -> None:
-    """A call may take 20 s here, so that a busy machine is no failure: the longer deadline is a minute."""
+    """A call may take 20 s here, for a busy machine; the longer deadline is a minute."""
 
     async def main() -> None:
         async with AsyncClient(stalling_server.address, timeout=60) as client:
@@ -161,7 +161,7 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
 def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
     stalling_server: StallingServer, keys: str | list[str]
 ) -> None:
-    """Closing may take 20 s here, so that a busy machine is no failure: the timeout is a minute."""
+    """Closing may take 20 s here, for a busy machine; the timeout is a minute."""
 
     async def main() -> None:
         client = AsyncClient(stalling_server.address, timeout=60)

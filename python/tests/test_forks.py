@@ -161,7 +161,7 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
             for number in range(FORKS):
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
                 try:
-                    call(f"amid{number}")
+                    call(f"during{number}")
                     if 0 in child_pids:
                         replies_are_own = [
                             client.get(f"child{number_of_round}") == b"child%d" % number_of_round
@@ -202,7 +202,7 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
         async with AsyncClient(slow_address, timeout=10, dialect="raw") as client:
             for number in range(0, FORKS, 2):
                 tasks = [
-                    asyncio.create_task(client.get(f"amid{number}-{task_number}"))
+                    asyncio.create_task(client.get(f"during{number}-{task_number}"))
                     for task_number in range(4)
                 ]
                 await asyncio.sleep(0.001)
@@ -210,7 +210,9 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
                     run_in_child(fork_in_c, lambda: reads_own_values(client)) for _ in (0, 1)
                 ]
                 replies = await asyncio.gather(*tasks)
-                assert replies == [b"amid%d-%d" % (number, task_number) for task_number in range(4)]
+                assert replies == [
+                    b"during%d-%d" % (number, task_number) for task_number in range(4)
+                ]
                 exit_codes_of_children += exit_codes(child_pids)
         return exit_codes_of_children
 

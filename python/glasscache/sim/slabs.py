@@ -50,7 +50,7 @@ class SlabPlan(NamedTuple):
 
     With a small `factor` the classes are used up early. Items above this size are then all stored in
     chunks of the largest size, more than four times as large, which wastes over 1 % of the memory.
-    None: there is no such gap, or it costs less.
+    None without such a gap, or if it costs less.
     """
 
 
