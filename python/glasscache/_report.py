@@ -106,7 +106,7 @@ _COLUMNS = [
 ]
 
 _COLUMN_NOTES = (
-    "us a call: mean microseconds, the sum of the columns behind it. wait: for a",
+    "us a call: mean microseconds, the sum of the columns after it. wait: for a",
     "connection; network: network and server. Sizes are those on the wire.",
 )
 

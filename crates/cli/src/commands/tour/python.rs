@@ -151,7 +151,7 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
     }
     out.print_line(table.to_string())?;
     out.print_line(wrap(
-        "Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.",
+        "The columns after `us a call` are its parts. Time that a call spends in Python outside of them is not counted.",
     ))
 }
 

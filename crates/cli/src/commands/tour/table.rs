@@ -92,7 +92,7 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
     out.print_line(speed_table.to_string())?;
     out.print_line(wrap(
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
-         server's threads used, kernel included; the generator's own is not in it.",
+         server's threads used, kernel included; the generator's is not counted.",
     ))?;
     if figures.iter().all(|server| server.failed() == 0) {
         let checked_values: u64 = figures
