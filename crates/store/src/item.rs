@@ -7,7 +7,7 @@
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
 //! ```
 //!
-//! A minimal item (`KIND_MINIMAL`) thus costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
+//! Thus a minimal item (`KIND_MINIMAL`) costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
 //! time (2 bytes) or of the clock (4); the unique is stored only where it differs from what the address gives. A
 //! chained item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned

@@ -444,8 +444,8 @@ fn segments_max(segment_shift: u32) -> usize {
 }
 
 /// Maps [`MAPPED_LIMIT_FACTOR`] times `segment_count`, at most `segments_max`, or only these if the system does not
-/// promise more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`):
-/// then the limit cannot be raised.
+/// promise more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them
+/// (`ulimit -v`): then the limit cannot be raised.
 fn map_arena(segment_count: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segment_count, shift);

@@ -60,7 +60,8 @@ pub(crate) struct LockedSlot<'i> {
 pub(crate) struct Bucket<'i> {
     index: &'i Index,
     primary: &'i Line,
-    bucket_number: usize,
+    /// Its number in the index.
+    number: usize,
 }
 
 impl<'i> LockedSlot<'i> {
@@ -92,7 +93,7 @@ impl<'i> Bucket<'i> {
                 return Bucket {
                     index,
                     primary,
-                    bucket_number,
+                    number: bucket_number,
                 };
             }
             spin_or_yield(&mut round);
@@ -155,7 +156,7 @@ impl<'i> Bucket<'i> {
             .allocate_line(&self.index.lines, source)
             .ok_or(ChainFull)?;
         line.control_word
-            .store(self.bucket_number as u64, Ordering::Relaxed);
+            .store(self.number as u64, Ordering::Relaxed);
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
         }

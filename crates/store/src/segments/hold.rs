@@ -29,7 +29,7 @@ impl Segments {
     pub(crate) fn hold(&self, addr: Addr) -> bool {
         let meta = self.meta(self.arena.segment_of(addr));
         if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
-            let held_count = self.held_segments.fetch_add(1, Ordering::Relaxed) + 1;
+            let held_count = self.held_count.fetch_add(1, Ordering::Relaxed) + 1;
             if held_count > self.held_segments_max() {
                 self.unhold(addr);
                 return false;
@@ -47,7 +47,7 @@ impl Segments {
             .fetch_sub(1, Ordering::AcqRel)
             == 1
         {
-            self.held_segments.fetch_sub(1, Ordering::Relaxed);
+            self.held_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -68,6 +68,6 @@ impl Segments {
 
     /// Segments held beyond the epoch.
     pub(crate) fn held_segments(&self) -> usize {
-        self.held_segments.load(Ordering::Relaxed)
+        self.held_count.load(Ordering::Relaxed)
     }
 }

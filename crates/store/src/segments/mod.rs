@@ -113,20 +113,20 @@ pub(crate) struct Segments {
     /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
     /// Segments of all kinds that the budget allows now, without the extra ones for lines.
-    budget_segments: AtomicUsize,
+    allowed_count: AtomicUsize,
     /// Segments of lines that the budget allows in addition.
     extra_line_segments_max: AtomicUsize,
     line_segments_in_use: AtomicUsize,
     /// Segments that are open, sealed, swept or hold lines.
     in_use: AtomicUsize,
     /// Segments with at least one hold.
-    held_segments: AtomicUsize,
+    held_count: AtomicUsize,
     /// Segments that the largest item may occupy, shared with pieces of others.
     largest_item_span: usize,
     /// Segments in limbo that are held, as last counted.
     held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
-    reusable_segments: AtomicUsize,
+    reusable_count: AtomicUsize,
     /// Whether fewer segments are backed ahead of need than there should be.
     needs_backing: AtomicBool,
     sparse: SparseList,
@@ -181,14 +181,14 @@ impl Segments {
             halved_counted_unique: AtomicU64::new(0),
             next_queue_position: AtomicU64::new(1),
             flushes: Flushes::new(hash_seed),
-            budget_segments: AtomicUsize::new(budget.segments.min(segment_count)),
+            allowed_count: AtomicUsize::new(budget.segments.min(segment_count)),
             extra_line_segments_max: AtomicUsize::new(budget.extra_line_segments),
             line_segments_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
-            held_segments: AtomicUsize::new(0),
+            held_count: AtomicUsize::new(0),
             largest_item_span: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             held_in_limbo: AtomicUsize::new(0),
-            reusable_segments: AtomicUsize::new(0),
+            reusable_count: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
             sparse: SparseList::new(segment_count),
             ranking: Mutex::new(Ranking::default()),
@@ -227,7 +227,7 @@ impl Segments {
             .line_segments_in_use
             .load(Ordering::Relaxed)
             .min(extra_max);
-        (self.budget_segments.load(Ordering::Relaxed) + extra_in_use).min(self.metas.len())
+        (self.allowed_count.load(Ordering::Relaxed) + extra_in_use).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its identity set.
@@ -263,7 +263,7 @@ impl Segments {
     /// instead. `reusable_min` is how many written ones should be ready.
     #[inline]
     pub(crate) fn should_sweep_sparse(&self, reusable_min: usize) -> bool {
-        let reusable = self.reusable_segments.load(Ordering::Relaxed);
+        let reusable = self.reusable_count.load(Ordering::Relaxed);
         !self.sparse.is_empty()
             && reusable < reusable_min
             && self.in_use() + reusable < self.backing_limit()

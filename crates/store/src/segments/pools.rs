@@ -25,7 +25,7 @@ pub(super) struct SegmentPools {
 impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_budget(&self, budget: Budget) {
-        self.budget_segments
+        self.allowed_count
             .store(budget.segments, Ordering::Relaxed);
         self.extra_line_segments_max
             .store(budget.extra_line_segments, Ordering::Relaxed);
@@ -121,8 +121,8 @@ impl Segments {
     }
 
     pub(super) fn update_reusable(&self, pools: &SegmentPools) {
-        let reusable_segments = pools.free.len() + pools.limbo.len();
-        self.reusable_segments.store(reusable_segments, Ordering::Relaxed);
+        let reusable_count = pools.free.len() + pools.limbo.len();
+        self.reusable_count.store(reusable_count, Ordering::Relaxed);
         self.needs_backing
             .store(self.should_back_ahead(pools), Ordering::Relaxed);
     }
