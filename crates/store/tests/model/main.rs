@@ -148,9 +148,9 @@ fn search(shape: &RunShape, runs: u64) {
 
 const ROOMY: RunShape = RunShape {
     memory_bytes: 64 << 20,
-    keys: 300,
+    key_count: 300,
     value_bytes_max: 300_000,
-    steps: 4000,
+    step_count: 4000,
     evict: true,
     policy: PolicyKind::S3FifoSizeAware,
 };
@@ -164,9 +164,9 @@ fn with_room_for_everything_the_store_equals_a_map() {
 fn small_items_in_a_growing_index_equal_a_map() {
     search(
         &RunShape {
-            keys: 20_000,
+            key_count: 20_000,
             value_bytes_max: 60,
-            steps: 40_000,
+            step_count: 40_000,
             ..ROOMY
         },
         2,
@@ -178,9 +178,9 @@ fn under_eviction_a_hit_is_the_last_write() {
     search(
         &RunShape {
             memory_bytes: 2 << 20,
-            keys: 3000,
+            key_count: 3000,
             value_bytes_max: 100_000,
-            steps: 12_000,
+            step_count: 12_000,
             ..ROOMY
         },
         6,
@@ -193,9 +193,9 @@ fn every_policy_obeys_the_same_rules() {
         search(
             &RunShape {
                 memory_bytes: 2 << 20,
-                keys: 4000,
+                key_count: 4000,
                 value_bytes_max: 30_000,
-                steps: 10_000,
+                step_count: 10_000,
                 policy,
                 ..ROOMY
             },
@@ -209,9 +209,9 @@ fn a_store_of_one_mebibyte_works() {
     search(
         &RunShape {
             memory_bytes: 1 << 20,
-            keys: 2000,
+            key_count: 2000,
             value_bytes_max: 20_000,
-            steps: 12_000,
+            step_count: 12_000,
             ..ROOMY
         },
         2,
