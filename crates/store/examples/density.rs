@@ -131,7 +131,9 @@ fn fill_and_report(memory_mib: u64, worker_count: usize, value_bytes: usize) {
 fn time_gets(worker: &mut Worker, stored_count: usize) -> (f64, f64) {
     let mut random_state = 7;
     let resident_items = worker.store().counters().items as usize;
-    let first_key_number = stored_count.saturating_sub(resident_items * 8 / 10).min(stored_count - 1);
+    let first_key_number = stored_count
+        .saturating_sub(resident_items * 8 / 10)
+        .min(stored_count - 1);
     let keys: Vec<String> = (0..400_000)
         .map(|_| {
             key_of(

@@ -40,7 +40,9 @@ fn is_found(worker: &Worker, key: &str) -> bool {
 fn read_all(worker: &mut Worker, keys: &[String], read_count: usize) -> usize {
     let mut hits = 0;
     for read_number in 0..read_count {
-        let key = keys.get(read_number % keys.len()).map_or("", String::as_str);
+        let key = keys
+            .get(read_number % keys.len())
+            .map_or("", String::as_str);
         hits += usize::from(is_found(worker, key));
         worker.pass();
     }

@@ -69,7 +69,11 @@ fn main() {
         let start_ns = read_proc_number("/proc/thread-self/schedstat", "");
         for write_number in 0..key_count {
             let random_number = next_random(&mut random_state) as usize % key_count;
-            let key_number = if round == 0 { write_number } else { random_number };
+            let key_number = if round == 0 {
+                write_number
+            } else {
+                random_number
+            };
             set_item(&mut worker, &format!("key:{key_number:016}"), &value);
         }
         let ns_per_set =

@@ -82,8 +82,9 @@ impl ItemAccounting {
         match old {
             None => {
                 let mean_scaled = self.new_item_bytes_mean_scaled.get();
-                self.new_item_bytes_mean_scaled
-                    .set(mean_scaled - mean_scaled / NEW_ITEM_WINDOW + Store::user_bytes(&new_item));
+                self.new_item_bytes_mean_scaled.set(
+                    mean_scaled - mean_scaled / NEW_ITEM_WINDOW + Store::user_bytes(&new_item),
+                );
             }
             Some(old) => {
                 if !was_alive {
@@ -258,7 +259,12 @@ impl ItemAccounting {
 
 /// Counts an item in (1) or out (-1) of a block.
 #[inline]
-pub(crate) fn count_item_in_block(store: &Store, block: &CounterBlock, item: &LocatedItem, sign: i64) {
+pub(crate) fn count_item_in_block(
+    store: &Store,
+    block: &CounterBlock,
+    item: &LocatedItem,
+    sign: i64,
+) {
     let piece_bytes: usize = store
         .pieces_of(item)
         .map(|piece| piece_record_bytes(store.piece_data_bytes(piece)))

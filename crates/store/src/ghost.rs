@@ -116,14 +116,16 @@ impl Ghost {
             }
             self.segments_ahead.store(0, Ordering::Relaxed);
             slot.store(clearing.segment.0, Ordering::Release);
-            self.segments_in_use.store(segment_count + 1, Ordering::Release);
+            self.segments_in_use
+                .store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
         } else if target_segments + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
-            self.segments_in_use.store(segment_count - 1, Ordering::Release);
+            self.segments_in_use
+                .store(segment_count - 1, Ordering::Release);
             segments.free_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }

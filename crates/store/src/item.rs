@@ -332,10 +332,14 @@ mod tests {
                             };
                             let mut buffer = [0; HEADER_BYTES_MAX];
                             let len = header.write(Seconds(1000), &mut buffer);
-                            let field_bytes = usize::from(FIELD_BYTES_BY_KIND[usize::from(buffer[3])]);
+                            let field_bytes =
+                                usize::from(FIELD_BYTES_BY_KIND[usize::from(buffer[3])]);
                             assert_eq!(len, FIXED_HEADER_BYTES + field_bytes);
-                            let parsed =
-                                Header::parse([buffer[2], buffer[3]], &buffer[4..len], Seconds(1000));
+                            let parsed = Header::parse(
+                                [buffer[2], buffer[3]],
+                                &buffer[4..len],
+                                Seconds(1000),
+                            );
                             assert_eq!(parsed, header);
                         }
                     }

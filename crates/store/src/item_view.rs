@@ -137,8 +137,13 @@ impl<'w> Item<'w> {
             if !held_value.store.segments.hold(addr) {
                 return None;
             }
-            let offset =
-                value.as_ptr().addr() - held_value.store.arena().published_range(addr, 0).as_ptr().addr();
+            let offset = value.as_ptr().addr()
+                - held_value
+                    .store
+                    .arena()
+                    .published_range(addr, 0)
+                    .as_ptr()
+                    .addr();
             held_value.inline_extent = Some((addr, offset, value.len()));
         }
         for piece in self.store.pieces_of(&self.located) {

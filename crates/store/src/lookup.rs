@@ -73,7 +73,10 @@ impl Store {
         let segment_bytes_left = self.arena().segment_bytes() - self.arena().offset_of(addr);
         let readable_bytes =
             PIECE_HEADER_BYTES.min(segment_bytes_left) - ITEM_ALIGN.min(segment_bytes_left);
-        item::parse_record(self.arena().published_range(addr.plus(ITEM_ALIGN), readable_bytes))
+        item::parse_record(
+            self.arena()
+                .published_range(addr.plus(ITEM_ALIGN), readable_bytes),
+        )
     }
 
     /// Reads the header at `addr`.
@@ -106,8 +109,9 @@ impl Store {
     #[inline]
     pub(crate) fn minimal_item_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
-        let &[key_bytes, KIND_MINIMAL, value_bytes] =
-            self.arena().published_range(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
+        let &[key_bytes, KIND_MINIMAL, value_bytes] = self
+            .arena()
+            .published_range(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
         else {
             return None;
         };
@@ -187,7 +191,10 @@ impl Store {
 
     fn piece_count(&self, item: &LocatedItem) -> usize {
         if item.header.is_chained {
-            item::read_le(self.arena().published_range(item.body_addr(), PIECE_COUNT_BYTES)) as usize
+            item::read_le(
+                self.arena()
+                    .published_range(item.body_addr(), PIECE_COUNT_BYTES),
+            ) as usize
         } else {
             0
         }

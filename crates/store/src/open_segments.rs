@@ -196,7 +196,8 @@ impl Appender {
     ) -> Option<AppendedRecord> {
         let store = &*self.store;
         let body_bytes = new_record.body.stored_bytes();
-        let record_bytes_max = item::padded_bytes(HEADER_BYTES_MAX + new_record.key.len() + body_bytes);
+        let record_bytes_max =
+            item::padded_bytes(HEADER_BYTES_MAX + new_record.key.len() + body_bytes);
         if record_bytes_max > store.arena().segment_bytes() {
             return None;
         }
@@ -230,7 +231,10 @@ impl Appender {
             new_record.state_bits | access,
             std::sync::atomic::Ordering::Relaxed,
         );
-        arena.write(addr.plus(2), header_buffer.get(2..header_bytes).unwrap_or_default());
+        arena.write(
+            addr.plus(2),
+            header_buffer.get(2..header_bytes).unwrap_or_default(),
+        );
         arena.write(addr.plus(header_bytes), new_record.key);
         write_body(
             store,
@@ -262,11 +266,13 @@ impl Appender {
         request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
-        let record_bytes_min = item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
+        let record_bytes_min =
+            item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
-        let (addr, _) = self.find_record_space(segment_kind, record_bytes_min, request, |generation| {
-            generation < store.segments.flushes.living_generation_min()
-        })?;
+        let (addr, _) =
+            self.find_record_space(segment_kind, record_bytes_min, request, |generation| {
+                generation < store.segments.flushes.living_generation_min()
+            })?;
         let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
         let data_bytes = wanted_bytes.min(segment_bytes_left - PIECE_HEADER_BYTES);
         store
@@ -342,7 +348,8 @@ impl Appender {
         let mut open_segments = self.open_segments.borrow_mut();
         let slot = open_segments.get_mut(segment_kind as usize)?;
         let has_room = |open: &OpenSegment| {
-            open.used_bytes + record_bytes_min <= store.arena().segment_bytes() && !is_flushed(open.generation)
+            open.used_bytes + record_bytes_min <= store.arena().segment_bytes()
+                && !is_flushed(open.generation)
         };
         if !slot.as_ref().is_some_and(has_room) {
             if let Some(full) = slot.take() {

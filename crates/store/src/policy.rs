@@ -202,7 +202,11 @@ impl Policy for TwoQueuePolicy {
         let total_bytes = queue_sizes.small_bytes + queue_sizes.main_bytes;
         let takes_from_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
         VictimChoice {
-            queue: if takes_from_small { Queue::Small } else { Queue::Main },
+            queue: if takes_from_small {
+                Queue::Small
+            } else {
+                Queue::Main
+            },
             after_position: 0,
         }
     }

@@ -194,7 +194,8 @@ impl PrefixFlushes {
             (0..GROUP_COUNT).map(|_| new_group()).collect()
         });
         let words = self.length_set.iter().enumerate();
-        let mut lengths = words.map(|(word_index, lengths)| (word_index, lengths.load(Ordering::Relaxed)));
+        let mut lengths =
+            words.map(|(word_index, lengths)| (word_index, lengths.load(Ordering::Relaxed)));
         let first_word = lengths.find(|&(_, lengths)| lengths != 0);
         let shortest_length = first_word.map_or(prefix.len(), |(word_index, lengths)| {
             word_index * WORD_BITS + lengths.trailing_zeros() as usize
@@ -257,7 +258,8 @@ impl PrefixFlushes {
         self.shortest_length
             .store(shortest_length, Ordering::Release);
         self.prefix_count.store(prefixes.len(), Ordering::Relaxed);
-        self.active_table_index.store(table_index, Ordering::Release);
+        self.active_table_index
+            .store(table_index, Ordering::Release);
     }
 
     /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or
@@ -316,14 +318,18 @@ impl PrefixFlushes {
             word.store(lengths, Ordering::Release);
         }
         self.prefix_count.store(retained_count, Ordering::Relaxed);
-        self.active_table_index.store(next_table_index, Ordering::Release);
+        self.active_table_index
+            .store(next_table_index, Ordering::Release);
         Ok(())
     }
 
     #[inline]
     fn active_slots(&self) -> Option<&[PrefixSlot]> {
         let active_table_index = self.active_table_index.load(Ordering::Acquire);
-        self.tables.get(active_table_index)?.get().map(|slots| &**slots)
+        self.tables
+            .get(active_table_index)?
+            .get()
+            .map(|slots| &**slots)
     }
 }
 

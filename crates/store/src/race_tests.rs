@@ -170,7 +170,9 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
             may_win: true,
             ..GetOptions::default()
         };
-        let (_, lease) = worker.get_with(KEY, key_hash(&worker), &options, NOW).unwrap();
+        let (_, lease) = worker
+            .get_with(KEY, key_hash(&worker), &options, NOW)
+            .unwrap();
         lease.won
     };
     let options = SetOptions {

@@ -118,9 +118,9 @@ impl RecordAllocator<'_> {
         let store = self.store();
         for _ in 0..SWEEPS_MAX {
             let segment_bytes = store.arena().segment_bytes();
-            let has_swept = self
-                .sweeper
-                .sweep(self.context, segment_bytes, SweepGoal::FreeSegments);
+            let has_swept =
+                self.sweeper
+                    .sweep(self.context, segment_bytes, SweepGoal::FreeSegments);
             store.segments.reclaim_limbo_now();
             if let Some(appended) = append(new_request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(appended);

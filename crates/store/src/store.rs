@@ -235,7 +235,8 @@ impl Store {
         }
         self.memory_bytes.store(bytes, Ordering::Relaxed);
         self.apply_budget();
-        let allowed_segments = bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
+        let allowed_segments =
+            bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
         self.arena().request_huge_pages(allowed_segments);
         Ok(())
     }
@@ -249,7 +250,9 @@ impl Store {
     pub fn charge_buffers(&self, delta_bytes: i64) {
         let buffer_bytes_before = self.buffer_bytes.fetch_add(delta_bytes, Ordering::Relaxed);
         let segment_bytes = self.arena().segment_bytes() as i64;
-        if buffer_bytes_before / segment_bytes != (buffer_bytes_before + delta_bytes) / segment_bytes {
+        if buffer_bytes_before / segment_bytes
+            != (buffer_bytes_before + delta_bytes) / segment_bytes
+        {
             self.apply_budget();
         }
     }
@@ -269,11 +272,16 @@ impl Store {
     /// A snapshot of the contents and counters of the store.
     pub fn counters(&self) -> Counters {
         let segment_bytes = self.arena().segment_bytes() as u64;
-        let (index_segments, ghost_segments) = (self.index.segment_count() as u64, self.ghost.segment_count() as u64);
+        let (index_segments, ghost_segments) = (
+            self.index.segment_count() as u64,
+            self.ghost.segment_count() as u64,
+        );
         Counters {
             index_bytes: index_segments * segment_bytes,
             ghost_bytes: ghost_segments * segment_bytes,
-            segment_bytes: (self.segments.in_use() as u64).saturating_sub(index_segments + ghost_segments) * segment_bytes,
+            segment_bytes: (self.segments.in_use() as u64)
+                .saturating_sub(index_segments + ghost_segments)
+                * segment_bytes,
             buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
             held_segments: self.segments.held_segments() as u64,
             ready_bytes: self.segments.backed_ahead_count() as u64 * segment_bytes,
@@ -374,7 +382,8 @@ impl Store {
     /// Whether an item is over `-I`, or can never fit.
     pub(crate) fn is_too_large(&self, key: &[u8], value_bytes: usize, flags: u32) -> bool {
         let item_bytes = Self::memcached_item_bytes(key.len(), value_bytes, flags);
-        item_bytes > self.config.item_bytes_max as usize || item_bytes as u64 > self.memory_bytes() / 2
+        item_bytes > self.config.item_bytes_max as usize
+            || item_bytes as u64 > self.memory_bytes() / 2
     }
 
     /// The slab class that memcached would put an item of this size in.

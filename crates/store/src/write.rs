@@ -185,7 +185,11 @@ impl<'w> WriteOperation<'w> {
     pub(crate) fn publish(&self, new_copy: &NewCopy<'_>) -> Result<PublishedCopy, RetryReason> {
         let context = self.allocator.context;
         let segment_kind = self.choose_segment_kind(new_copy.expiry);
-        let value_bytes: usize = new_copy.parts.iter().map(|part| part.len(self.store())).sum();
+        let value_bytes: usize = new_copy
+            .parts
+            .iter()
+            .map(|part| part.len(self.store()))
+            .sum();
         let mut chain = Chain::new(self.allocator, self.hash, segment_kind);
         let one_slice: [&[u8]; 1];
         let value_slices: Vec<&[u8]>;

@@ -142,6 +142,9 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     eprintln!("{key_count} keys: {present_count} present, {evicted_count} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present_count);
     assert_eq!(counters.displaced, evicted_count, "something else evicted");
-    assert!(counters.displaced as usize > key_count / 4, "no chain was full");
+    assert!(
+        counters.displaced as usize > key_count / 4,
+        "no chain was full"
+    );
     assert_eq!(store.audit(&[&worker]).items, present_count);
 }

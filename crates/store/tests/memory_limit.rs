@@ -79,5 +79,8 @@ fn an_index_that_shrinks_returns_its_memory() {
         "{with_few_items:?} after {with_many_items:?}"
     );
     let outside_the_limit = taken_bytes(&with_few_items).saturating_sub(store.memory_bytes());
-    assert!(outside_the_limit <= with_few_items.index_bytes + with_few_items.ghost_bytes, "{with_few_items:?}");
+    assert!(
+        outside_the_limit <= with_few_items.index_bytes + with_few_items.ghost_bytes,
+        "{with_few_items:?}"
+    );
 }

@@ -103,7 +103,10 @@ fn every_operation_takes_a_flushed_item_for_missing() {
         required_cas: Some(unique),
         ..SetOptions::default()
     };
-    assert_eq!(set_with(&worker, key, b"7", compare_and_swap), SetOutcome::NotFound);
+    assert_eq!(
+        set_with(&worker, key, b"7", compare_and_swap),
+        SetOutcome::NotFound
+    );
     set_and_flush();
     let arith = worker.arith(key.as_bytes(), hash, &ArithOptions::default(), NOW);
     assert_eq!(arith, ArithOutcome::NotFound);
@@ -168,7 +171,11 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
         before.items,
         "some are left"
     );
-    assert!(after.items >= expected_items, "{} of {expected_items}", after.items);
+    assert!(
+        after.items >= expected_items,
+        "{} of {expected_items}",
+        after.items
+    );
     // The new items are swept too, and a few of them are evicted before the last old segment is reached.
     let evicted = after.evictions - before.evictions;
     assert!(

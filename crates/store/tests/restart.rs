@@ -393,7 +393,9 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
             hash_seed: 99,
             ..config(2 << 20)
         };
-        let store = restartable_store.recover_as(&snapshot, other_config).unwrap();
+        let store = restartable_store
+            .recover_as(&snapshot, other_config)
+            .unwrap();
         let audit = store.audit(&[]);
         assert_eq!(audit.items as u64, item_count);
     }
@@ -445,7 +447,10 @@ fn a_changed_byte_of_the_memory_is_found() {
         }
         restartable_store.write(offset, &[memory[offset as usize]]);
     }
-    assert!(found_count > 10, "only {found_count}, the others were in free segments");
+    assert!(
+        found_count > 10,
+        "only {found_count}, the others were in free segments"
+    );
     assert!(restartable_store.recover(&snapshot).is_ok());
 }
 
@@ -467,7 +472,11 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
             &memory,
             |bound| rng.below(bound),
         );
-        *(if is_accepted { &mut accepted } else { &mut refused }) += 1;
+        *(if is_accepted {
+            &mut accepted
+        } else {
+            &mut refused
+        }) += 1;
     }
     eprintln!("{accepted} accepted, {refused} refused");
     assert!(accepted > 50 && refused > 50);

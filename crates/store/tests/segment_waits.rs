@@ -86,12 +86,15 @@ impl StoreWithoutFreeSegment {
     }
 
     fn touch(&self) -> Result<bool, NoRoomYet> {
-        let found = self.writer.try_get_with(KEY, self.hash, &touch_options(), NOW)?;
+        let found = self
+            .writer
+            .try_get_with(KEY, self.hash, &touch_options(), NOW)?;
         Ok(found.is_some())
     }
 
     fn invalidate(&self) -> Result<DeleteOutcome, NoRoomYet> {
-        self.writer.try_delete(KEY, self.hash, &invalidate_options(), NOW)
+        self.writer
+            .try_delete(KEY, self.hash, &invalidate_options(), NOW)
     }
 
     /// The item as a reader sees it.

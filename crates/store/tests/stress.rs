@@ -103,7 +103,8 @@ struct Flush {
 
 impl Flush {
     fn flush_all(shared: &Shared, delay_s: u32) -> Self {
-        let load_acknowledged = |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
+        let load_acknowledged =
+            |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
         let acknowledged = shared.key_versions.iter().map(load_acknowledged).collect();
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
@@ -119,7 +120,12 @@ impl Flush {
             let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
             is_concerned.then(acknowledged).unwrap_or_default()
         };
-        let acknowledged = shared.key_versions.iter().enumerate().map(load_acknowledged).collect();
+        let acknowledged = shared
+            .key_versions
+            .iter()
+            .enumerate()
+            .map(load_acknowledged)
+            .collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
         Flush { at, acknowledged }
@@ -200,7 +206,9 @@ fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index:
     let outcome = if value.len() < 64 << 10 {
         worker
             .retry(
-                |worker| worker.try_set(key_name(key_number).as_bytes(), hash, &value, &options, now),
+                |worker| {
+                    worker.try_set(key_name(key_number).as_bytes(), hash, &value, &options, now)
+                },
                 |_| yield_unless_stopped(shared),
             )
             .unwrap_or(SetOutcome::NoMemory)

@@ -93,7 +93,9 @@ fn run_thread(store: &Arc<Store>, seed: u64, started_at: Instant, stop: &AtomicB
                 write_key(&mut worker, random_key_number(&mut random_state), now);
             } else {
                 let key_count = next_random(&mut random_state) % 16 + 1;
-                let numbers: Vec<u64> = (0..key_count).map(|_| random_key_number(&mut random_state)).collect();
+                let numbers: Vec<u64> = (0..key_count)
+                    .map(|_| random_key_number(&mut random_state))
+                    .collect();
                 read_keys(&worker, &numbers, now);
             }
             worker.pass();
@@ -129,7 +131,11 @@ fn items_that_fit_are_compacted_and_not_evicted() {
     let (mut worker, mut random_state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
-        write_key(&mut worker, random_key_number(&mut random_state), Seconds(2));
+        write_key(
+            &mut worker,
+            random_key_number(&mut random_state),
+            Seconds(2),
+        );
         worker.pass();
     }
     (0..KEYS).for_each(|number| read_keys(&worker, &[number], Seconds(2)));

@@ -50,7 +50,10 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
         (store.segments.examined(), store.counters().evictions);
     let writes = 2_000;
     for new_number in number..number + writes {
-        assert!(matches!(set(&mut worker, new_number), SetOutcome::Stored(_)));
+        assert!(matches!(
+            set(&mut worker, new_number),
+            SetOutcome::Stored(_)
+        ));
     }
     let examined = store.segments.examined() - examined_before;
     let evictions = store.counters().evictions - evictions_before;
@@ -166,7 +169,10 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     );
     assert!(count_moved_items() - moved_at_start > 10);
     // Each is larger than the slice may write.
-    assert!(moved_per_slice_max <= 1, "{moved_per_slice_max} pieces in one slice");
+    assert!(
+        moved_per_slice_max <= 1,
+        "{moved_per_slice_max} pieces in one slice"
+    );
     store.segments.stop_sweep(view.id);
     let hash = store.hash(b"one");
     let item = worker.get(b"one", hash, NOW).unwrap();

@@ -299,7 +299,9 @@ impl Index {
 
     #[inline]
     fn line_id_of_bucket(&self, bucket_number: usize) -> LineId {
-        let directory_entry = self.directory.get(bucket_number >> self.lines_per_segment_shift);
+        let directory_entry = self
+            .directory
+            .get(bucket_number >> self.lines_per_segment_shift);
         let segment = directory_entry.map_or(0, |entry| entry.load(Ordering::Acquire));
         let line_in_segment = bucket_number & ((1 << self.lines_per_segment_shift) - 1);
         LineId((u64::from(segment) << self.lines_per_segment_shift) + line_in_segment as u64)

@@ -210,7 +210,8 @@ impl Index {
     fn clear_lines(&self, clearing: &mut ClearingSegment, count_max: u64) {
         let first_line = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
         let first_uncleared = clearing.cleared_lines;
-        clearing.cleared_lines = (first_uncleared + count_max).min(1 << self.lines_per_segment_shift);
+        clearing.cleared_lines =
+            (first_uncleared + count_max).min(1 << self.lines_per_segment_shift);
         for id in first_line + first_uncleared..first_line + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);

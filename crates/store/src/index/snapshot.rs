@@ -86,7 +86,10 @@ impl Index {
         let bucket_segments = snapshot.directory.iter().copied();
         let unused_entries = std::iter::repeat_n(0, segments_max - segment_count);
         Ok(Index {
-            directory: bucket_segments.chain(unused_entries).map(AtomicU32::new).collect(),
+            directory: bucket_segments
+                .chain(unused_entries)
+                .map(AtomicU32::new)
+                .collect(),
             bucket_count: AtomicUsize::new(bucket_count),
             lines_per_segment_shift: lines_per_segment.trailing_zeros(),
             overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow),
@@ -119,7 +122,9 @@ impl Index {
         let is_empty = |line: &Line| {
             let control_word = line.control_word.load(Ordering::Relaxed);
             let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
-            !is_locked(control_word) && link_of(control_word).is_none() && line.slots.iter().all(is_zero)
+            !is_locked(control_word)
+                && link_of(control_word).is_none()
+                && line.slots.iter().all(is_zero)
         };
         let mut unused_buckets = bucket_count..snapshot.directory.len() * lines_per_segment;
         if !unused_buckets.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {

@@ -130,7 +130,11 @@ mod single_threaded {
             .map(|victim| victim.item().0)
             .collect();
         let least_used_count = CHAIN_ITEMS_MAX.div_ceil(2);
-        assert!(victims.len() > 50, "{} of {least_used_count}", victims.len());
+        assert!(
+            victims.len() > 50,
+            "{} of {least_used_count}",
+            victims.len()
+        );
     }
 
     #[test]

@@ -81,7 +81,9 @@ impl Lines {
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {
-            table: (0..segment_count * lines_per_segment).map(|_| line()).collect(),
+            table: (0..segment_count * lines_per_segment)
+                .map(|_| line())
+                .collect(),
             lines_per_segment,
         }
     }

@@ -66,7 +66,9 @@ fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
     let last_number = 3 * PREFIXES_MAX as u64;
     for number in 1..=last_number {
         let last_forgettable = || number.saturating_sub(1000);
-        flushes.record(&prefix(number), number, last_forgettable).unwrap();
+        flushes
+            .record(&prefix(number), number, last_forgettable)
+            .unwrap();
     }
     for number in last_number - 1000..=last_number {
         assert!(flushes.is_flushed_since(&prefix(number), number - 1));
@@ -81,7 +83,9 @@ fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
 )]
 fn a_lookup_finds_its_prefix_while_a_writer_reuses_tables() {
     let flushes = PrefixFlushes::new(7);
-    flushes.record(b"kept:", u64::MAX, NONE_FORGETTABLE).unwrap();
+    flushes
+        .record(b"kept:", u64::MAX, NONE_FORGETTABLE)
+        .unwrap();
     let prefix = |number: u64| number.to_le_bytes();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

@@ -254,7 +254,9 @@ impl SegmentVerifier<'_> {
         let shared_outcome = Mutex::new(Ok(SegmentContents::new(store)));
         let walk_unclaimed = || {
             let contents = self.walk_unclaimed(&next_segment_index);
-            let mut outcome = shared_outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outcome = shared_outcome
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
                 (Ok(all), Ok(contents)) => all.merge(contents),
                 (Ok(_), Err(reason)) => *outcome = Err(reason),
@@ -355,8 +357,7 @@ fn parse_item_bytes(bytes: &[u8]) -> Option<usize> {
     if key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let key_offset =
-        FIXED_HEADER_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
+    let key_offset = FIXED_HEADER_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
     let fields = bytes.get(FIXED_HEADER_BYTES..key_offset)?;
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
     let body_offset = key_offset + key_bytes;

@@ -130,7 +130,9 @@ impl MemoryHandover {
         let version_bytes = bytes
             .strip_prefix(MAGIC)
             .and_then(|after_magic| after_magic.first_chunk());
-        if version_bytes.map(|version_bytes| u64::from_le_bytes(*version_bytes)) != Some(MemoryHandover::VERSION) {
+        if version_bytes.map(|version_bytes| u64::from_le_bytes(*version_bytes))
+            != Some(MemoryHandover::VERSION)
+        {
             return Err(SnapshotError::Foreign);
         }
         let mut reader =
@@ -246,7 +248,12 @@ impl Store {
             return store.map(Arc::new).map_err(SnapshotError::damaged);
         }
         let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;
-        for (segment, &live_bytes) in snapshot.segments.item_segments.iter().zip(&handover.live_bytes) {
+        for (segment, &live_bytes) in snapshot
+            .segments
+            .item_segments
+            .iter()
+            .zip(&handover.live_bytes)
+        {
             if live_bytes == 0 || live_bytes > segment.used_bytes {
                 return Err(SnapshotError::damaged("live bytes are out of range"));
             }

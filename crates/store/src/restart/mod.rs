@@ -73,7 +73,8 @@ impl Store {
         };
         let layout = Layout::new(&config, snapshot.segment_shift).map_err(unusable)?;
         let segment_count = (memory_bytes >> snapshot.segment_shift) as usize;
-        let arena = Arena::in_file(file, segment_count, snapshot.segment_shift).map_err(unusable)?;
+        let arena =
+            Arena::in_file(file, segment_count, snapshot.segment_shift).map_err(unusable)?;
         let arena = Arc::new(arena);
         let checksums = Some(&*snapshot.checksums);
         let store = recover(config, layout, &arena, (snapshot, checksums), in_parallel);

@@ -20,8 +20,8 @@ impl Segments {
         let meta = self.meta(id);
         meta.used_bytes.store(used_bytes as u32, Ordering::SeqCst);
         meta.expires_at_s.store(expires_at_s, Ordering::Relaxed);
-        let queue_position =
-            queue_position.unwrap_or_else(|| self.next_queue_position.fetch_add(1, Ordering::Relaxed));
+        let queue_position = queue_position
+            .unwrap_or_else(|| self.next_queue_position.fetch_add(1, Ordering::Relaxed));
         meta.queue_position.store(queue_position, Ordering::Relaxed);
         // SeqCst with `count_dead`: either it sees the seal, or we see its count.
         meta.state

@@ -347,7 +347,8 @@ impl Segments {
         if old / 2 > halved_implied_max.max(self.halved_counted_unique.load(Ordering::Relaxed)) {
             return old.wrapping_add(1).max(1);
         }
-        self.halved_counted_unique.fetch_max(old / 2, Ordering::Relaxed);
+        self.halved_counted_unique
+            .fetch_max(old / 2, Ordering::Relaxed);
         2 * (self.halved_counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
     }
 
@@ -362,7 +363,8 @@ impl Segments {
     pub(crate) fn begin_uniques_at(&self, start: u64) {
         let sequence = (start / 2).div_ceil(self.addresses_per_segment());
         self.next_sequence.fetch_max(sequence, Ordering::Relaxed);
-        self.halved_counted_unique.fetch_max(start / 2, Ordering::Relaxed);
+        self.halved_counted_unique
+            .fetch_max(start / 2, Ordering::Relaxed);
     }
 
     /// Addresses of a segment that a record can have.

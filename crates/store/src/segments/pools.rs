@@ -25,8 +25,7 @@ pub(super) struct SegmentPools {
 impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_budget(&self, budget: Budget) {
-        self.allowed_count
-            .store(budget.segments, Ordering::Relaxed);
+        self.allowed_count.store(budget.segments, Ordering::Relaxed);
         self.extra_line_segments_max
             .store(budget.extra_line_segments, Ordering::Relaxed);
         let mut pools = self.lock();

@@ -216,7 +216,10 @@ impl Segments {
                 .next()
                 .copied()
         };
-        let next_in_queues = [first_after_last_swept(&ranking.small), first_after_last_swept(&ranking.main)];
+        let next_in_queues = [
+            first_after_last_swept(&ranking.small),
+            first_after_last_swept(&ranking.main),
+        ];
         let flushed = ranking.generations.first().copied();
         let flushed = flushed.filter(|&(generation, _)| generation < living_generation_min);
         let expired = ranking.expiring.first().copied();

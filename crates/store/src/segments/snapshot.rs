@@ -83,12 +83,16 @@ impl Segments {
         {
             return Err("a counter is out of range");
         }
-        self.next_sequence.store(snapshot.next_sequence, Ordering::Relaxed);
+        self.next_sequence
+            .store(snapshot.next_sequence, Ordering::Relaxed);
         self.halved_counted_unique
             .store(snapshot.halved_counted_unique, Ordering::Relaxed);
         self.next_queue_position
             .store(snapshot.next_queue_position, Ordering::Relaxed);
-        if !snapshot.item_segments.is_sorted_by_key(|segment| segment.id) {
+        if !snapshot
+            .item_segments
+            .is_sorted_by_key(|segment| segment.id)
+        {
             return Err("the segments are not in order");
         }
         for segment in &snapshot.item_segments {

@@ -125,7 +125,8 @@ fn may_grant(
     free_bytes: u64,
     now: Seconds,
 ) -> bool {
-    let (Some(upload), Some((older, younger))) = (uploads.get(id), uploads.summaries_around(id)) else {
+    let (Some(upload), Some((older, younger))) = (uploads.get(id), uploads.summaries_around(id))
+    else {
         return false;
     };
     let free_after_older = free_bytes + older.held_bytes;
@@ -243,7 +244,11 @@ mod tests {
             .any(|(id, upload)| *id < requester_id && waits_long(upload));
         !older_waits_long
             && uploads_by_arrival.iter().all(|(id, upload)| {
-                let granted_bytes = if *id == requester_id { requested_bytes } else { 0 };
+                let granted_bytes = if *id == requester_id {
+                    requested_bytes
+                } else {
+                    0
+                };
                 let can_complete = upload.missing_bytes.saturating_sub(granted_bytes) <= free_bytes;
                 free_bytes += upload.held_bytes + granted_bytes;
                 can_complete

@@ -113,7 +113,11 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         .values()
         .filter(|entry| !matches!(entry.expiry, Expiry::At(at) if at <= now))
         .count();
-    assert_eq!(listed_items.len(), alive_count, "the walk and the map differ");
+    assert_eq!(
+        listed_items.len(),
+        alive_count,
+        "the walk and the map differ"
+    );
     let audit = workers[0].store().audit(&[&workers[0], &workers[1]]);
     assert!(audit.items >= listed_items.len());
     let counters = workers[0].store().counters();

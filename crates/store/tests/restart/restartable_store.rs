@@ -91,7 +91,9 @@ impl RestartableStore {
         let file_bytes = store.memory_size().file_bytes(&config)?;
         ftruncate(&self.file, OFFSET + file_bytes).unwrap();
         let memory = MappedMemory::new(&config, self.mapped_file(), file_bytes).unwrap();
-        let handover = store.hand_over(STOP_TIME, &UncommittedBytes::default()).unwrap();
+        let handover = store
+            .hand_over(STOP_TIME, &UncommittedBytes::default())
+            .unwrap();
         drop(store);
         Store::take_over(config, memory, &MemoryHandover::decode(&handover)?, |_| ())
     }
@@ -112,7 +114,10 @@ impl RestartableStore {
 
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut memory = vec![0; Store::file_bytes(&self.config).unwrap() as usize];
-        assert_eq!(pread(&self.file, &mut memory, OFFSET).unwrap(), memory.len());
+        assert_eq!(
+            pread(&self.file, &mut memory, OFFSET).unwrap(),
+            memory.len()
+        );
         memory
     }
 
