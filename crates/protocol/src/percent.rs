@@ -18,13 +18,13 @@ pub fn decode(text: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((&byte, tail)) = remaining.split_first() {
-        let encoded = match (byte, tail) {
+        let escape = match (byte, tail) {
             (b'%', [high, low, rest @ ..]) => parse_hex_digit(*high)
                 .zip(parse_hex_digit(*low))
                 .map(|digits| (digits, rest)),
             _ => None,
         };
-        if let Some(((high, low), rest)) = encoded {
+        if let Some(((high, low), rest)) = escape {
             key.push(high << 4 | low);
             remaining = rest;
         } else {

@@ -1,7 +1,7 @@
 //! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{Config, InMemorySession, Protocols, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ fn new_session() -> InMemorySession {
     .unwrap()
 }
 
-fn request_id(opcode: u8, opaque: u32) -> RequestId {
-    RequestId { opcode, opaque }
+fn request_id(opcode: u8, opaque: u32) -> OpcodeAndOpaque {
+    OpcodeAndOpaque { opcode, opaque }
 }
 
 fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
@@ -58,7 +58,7 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
         let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = used + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((head.id.opcode, head.id.opaque, head.status, end - used));
+        responses.push((head.request.opcode, head.request.opaque, head.status, end - used));
         bytes = &bytes[end..];
     }
     responses

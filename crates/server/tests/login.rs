@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::binary::request::{self, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{
     Address, Config, InMemorySession, InMemoryWorker, Listen, Protocols, RunningServer, UsersFile,
     UsersFileFormat, pieces, start,
@@ -53,7 +53,7 @@ fn text_of(reply: Vec<u8>) -> String {
 
 fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let id = RequestId { opcode, opaque: 9 };
+    let id = OpcodeAndOpaque { opcode, opaque: 9 };
     match opcode {
         opcode::SET => {
             let head = BinaryStoreParameters {

@@ -1,6 +1,6 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, RequestId, Status};
+use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, OpcodeAndOpaque, Status};
 
 use super::Session;
 use super::run::Run;
@@ -35,7 +35,7 @@ impl Session {
 
     fn begin_request<'b>(
         &mut self,
-        id: RequestId,
+        id: OpcodeAndOpaque,
         command: &Command<'b>,
         used: usize,
         run: &mut Run<'b, '_, '_>,
@@ -76,7 +76,7 @@ impl Session {
     /// A request of SASL from a connection that need not log in or has logged in.
     fn begin_sasl(
         &mut self,
-        id: RequestId,
+        id: OpcodeAndOpaque,
         command: &Command<'_>,
         used: usize,
         run: &mut Run<'_, '_, '_>,
@@ -103,7 +103,7 @@ impl Session {
         refusal: PacketRefusal,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
+        binary::write_error(&mut run.out.bytes, refusal.request, refusal.status);
         if refusal.bytes_to_skip > 0 {
             self.state = State::SkipRefusedValue(u64::from(refusal.bytes_to_skip));
         }

@@ -5,7 +5,7 @@
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
-use glasscache_protocol::binary::{self, Command, PacketRefusal, RequestId, Status, opcode};
+use glasscache_protocol::binary::{self, Command, PacketRefusal, OpcodeAndOpaque, Status, opcode};
 use glasscache_protocol::limits::LOGIN_BYTES_MAX;
 use glasscache_protocol::login::{self, Credentials};
 use glasscache_protocol::replies;
@@ -29,7 +29,7 @@ const PLAIN: &[u8] = b"PLAIN";
 
 /// A login of SASL: its message follows `head_bytes` of the input.
 struct SaslLogin<'b> {
-    id: RequestId,
+    id: OpcodeAndOpaque,
     mechanism: &'b [u8],
     message_bytes: usize,
     is_step: bool,
@@ -99,7 +99,7 @@ impl Session {
             login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             login::Parsed::Attempt(credentials, used) => {
                 run.used_bytes += used;
-                self.attempt_login(RequestId::default(), Some(credentials), run.context);
+                self.attempt_login(OpcodeAndOpaque::default(), Some(credentials), run.context);
                 None
             }
             login::Parsed::Refused(reply, used) => {
@@ -130,7 +130,7 @@ impl Session {
             }
             binary::Parsed::Refused(refusal, _) => {
                 let status = status_before_login(&refusal);
-                Some(refuse_before_login(refusal.id, status, run))
+                Some(refuse_before_login(refusal.request, status, run))
             }
         }
     }
@@ -138,7 +138,7 @@ impl Session {
     /// A request of SASL: the mechanisms, or a login, the first or a later one of the connection.
     pub(super) fn serve_sasl(
         &mut self,
-        id: RequestId,
+        id: OpcodeAndOpaque,
         command: &Command<'_>,
         used: usize,
         run: &mut Run<'_, '_, '_>,
@@ -210,7 +210,7 @@ impl Session {
 
     fn attempt_login(
         &mut self,
-        request_id: RequestId,
+        request_id: OpcodeAndOpaque,
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
@@ -268,7 +268,7 @@ fn count_failure(context: &Context<'_>) {
 /// memcached, and so are wrong ones of a request that is allowed before the login.
 fn status_before_login(refusal: &PacketRefusal) -> Status {
     let is_allowed = matches!(
-        refusal.id.opcode,
+        refusal.request.opcode,
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
     );
     let is_contradiction = refusal.status == Status::UnknownCommand && refusal.must_close;
@@ -280,7 +280,7 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
-fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
+fn refuse_before_login(id: OpcodeAndOpaque, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
     binary::write_error(&mut run.out.bytes, id, status);
     RunEnd::Close(CloseReason::BeforeLogin)
 }

@@ -1,6 +1,6 @@
 //! A listing for a client of the binary protocol: each slice of its text is the value of one packet.
 
-use glasscache_protocol::binary::{self, RequestId};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque};
 
 use super::Dump;
 use crate::session::context::Context;
@@ -13,12 +13,12 @@ const ROW_NAME: &[u8] = b"detailed";
 /// A listing and the request that it belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FramedDump {
-    id: RequestId,
+    id: OpcodeAndOpaque,
     dump: Box<Dump>,
 }
 
 impl FramedDump {
-    pub(crate) fn new(id: RequestId, dump: Dump) -> FramedDump {
+    pub(crate) fn new(id: OpcodeAndOpaque, dump: Dump) -> FramedDump {
         FramedDump {
             id,
             dump: Box::new(dump),

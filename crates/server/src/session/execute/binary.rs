@@ -1,7 +1,7 @@
 //! Commands of the binary protocol that are neither a store nor a read of a key.
 
 use glasscache_protocol::ascii;
-use glasscache_protocol::binary::{self, Command, RequestId, Status};
+use glasscache_protocol::binary::{self, Command, OpcodeAndOpaque, Status};
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, NoRoomYet,
 };
@@ -20,7 +20,7 @@ const TOKENS_MAX: usize = 4;
 
 /// Executes one command; nothing is executed and no reply is written if it has to wait for a segment.
 pub(crate) fn run_command<'w>(
-    id: RequestId,
+    id: OpcodeAndOpaque,
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
@@ -61,14 +61,14 @@ pub(crate) fn run_command<'w>(
 }
 
 /// Reports the usual outcome, unless the request is quiet.
-fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
+fn report_success(id: OpcodeAndOpaque, cas: u64, out: &mut Vec<u8>) {
     if !id.is_quiet() {
         binary::write_success(out, id, cas);
     }
 }
 
 fn execute_delete(
-    id: RequestId,
+    id: OpcodeAndOpaque,
     key: &[u8],
     required_cas: Option<u64>,
     context: &Context<'_>,
@@ -87,7 +87,7 @@ fn execute_delete(
 }
 
 fn execute_arith(
-    id: RequestId,
+    id: OpcodeAndOpaque,
     command: &Command<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
@@ -128,7 +128,7 @@ fn execute_arith(
 
 /// Executes a statistics request: the families that memcached reports over this protocol, and our own.
 fn run_stats(
-    id: RequestId,
+    id: OpcodeAndOpaque,
     argument: &[u8],
     context: &Context<'_>,
     out: &mut Vec<u8>,
@@ -163,7 +163,7 @@ fn run_stats(
 }
 
 /// Turns a table of `STAT` lines into packets; a table without rows is a switch that was set or an error.
-fn write_rows(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
+fn write_rows(id: OpcodeAndOpaque, text: &[u8], out: &mut Vec<u8>) {
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if let Some(row) = line.strip_prefix(b"STAT ") {

@@ -1,6 +1,6 @@
 //! The reply for one key that was looked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
-use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letter_set};
 use glasscache_protocol::text;
@@ -91,7 +91,7 @@ fn read_item<'w>(
 /// otherwise.
 #[inline]
 pub(super) fn execute_binary_get<'w>(
-    id: RequestId,
+    id: OpcodeAndOpaque,
     touch: Option<u32>,
     located_key: LocatedKey<'_, 'w>,
     context: &Context<'w>,

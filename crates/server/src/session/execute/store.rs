@@ -5,7 +5,7 @@
 //! line is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
-use glasscache_protocol::binary::{self, RequestId, Status};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status};
 use glasscache_protocol::command::{StoreCommand, StoreHead};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::replies;
@@ -35,7 +35,7 @@ pub(crate) struct StoreWrite<'b> {
 enum RequestForm<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A write whose value is being received: its parsed line.
@@ -51,7 +51,7 @@ pub(crate) struct PendingWrite {
 enum PendingRequestForm {
     Text { noreply: bool },
     Meta(Box<PendingMetaLine>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A meta line that owns its text.
@@ -95,7 +95,7 @@ impl<'b> StoreWrite<'b> {
     /// A write of the binary protocol, whose responses carry the unique of what was stored.
     #[inline]
     pub(crate) fn binary(
-        id: RequestId,
+        id: OpcodeAndOpaque,
         head: &StoreHead<'b>,
         context: &Context<'_>,
     ) -> StoreWrite<'b> {
@@ -308,7 +308,7 @@ impl<'b> StoreWrite<'b> {
 
     fn write_binary_reply(
         &self,
-        id: RequestId,
+        id: OpcodeAndOpaque,
         outcome: SetOutcome,
         context: &Context<'_>,
         out: &mut Output<'_>,
