@@ -201,7 +201,7 @@ fn a_store_with_a_cas_unique_is_a_cas_but_an_append_or_prepend_keeps_its_verb() 
     let verb_of = |opcode, extras_bytes| {
         let header = Header {
             cas: 3,
-            ..header(opcode, 1, extras_bytes, u32::from(extras_bytes) + 1)
+            ..new_header(opcode, 1, extras_bytes, u32::from(extras_bytes) + 1)
         };
         match parsed_command(&packet(&header)) {
             Command::Store(head) => {

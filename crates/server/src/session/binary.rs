@@ -90,7 +90,7 @@ impl Session {
         };
         run.used_bytes += used;
         let refusal = PacketRefusal {
-            id,
+            request: id,
             status: Status::UnknownCommand,
             bytes_to_skip,
             must_close: false,
