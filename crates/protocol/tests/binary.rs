@@ -2,7 +2,7 @@
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
 use glasscache_protocol::binary::{
-    Command, Get, HEADER_BYTES, Header, Parsed, OpcodeAndOpaque, Status, StoredItem, opcode, parse,
+    Command, Get, HEADER_BYTES, Header, OpcodeAndOpaque, Parsed, Status, StoredItem, opcode, parse,
     reply, write_error, write_stat, write_value_head,
 };
 use glasscache_protocol::limits::KEY_BYTES_MAX;

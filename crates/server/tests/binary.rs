@@ -58,7 +58,12 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
         let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = used + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((head.request.opcode, head.request.opaque, head.status, end - used));
+        responses.push((
+            head.request.opcode,
+            head.request.opaque,
+            head.status,
+            end - used,
+        ));
         bytes = &bytes[end..];
     }
     responses

@@ -179,7 +179,10 @@ impl ReplyScan {
     ) -> Result<FoundValue, Fault> {
         let key_index = head.request.opaque.wrapping_sub(first_opaque) as usize;
         let key = keys.get(key_index).ok_or(Fault::WrongOpaque)?;
-        if !opcode::returns_key(head.request.opcode) || head.key != key || key_index < self.key_cursor {
+        if !opcode::returns_key(head.request.opcode)
+            || head.key != key
+            || key_index < self.key_cursor
+        {
             return Err(Fault::WrongKey);
         }
         self.key_cursor = key_index + 1;

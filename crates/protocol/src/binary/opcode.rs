@@ -105,7 +105,10 @@ mod tests {
     #[test]
     fn each_quiet_opcode_has_one_that_is_not() {
         let quiet_opcodes: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
-        let loud_opcodes: Vec<u8> = quiet_opcodes.iter().map(|opcode| without_quiet(*opcode)).collect();
+        let loud_opcodes: Vec<u8> = quiet_opcodes
+            .iter()
+            .map(|opcode| without_quiet(*opcode))
+            .collect();
         let expected = [
             GET, GETK, SET, ADD, REPLACE, DELETE, INCREMENT, DECREMENT, QUIT, FLUSH, APPEND,
             PREPEND, GAT, GATK,
@@ -114,10 +117,7 @@ mod tests {
         assert_eq!(without_quiet(NOOP), NOOP);
         for (quiet, loud) in quiet_opcodes.into_iter().zip(loud_opcodes) {
             let has_no_key = matches!(loud, QUIT | FLUSH);
-            assert_eq!(
-                quiet_form(loud),
-                if has_no_key { loud } else { quiet }
-            );
+            assert_eq!(quiet_form(loud), if has_no_key { loud } else { quiet });
         }
         assert_eq!(quiet_form(TOUCH), TOUCH);
     }

@@ -231,7 +231,9 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
         opcode::TOUCH | opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => {
             extras_bytes == 4 && has_key && has_no_value
         }
-        opcode::FLUSH | opcode::FLUSHQ => (extras_bytes == 0 || extras_bytes == 4) && !has_key && has_no_value,
+        opcode::FLUSH | opcode::FLUSHQ => {
+            (extras_bytes == 0 || extras_bytes == 4) && !has_key && has_no_value
+        }
         opcode::STAT => extras_bytes == 0 && has_no_value,
         opcode::NOOP
         | opcode::VERSION

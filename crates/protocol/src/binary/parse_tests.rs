@@ -66,7 +66,8 @@ fn each_opcode_takes_its_lengths_and_no_others() {
                                 && has_key.is_none_or(|has_key| has_key == (key_bytes > 0))
                                 && (has_value || value_bytes == 0)
                         });
-                    let refusal = parse_refusal(&new_header(opcode, key_bytes, extras_bytes, body_bytes));
+                    let refusal =
+                        parse_refusal(&new_header(opcode, key_bytes, extras_bytes, body_bytes));
                     let is_malformed = refusal.is_some_and(|refusal| {
                         refusal.must_close && refusal.status == Status::InvalidArguments
                     });
@@ -82,7 +83,9 @@ fn each_opcode_takes_its_lengths_and_no_others() {
 
 #[test]
 fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
-    for (key_bytes, extras_bytes, body_bytes) in [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)] {
+    for (key_bytes, extras_bytes, body_bytes) in
+        [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)]
+    {
         let bytes = new_header(opcode::GET, key_bytes, extras_bytes, body_bytes).to_bytes();
         let Parsed::Refused(refusal, used) = parse(&bytes) else {
             panic!("accepted")
@@ -161,7 +164,9 @@ fn another_first_byte_is_not_a_request_whatever_follows() {
 
 #[test]
 fn numbers_stand_where_memcached_reads_them() {
-    let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21).to_bytes().to_vec();
+    let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21)
+        .to_bytes()
+        .to_vec();
     bytes.extend_from_slice(b"\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x07\0\0\0\x3ck");
     let expected = Command::Arith {
         key: b"k",
@@ -223,6 +228,9 @@ fn the_key_to_fetch_ahead_is_that_of_the_first_request() {
     let bytes = packet(&new_header(opcode::GAT, 3, 4, 7));
     assert_eq!(likely_key(&bytes), Some(&b"kkk"[..]));
     assert_eq!(likely_key(&bytes[..bytes.len() - 1]), None);
-    assert_eq!(likely_key(&packet(&new_header(opcode::NOOP, 0, 0, 0))), None);
+    assert_eq!(
+        likely_key(&packet(&new_header(opcode::NOOP, 0, 0, 0))),
+        None
+    );
     assert_eq!(likely_key(b"get a\r\n"), None);
 }

@@ -42,7 +42,12 @@ pub fn touch(out: &mut Vec<u8>, opcode_and_opaque: OpcodeAndOpaque, key: &[u8], 
 }
 
 /// Appends the head of a set, add or replace; the value follows it on the wire.
-pub fn store(out: &mut Vec<u8>, opcode_and_opaque: OpcodeAndOpaque, key: &[u8], parameters: &BinaryStoreParameters) {
+pub fn store(
+    out: &mut Vec<u8>,
+    opcode_and_opaque: OpcodeAndOpaque,
+    key: &[u8],
+    parameters: &BinaryStoreParameters,
+) {
     let extras_number = (u64::from(parameters.flags) << 32) | u64::from(parameters.exptime);
     let extras = extras_number.to_be_bytes();
     write_request(
@@ -67,12 +72,22 @@ pub fn append_or_prepend(
 }
 
 /// Appends a delete; a `required_cas` of 0 is any CAS unique.
-pub fn delete(out: &mut Vec<u8>, opcode_and_opaque: OpcodeAndOpaque, key: &[u8], required_cas: u64) {
+pub fn delete(
+    out: &mut Vec<u8>,
+    opcode_and_opaque: OpcodeAndOpaque,
+    key: &[u8],
+    required_cas: u64,
+) {
     write_request(out, opcode_and_opaque, required_cas, b"", key, 0);
 }
 
 /// Appends an increment or decrement.
-pub fn arith(out: &mut Vec<u8>, opcode_and_opaque: OpcodeAndOpaque, key: &[u8], parameters: &ArithParameters) {
+pub fn arith(
+    out: &mut Vec<u8>,
+    opcode_and_opaque: OpcodeAndOpaque,
+    key: &[u8],
+    parameters: &ArithParameters,
+) {
     let (initial, exptime) = parameters.initial.unwrap_or((0, u32::MAX));
     let mut extras = [0; 20];
     let (delta_part, after_delta) = extras.split_at_mut(8);
@@ -80,7 +95,14 @@ pub fn arith(out: &mut Vec<u8>, opcode_and_opaque: OpcodeAndOpaque, key: &[u8], 
     let (initial_part, exptime_part) = after_delta.split_at_mut(8);
     initial_part.copy_from_slice(&initial.to_be_bytes());
     exptime_part.copy_from_slice(&exptime.to_be_bytes());
-    write_request(out, opcode_and_opaque, parameters.required_cas, &extras, key, 0);
+    write_request(
+        out,
+        opcode_and_opaque,
+        parameters.required_cas,
+        &extras,
+        key,
+        0,
+    );
 }
 
 /// Appends a login by SASL PLAIN (RFC 4616). Neither the user nor the password may contain a NUL.

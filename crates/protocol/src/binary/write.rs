@@ -86,7 +86,12 @@ pub fn write_error(out: &mut Vec<u8>, request: OpcodeAndOpaque, status: Status) 
 }
 
 /// Appends an error with a text of its own.
-pub fn write_error_with_text(out: &mut Vec<u8>, request: OpcodeAndOpaque, status: Status, text: &[u8]) {
+pub fn write_error_with_text(
+    out: &mut Vec<u8>,
+    request: OpcodeAndOpaque,
+    status: Status,
+    text: &[u8],
+) {
     write_response(out, request, (status, 0), b"", text);
 }
 

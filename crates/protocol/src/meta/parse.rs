@@ -75,7 +75,8 @@ fn parse_arith<'b>(key: &'b [u8], arguments: &'b [u8]) -> Result<Command<'b>, Li
 }
 
 fn parse_set<'b>(key: &'b [u8], mut arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let length_text = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let length_text =
+        ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     let value_bytes = parse_value_length(length_text)?;
     let refusal_for = |reply| LineRefusal {
         bytes_to_skip: u64::from(value_bytes) + 2,
@@ -180,12 +181,18 @@ mod tests {
         assert_eq!(parse_refused(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
         assert_eq!(parse_refused(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
         assert_eq!(parse_refused(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(parse_refused(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
+        assert_eq!(
+            parse_refused(b"ms foo 3 MZ\r\n"),
+            (replies::BAD_SET_MODE, 5)
+        );
         assert_eq!(parse_refused(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
         assert_eq!(
             parse_refused(b"ma foo Dabc\r\n"),
             (replies::BAD_ARITH_FLAG, 0)
         );
-        assert_eq!(parse_refused(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
+        assert_eq!(
+            parse_refused(b"ma foo MX\r\n"),
+            (replies::BAD_ARITH_MODE, 0)
+        );
     }
 }

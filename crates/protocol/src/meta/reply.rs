@@ -111,9 +111,8 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut MetaReplyFlags<'a>) -> Result<(), 
         return Ok(()); // memcached ends some lines with a space
     };
     let parse_u64 = || parse_number(argument).ok_or(ReplyFault::BadNumber);
-    let parse_u32 = || {
-        parse_u64().and_then(|number| u32::try_from(number).map_err(|_| ReplyFault::BadNumber))
-    };
+    let parse_u32 =
+        || parse_u64().and_then(|number| u32::try_from(number).map_err(|_| ReplyFault::BadNumber));
     match letter {
         b'O' => flags.opaque = Some(parse_u32()?),
         b'k' => flags.key = Some(argument),

@@ -187,12 +187,7 @@ pub struct Arithmetic {
 }
 
 /// Appends `ma`; the reply carries the new number as a value.
-pub fn arithmetic(
-    out: &mut Vec<u8>,
-    key: WireKey<'_>,
-    change: &Arithmetic,
-    common: CommonFields,
-) {
+pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, change: &Arithmetic, common: CommonFields) {
     start_line(out, b"ma ", key);
     out.extend_from_slice(b" v");
     if change.is_decrement {

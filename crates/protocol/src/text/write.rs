@@ -45,7 +45,10 @@ const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
     let mut table = [[0; 8]; SMALL_VALUE_BYTES + 1];
     let mut value_bytes = 0;
     while value_bytes <= SMALL_VALUE_BYTES {
-        let (tens, ones) = (b'0' + (value_bytes / 10) as u8, b'0' + (value_bytes % 10) as u8);
+        let (tens, ones) = (
+            b'0' + (value_bytes / 10) as u8,
+            b'0' + (value_bytes % 10) as u8,
+        );
         table[value_bytes] = match tens {
             b'0' => [b' ', b'0', b' ', ones, b'\r', b'\n', 0, 0],
             _ => [b' ', b'0', b' ', tens, ones, b'\r', b'\n', 0],

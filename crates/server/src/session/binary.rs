@@ -1,6 +1,8 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, OpcodeAndOpaque, Status};
+use glasscache_protocol::binary::{
+    self, Command, Get, OpcodeAndOpaque, PacketRefusal, Parsed, Status,
+};
 
 use super::Session;
 use super::run::Run;

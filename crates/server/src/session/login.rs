@@ -5,7 +5,7 @@
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
-use glasscache_protocol::binary::{self, Command, PacketRefusal, OpcodeAndOpaque, Status, opcode};
+use glasscache_protocol::binary::{self, Command, OpcodeAndOpaque, PacketRefusal, Status, opcode};
 use glasscache_protocol::limits::LOGIN_BYTES_MAX;
 use glasscache_protocol::login::{self, Credentials};
 use glasscache_protocol::replies;

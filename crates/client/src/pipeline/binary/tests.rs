@@ -1,8 +1,8 @@
 //! Replies in binary, made by the server's writer, received in pieces of every length.
 
 use glasscache_protocol::binary::{
-    OpcodeAndOpaque, Status, StoredItem, opcode, write_error, write_number, write_stat, write_success,
-    write_text, write_value_head,
+    OpcodeAndOpaque, Status, StoredItem, opcode, write_error, write_number, write_stat,
+    write_success, write_text, write_value_head,
 };
 use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
