@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use glasscache_lab::bench::live::{
-    Bottleneck, Latencies, LoadMeasurement, Objective, Ratio, TriedRate,
+    Bottleneck, Latencies, LoadMeasurement, Objective, TargetRatios, TriedRate,
 };
 use glasscache_lab::statistics::SteadinessKind;
 
@@ -14,7 +14,7 @@ use crate::word_wrap::wrap;
 pub(super) struct LoadResult {
     pub(super) measured: LoadMeasurement,
     /// What was measured of the other server (`--vs`), and the ratio to it.
-    pub(super) other_and_ratio: Option<(LoadMeasurement, Ratio)>,
+    pub(super) other_and_ratio: Option<(LoadMeasurement, TargetRatios)>,
     /// The objective of a search, and the rates that it tried.
     pub(super) objective_and_rates: Option<(Objective, Vec<TriedRate>)>,
     pub(super) is_stopped: bool,
