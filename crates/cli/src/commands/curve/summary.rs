@@ -228,5 +228,5 @@ pub(super) fn format_percent(ratio: f64) -> String {
     } else {
         2
     };
-    format!("{percent_value:.digits$} %")
+    format!("{percent_value:.decimals$} %")
 }
