@@ -103,7 +103,7 @@ impl Args {
         let mut command = Command::new(interpreter);
         command
             .args(["-m", "glasscache.web"])
-            .args(self.action.to_arguments());
+            .args(self.action.into_arguments());
         if !out.is_json() {
             let status = command.status().map_err(|error| web_failure(&error))?;
             return exit_from_code(status.code(), "");
@@ -141,7 +141,7 @@ fn exit_from_code(code: Option<i32>, message: &str) -> Result<Exit, Failure> {
 
 impl Action {
     /// The arguments of the Python module.
-    fn to_arguments(self) -> Vec<String> {
+    fn into_arguments(self) -> Vec<String> {
         let format_option =
             |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
         let (mut arguments, cache) = match self {

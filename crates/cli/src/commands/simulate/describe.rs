@@ -26,7 +26,9 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     };
     match strategy.local {
         LocalRule::Nothing => {}
-        LocalRule::Lru(item_count) => clauses.push(format!("LRU for {}", format_others(item_count))),
+        LocalRule::Lru(item_count) => {
+            clauses.push(format!("LRU for {}", format_others(item_count)));
+        }
         LocalRule::S3Fifo(item_count) => {
             clauses.push(format!("S3-FIFO for {}", format_others(item_count)));
         }
