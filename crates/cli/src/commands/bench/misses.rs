@@ -138,9 +138,11 @@ impl Args {
 
 /// Whether the forecasts of a point, if it has some, are near enough.
 fn is_forecast_met(point: &ReplayComparison) -> bool {
-    point.forecast_errors().is_none_or(|(our_error, their_error)| {
-        our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
-    })
+    point
+        .forecast_errors()
+        .is_none_or(|(our_error, their_error)| {
+            our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
+        })
 }
 
 /// Forecasts beside what was measured.
