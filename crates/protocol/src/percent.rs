@@ -3,12 +3,12 @@
 /// Appends `key` with everything but letters, digits and `-._~` as percent and two hex digits.
 pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+    let hex_digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
     for &byte in key {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
             out.push(byte);
         } else {
-            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+            out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
         }
     }
 }

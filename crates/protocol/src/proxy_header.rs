@@ -61,8 +61,8 @@ fn is_v1_prefix(input: &[u8]) -> bool {
 
 /// A line of `used` bytes, without its end: `PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211`; `None` is invalid.
 fn parse_v1_header(line: &[u8], used: usize) -> Option<Parsed> {
-    let line = std::str::from_utf8(line).ok()?;
-    let mut fields = line.split(' ');
+    let text = std::str::from_utf8(line).ok()?;
+    let mut fields = text.split(' ');
     if fields.next()? != "PROXY" {
         return None;
     }
@@ -140,8 +140,8 @@ fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
 mod tests {
     use super::*;
 
-    fn header(client: &str, used: usize) -> Parsed {
-        let client = Some(client.parse().unwrap());
+    fn header_of_client(address: &str, used: usize) -> Parsed {
+        let client = Some(address.parse().unwrap());
         Parsed::Header { client, used }
     }
 
@@ -177,7 +177,7 @@ mod tests {
                 assert_eq!(parse(&bytes[..length]), Parsed::Incomplete, "{length}");
             }
             let with_request = [bytes, b"get a\r\n"].concat();
-            assert_eq!(parse(&with_request), header(client, bytes.len()));
+            assert_eq!(parse(&with_request), header_of_client(client, bytes.len()));
         }
     }
 

@@ -131,7 +131,7 @@ impl ItemAccounting {
     /// Empties the slot that names the item at `addr`; false if it names another item now.
     pub(crate) fn remove_from_index(&self, hash: KeyHash, addr: Addr) -> bool {
         let mut bucket = self.store.index.lock(hash);
-        let Some(slot) = bucket.find(hash, |slot_item| slot_item == addr) else {
+        let Some(slot) = bucket.find(hash, |slot_addr| slot_addr == addr) else {
             return false;
         };
         bucket.remove(slot);
@@ -160,7 +160,7 @@ impl ItemAccounting {
         };
         bucket.remove(slot);
         drop(bucket);
-        self.release_item(&self.store.locate(slot.entry.item()), &[]);
+        self.release_item(&self.store.locate(slot.entry.item_addr()), &[]);
     }
 
     /// Releases one of the least used items of a chain, which was evicted because the chain was at its bound or the

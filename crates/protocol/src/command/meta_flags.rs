@@ -27,7 +27,8 @@ pub const fn letter_set(mut letters: &[u8]) -> u128 {
 pub struct MetaFlags<'b> {
     /// The flag tokens as sent, for [`ascii::tokens`].
     pub text: &'b [u8],
-    letters: u128,
+    /// A bit for each letter that was given.
+    letter_bits: u128,
     /// `T`: a new exptime, as on the wire.
     pub touch: i64,
     /// `N`: the exptime of an item made on a miss, as on the wire.
@@ -53,7 +54,7 @@ impl<'b> MetaFlags<'b> {
     pub fn with_text<'c>(&self, text: &'c [u8]) -> MetaFlags<'c> {
         MetaFlags {
             text,
-            letters: self.letters,
+            letter_bits: self.letter_bits,
             touch: self.touch,
             vivify: self.vivify,
             recache: self.recache,
@@ -69,21 +70,21 @@ impl<'b> MetaFlags<'b> {
     /// Whether the flag `letter` was given.
     #[inline]
     pub fn has(&self, letter: u8) -> bool {
-        self.letters >> (letter & 127) & 1 == 1
+        self.letter_bits >> (letter & 127) & 1 == 1
     }
 
     /// Whether one of the flags in `set`, made by [`letter_set`], was given.
     #[inline]
     pub fn has_any(&self, set: u128) -> bool {
-        self.letters & set != 0
+        self.letter_bits & set != 0
     }
 
     /// Whether both flags were given, and `first` before `second`.
     pub fn has_in_order(&self, first: u8, second: u8) -> bool {
-        let mut letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
+        let mut given_letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
         self.has(first)
             && self.has(second)
-            && letters.find(|letter| [first, second].contains(letter)) == Some(first)
+            && given_letters.find(|letter| [first, second].contains(letter)) == Some(first)
     }
 
     /// Parses flags that are single letters and only select fields of the reply, up to the end of the line; also
@@ -113,7 +114,7 @@ impl<'b> MetaFlags<'b> {
             let flags_bytes = text.len() - remaining_text.len();
             let flags = MetaFlags {
                 text: text.get(..flags_bytes)?,
-                letters: seen_letters,
+                letter_bits: seen_letters,
                 delta: 1,
                 ..MetaFlags::default()
             };
@@ -141,7 +142,7 @@ impl<'b> MetaFlags<'b> {
             if *letter >= 127 || flags.has(*letter) {
                 return Err(replies::DUPLICATE_FLAG);
             }
-            flags.letters |= 1 << letter;
+            flags.letter_bits |= 1 << letter;
             match flags.read_argument(*letter, argument) {
                 Some(Ok(())) => {}
                 Some(Err(reply)) => error_reply = Some(reply),

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::reply::ErrorLineKind;
 
-    fn flags(line: &[u8]) -> MetaReplyFlags<'_> {
+    fn parse_flags(line: &[u8]) -> MetaReplyFlags<'_> {
         match parse(line).unwrap() {
             Line::Reply { flags, .. } => flags,
             Line::Error(error_line) => panic!("{error_line:?}"),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_read() {
-        let flags = flags(b"VA 1 W X O1");
+        let flags = parse_flags(b"VA 1 W X O1");
         assert!(flags.won && flags.is_stale && !flags.already_won);
     }
 

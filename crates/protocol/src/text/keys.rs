@@ -24,8 +24,8 @@ pub fn parse_single_get(input: &[u8]) -> Option<(&[u8], usize)> {
 /// needs.
 #[inline]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
-    let (_, after_verb) = input.split_at_checked(ascii::find_separator(input)?)?;
-    let after_verb = after_verb.strip_prefix(b" ")?;
+    let (_, from_separator) = input.split_at_checked(ascii::find_separator(input)?)?;
+    let after_verb = from_separator.strip_prefix(b" ")?;
     let (key, _) = after_verb.split_at_checked(ascii::find_separator(after_verb)?)?;
     (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
 }

@@ -121,7 +121,7 @@ fn refuse_bad_format(noreply: bool) -> LineRefusal {
     }
 }
 
-fn parse_store(verb: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
+fn parse_store(command: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let (Some(key), Some(flags_text), Some(exptime_text), Some(length_text)) = (
         ascii::take_token(&mut arguments),
         ascii::take_token(&mut arguments),
@@ -147,7 +147,7 @@ fn parse_store(verb: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, 
     ) else {
         return Err(refusal);
     };
-    let required_cas = match verb {
+    let required_cas = match command {
         StoreCommand::Cas => Some(
             ascii::take_token(&mut arguments)
                 .and_then(ascii::parse_u64)
@@ -156,7 +156,7 @@ fn parse_store(verb: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, 
         _ => None,
     };
     Ok(Command::Store(StoreHead {
-        verb,
+        verb: command,
         key,
         flags,
         exptime,
@@ -230,9 +230,9 @@ fn parse_flush_prefix(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> 
     Ok(Command::FlushPrefix { prefix, noreply })
 }
 
-fn make_admin_command(verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
+fn make_admin_command(admin_verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
     Command::Admin {
-        verb,
+        verb: admin_verb,
         arguments,
         noreply: false,
     }
@@ -241,7 +241,7 @@ fn make_admin_command(verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
 /// The rare commands, which memcached finds by their first token after leading spaces.
 fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let mut arguments = line;
-    let verb = match ascii::take_token(&mut arguments).unwrap_or_default() {
+    let admin_verb = match ascii::take_token(&mut arguments).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,
         b"verbosity" => AdminVerb::Verbosity,
         b"shutdown" => AdminVerb::Shutdown,
@@ -271,7 +271,7 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
         }
     };
     Ok(Command::Admin {
-        verb,
+        verb: admin_verb,
         arguments,
         noreply: is_noreply(arguments),
     })

@@ -47,9 +47,9 @@ const UNLOCKED_ROUNDS_MAX: u32 = 64;
 /// What the index needs from the owner of the items: the hash, when a bucket is split.
 pub(crate) trait ItemHashes {
     /// The hash of the key of a published item.
-    fn hash_of(&self, item: Addr) -> KeyHash;
+    fn hash_of(&self, addr: Addr) -> KeyHash;
     /// Prefetches the item's bytes for `hash_of`.
-    fn prefetch(&self, _item: Addr) {}
+    fn prefetch(&self, _addr: Addr) {}
 }
 
 /// The source of the index's segments.
@@ -341,7 +341,7 @@ fn scan_line<'i>(
         // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was changed
         // since the first read was changed under the lock, so a miss is checked again.
         let entry = Entry(slot.load(Ordering::Acquire));
-        if entry.may_match(hash) && matches(entry.item()) {
+        if entry.may_match(hash) && matches(entry.item_addr()) {
             return Some(Hit { entry, slot });
         }
     }

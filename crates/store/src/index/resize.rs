@@ -96,13 +96,13 @@ impl Index {
         let mut old_bucket_guard = Bucket::lock(self, old_bucket);
         old_bucket_guard
             .entries()
-            .for_each(|entry| item_hashes.prefetch(entry.item()));
+            .for_each(|entry| item_hashes.prefetch(entry.item_addr()));
         let mut new_bucket_guard = Bucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
         for entry in old_bucket_guard.entries() {
             let is_in_old_bucket =
-                bucket_of(item_hashes.hash_of(entry.item()), new_bucket + 1) == old_bucket;
+                bucket_of(item_hashes.hash_of(entry.item_addr()), new_bucket + 1) == old_bucket;
             if is_in_old_bucket {
                 &mut state.kept_entries
             } else {
