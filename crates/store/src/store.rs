@@ -135,7 +135,13 @@ impl Store {
             first_index_segment,
             arena.segment_count(),
         );
-        Arc::new(Self::from_parts(config, policy_kind, layout, segments, index))
+        Arc::new(Self::from_parts(
+            config,
+            policy_kind,
+            layout,
+            segments,
+            index,
+        ))
     }
 
     /// A store of these parts.

@@ -424,7 +424,10 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
     for offset in 12..snapshot.len() {
         let mut flipped = snapshot.clone();
         flipped[offset] ^= 1;
-        assert_eq!(refusal_reason(&flipped), "it is damaged: its checksum is wrong");
+        assert_eq!(
+            refusal_reason(&flipped),
+            "it is damaged: its checksum is wrong"
+        );
     }
 }
 

@@ -274,10 +274,12 @@ impl<'i> Bucket<'i> {
 
     fn slots(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i> {
         let all_lines = std::iter::once(self.primary).chain(self.overflow_lines());
-        all_lines.flat_map(|line| &line.slots).map(|slot| LockedSlot {
-            slot,
-            entry: Entry(slot.load(Ordering::Relaxed)),
-        })
+        all_lines
+            .flat_map(|line| &line.slots)
+            .map(|slot| LockedSlot {
+                slot,
+                entry: Entry(slot.load(Ordering::Relaxed)),
+            })
     }
 }
 

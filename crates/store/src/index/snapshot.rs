@@ -26,7 +26,10 @@ pub(crate) struct IndexSnapshot {
 impl IndexSnapshot {
     /// The numbers of all segments of lines.
     pub(crate) fn segment_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let overflow_segments = self.overflow_segments.iter().map(|overflow| overflow.segment);
+        let overflow_segments = self
+            .overflow_segments
+            .iter()
+            .map(|overflow| overflow.segment);
         self.directory.iter().copied().chain(overflow_segments)
     }
 }

@@ -293,7 +293,9 @@ impl Arena {
     fn advise_segment_page_size(&self, segment: SegmentId, page_size: PageSize) {
         let start_offset = self.segment_start(segment).0 as usize;
         let huge_pages_end = self.huge_pages_end.load(Ordering::Relaxed);
-        let len = self.segment_bytes().min(huge_pages_end.saturating_sub(start_offset));
+        let len = self
+            .segment_bytes()
+            .min(huge_pages_end.saturating_sub(start_offset));
         if len > 0 {
             self.advise_page_size(start_offset, len, page_size);
         }

@@ -135,7 +135,8 @@ impl SegmentContents {
             let extent = bytes.get(offset..).and_then(parse_extent);
             let extent = extent.ok_or("a segment holds bytes that are not a record")?;
             let addr = start.plus(offset);
-            let packed_entry = remaining_entries.next_if(|packed_entry| packed_entry.offset() == offset);
+            let packed_entry =
+                remaining_entries.next_if(|packed_entry| packed_entry.offset() == offset);
             match (extent.record, packed_entry) {
                 (Record::Item, Some(packed_entry)) => {
                     self.verify_item(store, addr, packed_entry)?;
@@ -318,7 +319,13 @@ impl SegmentVerifier<'_> {
         };
         let walked_entries: usize = self.segments.iter().map(entry_count).sum();
         self.entries_by_segment.has_out_of_range
-            || walked_entries != self.entries_by_segment.by_segment.iter().map(Vec::len).sum()
+            || walked_entries
+                != self
+                    .entries_by_segment
+                    .by_segment
+                    .iter()
+                    .map(Vec::len)
+                    .sum()
     }
 }
 
