@@ -100,7 +100,7 @@ impl StoreAction {
         if self.mode == StoreMode::Set {
             Condition::Always
         } else {
-            Condition::Conditional
+            Condition::AbsentOrUnchanged
         }
     }
 }
