@@ -92,7 +92,7 @@ fn every_change_of_another_client_is_seen() {
                     &Request::FlushPrefix {
                         prefix: wire_key("n"),
                     },
-                )
+                );
             },
             None,
         ),
