@@ -86,7 +86,7 @@ pub struct Store {
     pub(crate) uploads: Uploads,
     pub(crate) reports: EvictionReports,
     /// Approximate number of items; workers add their part from time to time.
-    pub(crate) approximate_items: AtomicI64,
+    pub(crate) approximate_item_count: AtomicI64,
     /// Position of the last swept segment in its queue.
     pub(crate) last_swept_position: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
@@ -165,7 +165,7 @@ impl Store {
                 .collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
-            approximate_items: AtomicI64::new(0),
+            approximate_item_count: AtomicI64::new(0),
             last_swept_position: AtomicU64::new(0),
             reserve_segments: layout.reserve_segments,
             memory_bytes: AtomicU64::new(config.memory_bytes),

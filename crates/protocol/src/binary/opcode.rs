@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quiet_opcode_has_one_that_is_not() {
+    fn each_quiet_opcode_has_a_form_that_is_not_quiet() {
         let quiet_opcodes: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
         let loud_opcodes: Vec<u8> = quiet_opcodes
             .iter()

@@ -163,7 +163,7 @@ fn another_first_byte_is_not_a_request_whatever_follows() {
 }
 
 #[test]
-fn numbers_stand_where_memcached_reads_them() {
+fn numbers_are_read_at_the_offsets_that_memcached_uses() {
     let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21)
         .to_bytes()
         .to_vec();

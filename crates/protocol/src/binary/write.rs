@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_flags_and_only_where_wanted_the_key() {
+    fn a_value_head_has_flags_and_the_key_only_if_the_opcode_returns_it() {
         let item = StoredItem {
             key: b"key",
             flags: 0x0102_0304,

@@ -77,7 +77,7 @@ pub fn set(
     end_line(out, key, common);
 }
 
-/// The fields that a meta get requests.
+/// The fields that a meta get requests, and what else it does.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GetFields {
     /// Value and client flags.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_without_a_bump_has_its_flag() {
+    fn a_get_without_a_bump_sends_the_flag_u() {
         let mut out = Vec::new();
         let fields = GetFields {
             value: true,

@@ -57,7 +57,7 @@ pub(crate) struct LockedSlot<'i> {
 }
 
 /// A locked chain; dropping it unlocks.
-pub(crate) struct Bucket<'i> {
+pub(crate) struct LockedBucket<'i> {
     index: &'i Index,
     primary: &'i Line,
     /// Its number in the index.
@@ -74,7 +74,7 @@ impl<'i> LockedSlot<'i> {
     }
 }
 
-impl<'i> Bucket<'i> {
+impl<'i> LockedBucket<'i> {
     pub(super) fn lock(index: &'i Index, bucket_number: usize) -> Self {
         let primary = index.bucket_line(bucket_number);
         let mut round = 0;
@@ -90,7 +90,7 @@ impl<'i> Bucket<'i> {
                 )
             };
             if !is_locked(control_word) && try_lock(()).is_ok() {
-                return Bucket {
+                return LockedBucket {
                     index,
                     primary,
                     number: bucket_number,
@@ -289,7 +289,7 @@ fn exchange_slot(slot: &AtomicU64, entry_bits: u64) {
     slot.swap(entry_bits, Ordering::AcqRel);
 }
 
-impl Drop for Bucket<'_> {
+impl Drop for LockedBucket<'_> {
     fn drop(&mut self) {
         let control_word = self.primary.control_word.load(Ordering::Relaxed);
         let version = (control_word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;

@@ -16,7 +16,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
+pub(crate) use bucket::{LockedBucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use linear_hashing::{bucket_of, next_cursor};
 pub(crate) use overflow::OverflowSnapshot;
@@ -218,12 +218,12 @@ impl Index {
     }
 
     /// Locks the chain of `hash`.
-    pub(crate) fn lock(&self, hash: KeyHash) -> Bucket<'_> {
+    pub(crate) fn lock(&self, hash: KeyHash) -> LockedBucket<'_> {
         // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There
         // is one for each doubling or halving of the table, so the rounds end.
         loop {
             let bucket_number = self.bucket_number(hash);
-            let bucket = Bucket::lock(self, bucket_number);
+            let bucket = LockedBucket::lock(self, bucket_number);
             // A split or merge may have moved the key during the wait, or the bucket to another segment.
             if self.bucket_number(hash) == bucket_number
                 && bucket.starts_at(self.bucket_line(bucket_number))

@@ -190,7 +190,7 @@ fn recover(
     drop(verifier);
     let item_count = store.counters().items;
     store
-        .approximate_items
+        .approximate_item_count
         .store(item_count as i64, Ordering::Relaxed);
     store.complete_restore(snapshot);
     Ok(store)
