@@ -247,7 +247,11 @@ impl ItemAccounting {
     pub(crate) fn resize_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
-            let item_count = self.store.approximate_item_count.load(Ordering::Relaxed).max(0) as usize;
+            let item_count = self
+                .store
+                .approximate_item_count
+                .load(Ordering::Relaxed)
+                .max(0) as usize;
             self.store.ghost.resize_step(
                 item_count * percent / 100,
                 &self.store.segments,

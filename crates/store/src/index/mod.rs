@@ -16,7 +16,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bucket::{LockedBucket, LINES_MAX, LockedSlot};
+pub(crate) use bucket::{LINES_MAX, LockedBucket, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use linear_hashing::{bucket_of, next_cursor};
 pub(crate) use overflow::OverflowSnapshot;

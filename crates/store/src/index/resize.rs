@@ -6,7 +6,7 @@
 //! clearing finds the version or the count changed. Both hold two locks, that of the old bucket first.
 
 use super::bucket::BUCKETS_MAX;
-use super::{LockedBucket, Entry, Index, ItemHashes, SegmentSource, bucket_of};
+use super::{Entry, Index, ItemHashes, LockedBucket, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, guard_if_free};
 
@@ -135,7 +135,8 @@ impl Index {
             self.resize.segments_ahead.store(0, Ordering::Relaxed);
             source.free_segment(next.segment);
         }
-        let mut old_bucket_guard = LockedBucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
+        let mut old_bucket_guard =
+            LockedBucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
         let mut new_bucket_guard = LockedBucket::lock(self, last_bucket);
         state.kept_entries.clear();
         state.kept_entries.extend(old_bucket_guard.entries());
