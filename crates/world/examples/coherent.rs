@@ -106,7 +106,7 @@ type ReadRecord = [u64; 6];
 fn run_reader(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let seed = now_ns();
-    let readers: Vec<_> = (0..CLIENTS_PER_READER as u64)
+    let client_threads: Vec<_> = (0..CLIENTS_PER_READER as u64)
         .map(|client_index| {
             let address = address.to_owned();
             let client_file = file.with_extension(client_index.to_string());
@@ -116,8 +116,8 @@ fn run_reader(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
             })
         })
         .collect();
-    for reader in readers {
-        reader.join().map_err(|_| "a reader panicked")??;
+    for client_thread in client_threads {
+        client_thread.join().map_err(|_| "a reader panicked")??;
     }
     Ok(())
 }

@@ -267,13 +267,13 @@ impl CallMix {
     }
 
     fn draw_write(&self, random: &mut Random) -> ValueWrite {
-        let bytes = if random.chance(self.large_percent) {
+        let value_bytes = if random.chance(self.large_percent) {
             random.pick(&[5 << 10, 9 << 10, 20 << 10, 70 << 10])
         } else {
             random.between(24, 300)
         };
         ValueWrite {
-            bytes: bytes as u32,
+            value_bytes: value_bytes as u32,
             ttl: Self::draw_ttl(random),
             noreply: random.chance(self.noreply_percent),
         }

@@ -109,16 +109,16 @@ pub(super) fn measure_pair(
     round: usize,
 ) -> Result<(SideMeasurement, SideMeasurement), Error> {
     let memory_mib = choose_memory_mib(interference);
-    let measure = |server_command: ServerCommand| {
+    let measure_server = |server_command: ServerCommand| {
         let reader = Reader::start(servers, &server_command, scenario)?;
         reader.measure_with_interference(interference, round as u64)
     };
     if round.is_multiple_of(2) {
-        let ours = measure(servers.ours(memory_mib))?;
-        Ok((ours, measure(servers.theirs(memory_mib))?))
+        let ours = measure_server(servers.ours(memory_mib))?;
+        Ok((ours, measure_server(servers.theirs(memory_mib))?))
     } else {
-        let theirs = measure(servers.theirs(memory_mib))?;
-        Ok((measure(servers.ours(memory_mib))?, theirs))
+        let theirs = measure_server(servers.theirs(memory_mib))?;
+        Ok((measure_server(servers.ours(memory_mib))?, theirs))
     }
 }
 

@@ -187,10 +187,10 @@ mod tests {
         runs: u64,
         percent: f64,
         truth: f64,
-        samples: impl Fn(u64) -> Vec<f64>,
+        draw_samples: impl Fn(u64) -> Vec<f64>,
     ) -> u64 {
         let contains = |seed: &u64| {
-            let estimate = Percentiles::new(samples(*seed)).estimate(percent);
+            let estimate = Percentiles::new(draw_samples(*seed)).estimate(percent);
             estimate.low <= truth && estimate.high.is_none_or(|high| truth <= high)
         };
         (0..runs).filter(contains).count() as u64
@@ -230,9 +230,13 @@ mod tests {
 
     #[test]
     fn too_few_samples_give_no_upper_bound() {
-        let estimate = |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
-        assert_eq!((estimate(3687).value, estimate(3687).high), (None, None));
-        assert!(estimate(3688).high.is_some());
+        let estimate_p99_9 =
+            |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
+        assert_eq!(
+            (estimate_p99_9(3687).value, estimate_p99_9(3687).high),
+            (None, None)
+        );
+        assert!(estimate_p99_9(3688).high.is_some());
         let empty_estimate = Percentiles::new(Vec::new()).estimate(50.0);
         assert_eq!((empty_estimate.value, empty_estimate.low), (None, 0.0));
     }
@@ -246,9 +250,12 @@ mod tests {
 
     #[test]
     fn values_are_order_statistics() {
-        let samples = Percentiles::new((1..=100).rev().map(f64::from).collect());
+        let percentiles = Percentiles::new((1..=100).rev().map(f64::from).collect());
         for (percent, value) in [(1.0, 1.0), (50.0, 50.0), (99.0, 99.0), (99.9, 100.0)] {
-            assert!((samples.value(percent) - value).abs() < 1e-9, "p{percent}");
+            assert!(
+                (percentiles.value(percent) - value).abs() < 1e-9,
+                "p{percent}"
+            );
         }
     }
 }

@@ -61,13 +61,13 @@ impl Network {
     /// The servers of a plan, started.
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut random = Random::new(plan.seed ^ 0x5EED);
-        let hosts = plan.servers.iter();
+        let server_plans = plan.servers.iter();
         Self {
             now: 0,
             plan: plan.network,
             queue: Queue::default(),
-            hosts: hosts
-                .map(|host| Host::new(*host, random.next_u64()))
+            hosts: server_plans
+                .map(|server_plan| Host::new(*server_plan, random.next_u64()))
                 .collect(),
             random,
             links: Vec::new(),

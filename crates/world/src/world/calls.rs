@@ -112,16 +112,16 @@ impl World {
             is_multi_step: server_operation.is_multi_step(),
         };
         let is_flush = matches!(server_operation, ServerOperation::Flush);
-        let id = self
-            .checker
-            .record_request(request, is_flush, is_quiet && acknowledges_quiet);
+        let request_id =
+            self.checker
+                .record_request(request, is_flush, is_quiet && acknowledges_quiet);
         self.log_event(|_| {
-            format!("connection {connection} request {id} of server call {server_call}: {begin_offset} to {end_offset}")
+            format!("connection {connection} request {request_id} of server call {server_call}: {begin_offset} to {end_offset}")
         });
         let client_connection = &mut self.connections[connection];
         let server_call_state = &mut self.server_calls[server_call];
         server_call_state.connection = Some(connection);
-        server_call_state.request_ids.push(id);
+        server_call_state.request_ids.push(request_id);
         if let Some(ticket) = ticket {
             client_connection
                 .server_calls_in_flight
@@ -130,7 +130,7 @@ impl World {
             server_call_state.quiet_begin_offset = Some(begin_offset);
             client_connection
                 .quiet_writes
-                .extend(acknowledges_quiet.then_some(id));
+                .extend(acknowledges_quiet.then_some(request_id));
         }
         self.set_timer(connection);
         if self.connections[connection].owner.is_none() {
@@ -396,7 +396,7 @@ impl World {
             (server_call, had_reply),
             execution_index,
         );
-        let call = self.server_calls[server_call].call;
+        let call_id = self.server_calls[server_call].call;
         let mut hasher = DefaultHasher::new();
         (self.results_hash, server_call, outcome, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
@@ -406,9 +406,9 @@ impl World {
         if self.is_sabotaged_by(Sabotage::EndsTwice) && outcome == "hit" {
             self.end_server_call(server_call, "again", true);
         }
-        self.calls[call].server_calls_left -= 1;
-        if self.calls[call].server_calls_left == 0 {
-            self.end_call(call);
+        self.calls[call_id].server_calls_left -= 1;
+        if self.calls[call_id].server_calls_left == 0 {
+            self.end_call(call_id);
         }
     }
 

@@ -381,10 +381,10 @@ impl World {
     /// Once all calls have ended no more connections are open than are of use.
     pub(super) fn check_connections(&mut self, process: usize) {
         for server in 0..self.server_count() {
-            let is_of_server = |connection: &&ClientConnection| {
-                connection.process == process
-                    && connection.server == server
-                    && connection.engine_connection.is_some()
+            let is_of_server = |client_connection: &&ClientConnection| {
+                client_connection.process == process
+                    && client_connection.server == server
+                    && client_connection.engine_connection.is_some()
             };
             let open_count = self.connections.iter().filter(is_of_server).count();
             let connections_max = match self.processes[process].plan.driver {

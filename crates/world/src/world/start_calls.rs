@@ -153,7 +153,7 @@ impl World {
         let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
             b"another".to_vec()
         } else {
-            prefix.bytes()
+            prefix.to_bytes()
         };
         ServerOperation::FlushPrefix(bytes, keys.collect())
     }
@@ -168,9 +168,12 @@ impl World {
         Action::Store(StoreAction {
             mode,
             write_id,
-            body: self
-                .checker
-                .value_body(write_id, key, write_options.bytes, write_options.ttl),
+            body: self.checker.value_body(
+                write_id,
+                key,
+                write_options.value_bytes,
+                write_options.ttl,
+            ),
             exptime: self.to_exptime(write_options.ttl),
             noreply: write_options.noreply,
             compared_read: None,
@@ -259,8 +262,12 @@ impl World {
                 (
                     *key,
                     write_id,
-                    self.checker
-                        .value_body(write_id, *key, write_options.bytes, write_options.ttl),
+                    self.checker.value_body(
+                        write_id,
+                        *key,
+                        write_options.value_bytes,
+                        write_options.ttl,
+                    ),
                 )
             })
             .collect();

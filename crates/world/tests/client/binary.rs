@@ -134,18 +134,18 @@ fn quiet_writes_of_every_kind_are_acknowledged() {
         client.delete(wire_key("nobody"), true, &budget).unwrap();
         assert_eq!(either_client.bytes("number").unwrap(), b"8");
     }
-    let failures = |either_client: &EitherClient| -> u64 {
+    let count_failures = |either_client: &EitherClient| -> u64 {
         let servers = either_client.core().servers();
         let failures = servers.iter().map(|(_, server)| &server.noreply_failures);
         failures
             .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
             .sum()
     };
-    assert_eq!(failures(&either_client), 0);
+    assert_eq!(count_failures(&either_client), 0);
     let added = client.store(StoreMode::Add, item("number", b"1"), 0, true, &budget);
     assert_eq!(added, Ok(WriteOutcome::Done));
     assert_eq!(either_client.bytes("number").unwrap(), b"8");
-    assert_eq!(failures(&either_client), 1);
+    assert_eq!(count_failures(&either_client), 1);
 }
 
 #[test]

@@ -148,8 +148,8 @@ fn slow_servers_are_waited_for_together() {
         .iter()
         .map(|server| server.address.as_str())
         .collect();
-    let addresses = addresses.join(",");
-    crate::either_client::with_both(&addresses, &long_timeout(), |either_client| {
+    let address_list = addresses.join(",");
+    crate::either_client::with_both(&address_list, &long_timeout(), |either_client| {
         let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
         assert_eq!(either_client.get_many(&key_refs).unwrap().0.len(), 20);
         for server in &servers {

@@ -211,13 +211,13 @@ impl EitherClient {
         delta: u64,
         initial: u64,
     ) -> Result<Option<u64>, Error> {
-        let initial = InitialNumber {
+        let initial_number = InitialNumber {
             number: initial,
             flags: 7,
             digits: initial.to_string(),
             exptime: 0,
         };
-        let steps = Counter::new(wire_key(key), delta, false, initial);
+        let steps = Counter::new(wire_key(key), delta, false, initial_number);
         both!(self, run_steps(steps, &self.budget()))
     }
 

@@ -52,15 +52,15 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
                 .unwrap();
             let (values, _) = either_client.get_many(&["a", "b"]).unwrap();
             assert_eq!(values.len(), 2);
-            let key = || Some("n:k".to_owned());
+            let expected_key = || Some("n:k".to_owned());
             let read = CallClass::Single(OperationKind::Read, 0);
             let write = CallClass::Single(OperationKind::Write, 5);
             let other = CallClass::Single(OperationKind::Other, 0);
             let expected = [
-                (key(), read, 0, Some(false)),
-                (key(), write, 0, None),
-                (key(), read, 5, Some(true)),
-                (key(), other, 0, None),
+                (expected_key(), read, 0, Some(false)),
+                (expected_key(), write, 0, None),
+                (expected_key(), read, 5, Some(true)),
+                (expected_key(), other, 0, None),
                 (None, CallClass::Bulk(2, 0), 5, None),
                 (None, CallClass::Bulk(2, 0), 5, None),
             ];

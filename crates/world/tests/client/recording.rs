@@ -32,8 +32,8 @@ fn open_recorder(folder: &Path) -> Recorder {
     Recorder::open(glasscache_record::Options::new(folder)).unwrap()
 }
 
-fn keys_of_request(log: &RequestLog, request: usize) -> Vec<&str> {
-    let items = log.requests.items_of(request).iter();
+fn keys_of_request(log: &RequestLog, request_index: usize) -> Vec<&str> {
+    let items = log.requests.items_of(request_index).iter();
     items
         .map(|&item| log.items.keys[item as usize].as_str())
         .collect()
@@ -154,11 +154,11 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
     routes.sort_unstable();
     routes.dedup();
     assert_eq!(routes.len(), 100);
-    for request in 0..100 {
-        let route = log.requests.route[request] as usize;
+    for request_index in 0..100 {
+        let route = log.requests.route[request_index] as usize;
         let task: usize = log.requests.routes[route].parse().unwrap();
         assert_eq!(
-            keys_of_request(&log, request),
+            keys_of_request(&log, request_index),
             expected_keys(task),
             "task {task}"
         );

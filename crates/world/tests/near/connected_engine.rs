@@ -106,7 +106,7 @@ impl ConnectedEngine {
     }
 
     /// Makes the call of a fetch.
-    pub(crate) fn fetch(
+    pub(crate) fn run_fetch(
         &mut self,
         worker: &mut InMemoryWorker,
         fetch: &Fetch,

@@ -107,12 +107,12 @@ impl Simulation {
             ..StrategyOptions::new(text.parse().unwrap())
         };
         let mut worker = new_worker();
-        let keys = KeyEncoder {
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
         let mut new_client = |_| {
-            let near = Arc::new(ClientNearCache::new(options.clone(), keys).unwrap());
+            let near = Arc::new(ClientNearCache::new(options.clone(), key_encoder).unwrap());
             let server_state = new_server_state(&near);
             let new_call = |_| Call {
                 connected_engine: ConnectedEngine::new(&mut worker, &server_state, now),

@@ -74,13 +74,13 @@ impl<'s> Process<'s> {
             near_ttl: None,
             ..StrategyOptions::new(file.clone())
         };
-        let keys = KeyEncoder {
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
         Self {
             site,
-            near: Arc::new(ClientNearCache::new(options, keys).unwrap()),
+            near: Arc::new(ClientNearCache::new(options, key_encoder).unwrap()),
             now: Instant::now(),
             random_state: seed * 2 + 1,
         }
@@ -95,8 +95,8 @@ impl<'s> Process<'s> {
 
     fn read(&mut self, key: Option<&str>, scope: &Arc<RequestScope>) {
         let keys: Vec<WireKey<'_>> = key.map(wire_key).into_iter().collect();
-        let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
+        let mut near_read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
+        while let Some(NearStep::Fetch(fetch)) = near_read.step(self.now) {
             let (mut fetched_items, mut fetched_bytes) = (FetchedItems::default(), 0);
             let keys = fetch.keys();
             for (index, key) in keys.iter().enumerate() {
@@ -111,18 +111,18 @@ impl<'s> Process<'s> {
             let key_count = keys.len() as u64;
             let call_ns = self.draw_latency_ns(key_count, fetched_bytes);
             self.now += Duration::from_nanos(call_ns);
-            read.finish_fetch(&fetch, fetched_items, Vec::new(), self.now);
+            near_read.finish_fetch(&fetch, fetched_items, Vec::new(), self.now);
         }
     }
 
-    fn draw_latency_ns(&mut self, keys: u64, bytes: u64) -> u64 {
+    fn draw_latency_ns(&mut self, key_count: u64, fetched_bytes: u64) -> u64 {
         let fraction = self.draw_fraction();
         match self.site.cost.quantiles() {
             Some(quantiles) => {
-                let single_ns = quantiles.single_ns(bytes, fraction);
-                (single_ns + self.site.cost.extra_keys_ns(keys)) as u64
+                let single_ns = quantiles.single_ns(fetched_bytes, fraction);
+                (single_ns + self.site.cost.extra_keys_ns(key_count)) as u64
             }
-            None => self.site.cost.call_ns(keys, bytes),
+            None => self.site.cost.call_ns(key_count, fetched_bytes),
         }
     }
 
@@ -132,8 +132,8 @@ impl<'s> Process<'s> {
         let log = &self.site.log;
         (0..REQUESTS_COMPARED).find(|number| {
             let request_index = start + number;
-            let page = log.requests.page[request_index];
-            let page = (page != NONE).then(|| log.items.keys[page as usize].as_bytes());
+            let page_item = log.requests.page[request_index];
+            let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
             let scope = Arc::new(self.near.scope(page).unwrap());
             self.read(None, &scope);
             for &item in log.requests.items_of(request_index) {

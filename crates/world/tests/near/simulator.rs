@@ -57,7 +57,7 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
     });
     let parents = parents.collect();
     let kinds = ["user", "profile", "rights"];
-    let key = |item: usize| format!("{}:{}", kinds[item % 3], item / 3);
+    let format_key = |item: usize| format!("{}:{}", kinds[item % 3], item / 3);
     let sizes = (0..item_count).map(|_| rng.below(900) as u32).collect();
     let mut requests = Requests {
         starts: vec![0],
@@ -86,7 +86,7 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
     }
     RequestLog {
         items: Items {
-            keys: (0..item_count).map(key).collect(),
+            keys: (0..item_count).map(format_key).collect(),
             parents,
             sizes,
         },
@@ -137,11 +137,11 @@ impl Process {
             byte_accounting: ByteAccounting::Value,
             ..StrategyOptions::new(file.clone())
         };
-        let keys = KeyEncoder {
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
-        let near = Arc::new(ClientNearCache::new(options, keys).unwrap());
+        let near = Arc::new(ClientNearCache::new(options, key_encoder).unwrap());
         let server_state = new_server_state(&near);
         let connected_engine = ConnectedEngine::new(worker, &server_state, now);
         Self {
@@ -159,12 +159,14 @@ impl Process {
         now: Instant,
     ) -> Option<usize> {
         let keys: Vec<_> = key.map(wire_key).into_iter().collect();
-        let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(NearStep::Fetch(fetch)) = read.step(now) {
-            let (fetched, failures) = self.connected_engine.fetch(worker, &fetch, FIRST_SECOND);
-            read.finish_fetch(&fetch, fetched, failures, now);
+        let mut near_read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
+        while let Some(NearStep::Fetch(fetch)) = near_read.step(now) {
+            let (fetched, failures) = self
+                .connected_engine
+                .run_fetch(worker, &fetch, FIRST_SECOND);
+            near_read.finish_fetch(&fetch, fetched, failures, now);
         }
-        let (values, failures) = read.finish();
+        let (values, failures) = near_read.finish();
         assert!(failures.is_empty());
         values
             .first()
@@ -209,8 +211,8 @@ fn run_client(
     let stats = request_indices.map(|request_index| {
         let process = &mut processes[usize::from(log.requests.instance[request_index])];
         let before = process.near.stats();
-        let page = log.requests.page[request_index];
-        let page = (page != NONE).then(|| log.items.keys[page as usize].as_bytes());
+        let page_item = log.requests.page[request_index];
+        let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
         let scope = Arc::new(process.near.scope(page).unwrap());
         process.read(None, &scope, worker, now);
         for &item in log.requests.items_of(request_index) {

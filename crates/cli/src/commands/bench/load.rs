@@ -348,10 +348,17 @@ impl Args {
         let bar = new_progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
         let to_failure = |end: EarlyEnd| {
-            let name = targets.get(end.target).map_or("", |target| &target.name);
+            let name = targets
+                .get(end.target_index)
+                .map_or("", |target| &target.name);
             failure(name, &end.error)
         };
-        let failure_of_first_target = |error| to_failure(EarlyEnd { target: 0, error });
+        let failure_of_first_target = |error| {
+            to_failure(EarlyEnd {
+                target_index: 0,
+                error,
+            })
+        };
         let (measured, other_and_ratio, objective_and_rates, mut early_end) =
             match (&load_targets[..], self.search) {
                 ([first, second], _) => {
@@ -405,7 +412,7 @@ impl Args {
                 .find_map(|(target_index, load_target)| {
                     let error = live::clear(settings, load_target, traffic).err()?;
                     Some(to_failure(EarlyEnd {
-                        target: target_index,
+                        target_index,
                         error,
                     }))
                 });
