@@ -53,7 +53,7 @@ fn read_item(
     options: &GetOptions,
 ) -> Result<ReturnedItem, RetryReason> {
     let store = write.store();
-    let old_state = store.state_word_of(old.addr);
+    let old_state_word = store.state_word_of(old.addr);
     let mut item = *old;
     if let Some(expiry) = options.touch {
         let changes = CopyChanges {
@@ -80,8 +80,8 @@ fn read_item(
         claim_lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
     Ok(ReturnedItem {
         item,
-        state_word: old_state,
-        last_access: Store::access_of(old, old_state),
+        state_word: old_state_word,
+        last_access: Store::access_of(old, old_state_word),
         lease: Lease {
             expiry_before: options.touch.map(|_| old.header.expiry),
             ..lease
@@ -108,11 +108,11 @@ fn claim_lease(
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
         bucket.find(write.hash, |slot_addr| slot_addr == addr)?;
-        let old_state = store
+        let old_state_word = store
             .arena()
             .state_word(addr)
             .fetch_or(bits::WIN, Ordering::Relaxed);
-        lease.already_won = old_state & bits::WIN != 0;
+        lease.already_won = old_state_word & bits::WIN != 0;
         lease.won = !lease.already_won;
     }
     Some(lease)

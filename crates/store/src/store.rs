@@ -231,18 +231,18 @@ impl Store {
 
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
     /// the start, hardly more than the first.
-    pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
+    pub fn set_memory(&self, memory_bytes: u64) -> Result<(), Error> {
         let mapped_bytes = (self.arena().segment_count() * self.arena().segment_bytes()) as u64;
-        if bytes < MEMORY_BYTES_MIN {
-            return Err(Error::MemoryTooSmall(bytes));
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::MemoryTooSmall(memory_bytes));
         }
-        if bytes > mapped_bytes {
-            return Err(Error::MemoryTooLarge(bytes, mapped_bytes));
+        if memory_bytes > mapped_bytes {
+            return Err(Error::MemoryTooLarge(memory_bytes, mapped_bytes));
         }
-        self.memory_bytes.store(bytes, Ordering::Relaxed);
+        self.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.apply_budget();
         let allowed_segments =
-            bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
+            memory_bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
         self.arena().request_huge_pages(allowed_segments);
         Ok(())
     }
@@ -484,19 +484,19 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     (budget.extra_line_segments as u64) << shift
 }
 
-/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
+/// The segments that `memory_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
 /// of `-m` are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
 fn compute_budget(
-    limit_bytes: u64,
+    memory_bytes: u64,
     buffer_bytes: u64,
     reserve_segments: usize,
     segment_shift: u32,
 ) -> Budget {
-    let bytes_left = limit_bytes - buffer_bytes.min(limit_bytes / 2);
-    let outside_bytes = (limit_bytes / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
+    let bytes_left = memory_bytes - buffer_bytes.min(memory_bytes / 2);
+    let outside_bytes = (memory_bytes / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
         .saturating_sub((reserve_segments as u64) << segment_shift)
-        .min(limit_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
+        .min(memory_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
         segments: (bytes_left >> segment_shift) as usize + reserve_segments,
         extra_line_segments: (outside_bytes >> segment_shift) as usize,

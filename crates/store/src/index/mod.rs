@@ -77,8 +77,8 @@ impl Index {
     pub(crate) fn new(lines: Lines, segment: SegmentId, segments_max: usize) -> Self {
         let lines_per_segment = lines.lines_per_segment();
         let directory: Box<[AtomicU32]> = (0..segments_max).map(|_| AtomicU32::new(0)).collect();
-        if let Some(first_entry) = directory.first() {
-            first_entry.store(segment.0, Ordering::Release);
+        if let Some(first_directory_entry) = directory.first() {
+            first_directory_entry.store(segment.0, Ordering::Release);
         }
         Index {
             directory,

@@ -72,10 +72,10 @@ impl Snapshot {
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-        let version = bytes
+        let version_bytes = bytes
             .strip_prefix(MAGIC)
             .and_then(|after_magic| after_magic.first_chunk());
-        let version = u32::from_le_bytes(*version.ok_or(SnapshotError::Foreign)?);
+        let version = u32::from_le_bytes(*version_bytes.ok_or(SnapshotError::Foreign)?);
         if version != LAYOUT_VERSION {
             return Err(SnapshotError::Unusable(format!(
                 "its layout has version {version}, this server has {LAYOUT_VERSION}"

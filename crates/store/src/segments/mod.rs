@@ -122,7 +122,7 @@ pub(crate) struct Segments {
     /// Segments with at least one hold.
     held_count: AtomicUsize,
     /// Segments that the largest item may occupy, shared with pieces of others.
-    largest_item_span: usize,
+    largest_item_segment_count: usize,
     /// Segments in limbo that are held, as last counted.
     held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
@@ -186,7 +186,7 @@ impl Segments {
             line_segments_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held_count: AtomicUsize::new(0),
-            largest_item_span: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
+            largest_item_segment_count: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             held_in_limbo: AtomicUsize::new(0),
             reusable_count: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
