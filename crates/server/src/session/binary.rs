@@ -29,7 +29,7 @@ impl Session {
                 run.used_bytes += used;
                 self.refuse_request(refusal, run)
             }
-            Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
+            Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
         }
     }
 
@@ -109,6 +109,6 @@ impl Session {
         }
         refusal
             .must_close
-            .then_some(RunEnd::Close(CloseReason::Protocol))
+            .then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn find_previous_value(
     hash: KeyHash,
 ) -> PreviousValue {
     let is_wanted = context.shared.watchers.is_watched(kind::FETCHERS);
-    let previous_item = is_wanted.then(|| context.store.peek(key, hash, context.now));
+    let previous_item = is_wanted.then(|| context.store_worker.peek(key, hash, context.now));
     PreviousValue {
         value_bytes: previous_item.flatten().map(|item| item.value_bytes()),
     }
@@ -113,7 +113,7 @@ pub(crate) fn render_deletion(
     if options.invalidate || !context.shared.watchers.is_watched(kind::DELETIONS) {
         return None;
     }
-    let item = context.store.peek(key, hash, context.now)?;
+    let item = context.store_worker.peek(key, hash, context.now)?;
     if options
         .required_cas
         .is_some_and(|unique| !item.has_unique(unique))

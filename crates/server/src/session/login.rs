@@ -57,7 +57,7 @@ impl Session {
     /// Why it is closed if that takes too long.
     pub(crate) fn timeout_reason(&self) -> CloseReason {
         match self.state {
-            State::ProxyHeader => CloseReason::ProxyHeader,
+            State::ProxyHeader => CloseReason::NoProxyHeader,
             _ => CloseReason::LoginTimeout,
         }
     }
@@ -68,7 +68,7 @@ impl Session {
             return false;
         };
         let attempt = login.attempt.as_ref();
-        attempt.is_some_and(|attempt| attempt.outcome().is_none())
+        attempt.is_some_and(|attempt| attempt.was_accepted().is_none())
     }
 
     /// Serves a connection that has to log in. `None` continues.
@@ -80,7 +80,7 @@ impl Session {
             return None;
         };
         if let Some(attempt) = &login.attempt {
-            let Some(is_accepted) = attempt.outcome() else {
+            let Some(is_accepted) = attempt.was_accepted() else {
                 return Some(RunEnd::WaitForLogin);
             };
             login.attempt = None;
@@ -107,14 +107,14 @@ impl Session {
                 run.out.bytes.extend_from_slice(reply);
                 None
             }
-            login::Parsed::Malformed => Some(RunEnd::Close(CloseReason::BeforeLogin)),
+            login::Parsed::Malformed => Some(RunEnd::Close(CloseReason::InputBeforeLogin)),
         }
     }
 
     fn serve_request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match binary::parse(run.remaining_input()) {
             binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
+            binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
             binary::Parsed::Request(
                 id,
                 command @ (Command::SaslMechanisms | Command::SaslLogin { .. }),
@@ -259,8 +259,8 @@ fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
     log.queue_line_rate_limited(LogKind::FailedLogin, context.now.0, || {
-        let peer = context.connection.peer();
-        format!("glasscache: a login from {peer} failed: wrong user or password")
+        let client = context.connection.client();
+        format!("glasscache: a login from {client} failed: wrong user or password")
     });
 }
 
@@ -282,5 +282,5 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
 fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
     binary::write_error(&mut run.out.bytes, id, status);
-    RunEnd::Close(CloseReason::BeforeLogin)
+    RunEnd::Close(CloseReason::InputBeforeLogin)
 }

@@ -83,7 +83,7 @@ impl Session {
         let mut run_end = loop {
             let run_end = match self.state {
                 // Read before the run.
-                State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
+                State::ProxyHeader => Some(RunEnd::Close(CloseReason::NoProxyHeader)),
                 State::Command if is_logged_or_binary => {
                     self.serve_logged_or_binary(is_binary, &mut run)
                 }
@@ -95,7 +95,7 @@ impl Session {
                 State::Upload(_) => self.continue_upload(&mut run),
                 State::Login(_) => self.serve_login(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
-                State::Closed => Some(RunEnd::Close(CloseReason::Protocol)),
+                State::Closed => Some(RunEnd::Close(CloseReason::MalformedInput)),
             };
             if let Some(run_end) = run_end {
                 break run_end;
@@ -271,7 +271,7 @@ impl Session {
         }
         refusal
             .must_close
-            .then_some(RunEnd::Close(CloseReason::Protocol))
+            .then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 
     fn skip_refused_value(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
@@ -293,10 +293,10 @@ fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> RunEnd {
         Some(end) => {
             run.used_bytes += end + 1;
             run.out.bytes.extend_from_slice(replies::BAD_FORMAT);
-            RunEnd::Close(CloseReason::Protocol)
+            RunEnd::Close(CloseReason::MalformedInput)
         }
         None if run.remaining_input().len() > LINE_BYTES_MAX => {
-            RunEnd::Close(CloseReason::Protocol)
+            RunEnd::Close(CloseReason::MalformedInput)
         }
         None => RunEnd::NeedsInput,
     }

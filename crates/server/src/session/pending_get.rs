@@ -83,7 +83,7 @@ impl Session {
                 run.used_bytes += end + 1;
                 None
             }
-            _ => Some(RunEnd::Close(CloseReason::Protocol)),
+            _ => Some(RunEnd::Close(CloseReason::MalformedInput)),
         }
     }
 }

@@ -53,8 +53,8 @@ impl Protocol {
     /// Why the connection is closed, if the settings do not allow the protocol.
     pub(super) fn refusal_reason(self, allowed: Protocols) -> Option<CloseReason> {
         match (self, allowed) {
-            (Protocol::Binary, Protocols::Text) => Some(CloseReason::Binary),
-            (Protocol::Text, Protocols::Binary) => Some(CloseReason::Protocol),
+            (Protocol::Binary, Protocols::Text) => Some(CloseReason::BinaryProtocol),
+            (Protocol::Text, Protocols::Binary) => Some(CloseReason::MalformedInput),
             _ => None,
         }
     }

@@ -54,7 +54,7 @@ impl Session {
                 _charge: run
                     .context
                     .shared
-                    .memory
+                    .peer_memory
                     .charge(UPLOAD_STATE_BYTES + head_bytes),
             }));
         } else {
@@ -74,7 +74,7 @@ impl Session {
             if following_input.is_empty() {
                 return Some(RunEnd::NeedsInput);
             }
-            let space = upload.reservation.space(run.context.store, run.context.now);
+            let space = upload.reservation.space(run.context.store_worker, run.context.now);
             let bytes = space.len().min(following_input.len());
             if bytes == 0 {
                 let reservation = &upload.reservation;
@@ -136,7 +136,7 @@ impl Session {
             return None;
         };
         run.context
-            .store
+            .store_worker
             .refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
         write.count_refusal(run.context);

@@ -73,12 +73,12 @@ impl ItemDump {
         classes: Vec<usize>,
         context: &Context<'_>,
     ) -> ItemDump {
-        let items = context.store.store().counters().items;
+        let items = context.store_worker.store().counters().items;
         ItemDump {
             line_format,
             classes,
             listing: Listing::new(context.shared.listing_seed(), items),
-            charge: context.shared.memory.charge(0),
+            charge: context.shared.peer_memory.charge(0),
             has_started: false,
         }
     }
@@ -125,7 +125,7 @@ impl ItemDump {
             let mut visit =
                 |item: &Item<'_>| write_line(line_format, classes, item, context, &mut out.bytes);
             match context
-                .store
+                .store_worker
                 .list(listing, STEP_ITEMS, context.now, &mut visit)
             {
                 Some(examined_now) => *examined += examined_now,
@@ -147,7 +147,7 @@ impl ItemDump {
         if self.has_started {
             return 0;
         }
-        let items = context.store.store().counters().items as usize;
+        let items = context.store_worker.store().counters().items as usize;
         (items / 2).max(LISTING_BYTES_MIN)
     }
 }

@@ -46,7 +46,7 @@ impl Dump {
             Dump::Framed(framed) => framed.append_slice(context, out),
             Dump::DiscardedPrefixes(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
-                let is_done = prefixes.drop_some(SLICE_EXAMINED);
+                let is_done = prefixes.free_some(SLICE_EXAMINED);
                 if is_done {
                     out.bytes
                         .extend_from_slice(glasscache_protocol::replies::RESET);

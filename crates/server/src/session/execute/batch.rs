@@ -78,11 +78,11 @@ impl<'b, 'w> Lookup<'b, 'w> {
 
     #[inline]
     fn new(key: &'b [u8], kind: LookupKind, context: &Context<'w>) -> Self {
-        let hash = context.store.store().hash(key);
+        let hash = context.store_worker.store().hash(key);
         Lookup {
             key,
             hash,
-            prefetch: context.store.prefetch_bucket(hash),
+            prefetch: context.store_worker.prefetch_bucket(hash),
             kind,
         }
     }
@@ -149,7 +149,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_empty() {
             return (None, None);
         }
-        let store = context.store;
+        let store = context.store_worker;
         let mut hints = [LookupHint::default(); BATCH_LOOKUPS];
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
             *hint = store.prefetch_item(lookup.hash, lookup.prefetch);

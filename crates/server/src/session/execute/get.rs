@@ -61,7 +61,7 @@ fn read_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<Item<'w>>, NoRoomYet> {
     let item = match touch {
-        None => context.store.get_hinted(key, hash, hint, context.now),
+        None => context.store_worker.get_hinted(key, hash, hint, context.now),
         Some(exptime) => {
             let touch = Some(context.expiry(exptime));
             let options = GetOptions {
@@ -133,9 +133,9 @@ pub(super) fn get_with<'w>(
     options: &GetOptions,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    let result = context.store.try_get_with(key, hash, options, context.now);
+    let result = context.store_worker.try_get_with(key, hash, options, context.now);
     context.refuse_if_overdue(result, || {
-        context.store.get_with(key, hash, options, context.now)
+        context.store_worker.get_with(key, hash, options, context.now)
     })
 }
 
@@ -169,7 +169,7 @@ fn get_minimal_item_value<'w>(
         return None;
     }
     let value = context
-        .store
+        .store_worker
         .get_minimal_item_value(key, hint, context.now)?;
     context
         .shared
@@ -272,7 +272,7 @@ fn find_meta_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(MODIFYING_FLAGS) {
-        let Some(item) = context.store.get_hinted(key, hash, hint, context.now) else {
+        let Some(item) = context.store_worker.get_hinted(key, hash, hint, context.now) else {
             return Ok(None);
         };
         if !item.is_marked() {
@@ -282,7 +282,7 @@ fn find_meta_item<'w>(
             may_win: true,
             ..GetOptions::default()
         };
-        let leased_read = context.store.get_with(key, hash, &options, context.now);
+        let leased_read = context.store_worker.get_with(key, hash, &options, context.now);
         return Ok(merge_leased_read(item, leased_read));
     }
     get_with(key, hash, &to_get_options(line, context), context)

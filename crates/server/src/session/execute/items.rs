@@ -17,7 +17,7 @@ use crate::session::events;
 use crate::session::output::Output;
 
 fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
-    context.store.store().hash(key)
+    context.store_worker.store().hash(key)
 }
 
 /// Executes `delete` and returns the reply.
@@ -39,7 +39,7 @@ pub(super) fn apply_delete(
     is_meta: bool,
     context: &Context<'_>,
 ) -> Result<DeleteOutcome, NoRoomYet> {
-    let (store, hash) = (context.store, hash(key, context));
+    let (store, hash) = (context.store_worker, hash(key, context));
     let is_observed = context.shared.is_observed();
     let line = is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store.peek(key, hash, context.now);
@@ -125,7 +125,7 @@ pub(super) fn apply_arith(
     options: &ArithOptions,
     context: &Context<'_>,
 ) -> Result<ArithOutcome, NoRoomYet> {
-    let (store, hash) = (context.store, hash(key, context));
+    let (store, hash) = (context.store_worker, hash(key, context));
     let result = store.try_arith(key, hash, options, context.now);
     let outcome =
         context.refuse_if_overdue(result, || store.arith(key, hash, options, context.now))?;
@@ -265,7 +265,7 @@ pub(super) fn execute_meta_debug(
         Some(Some(_)) => &decoded,
         None => sent_key,
     };
-    let Some(item) = context.store.peek(key, hash(key, context), context.now) else {
+    let Some(item) = context.store_worker.peek(key, hash(key, context), context.now) else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");

@@ -34,7 +34,7 @@ fn remove_items(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(
     if !context.shared.config.flush_enabled {
         return Err(replies::FLUSH_PREFIX_DISABLED);
     }
-    let flushed = context.store.store().flush_prefix(prefix, context.now);
+    let flushed = context.store_worker.store().flush_prefix(prefix, context.now);
     flushed.map_err(|_| replies::TOO_MANY_PREFIXES)?;
     events::publish_prefix_flush(context, prefix, command);
     Ok(())

@@ -22,7 +22,7 @@ pub(super) fn missing_bytes(
     if context.pressure == Pressure::Low {
         return 0;
     }
-    let Some(item) = context.store.peek(key, hash, context.now) else {
+    let Some(item) = context.store_worker.peek(key, hash, context.now) else {
         return 0;
     };
     let bytes = item.value_bytes();
@@ -36,7 +36,7 @@ pub(super) fn missing_bytes(
     let bytes = bytes as usize;
     if context
         .shared
-        .memory
+        .peer_memory
         .try_grant(bytes, context.is_first_waiter)
     {
         0
@@ -57,7 +57,7 @@ pub(crate) fn missing_bytes_of_command(
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
         Ok(key) if context.pressure != Pressure::Low => {
-            missing_bytes(key, context.store.store().hash(key), context, out)
+            missing_bytes(key, context.store_worker.store().hash(key), context, out)
         }
         _ => 0,
     }

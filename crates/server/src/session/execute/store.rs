@@ -126,7 +126,7 @@ impl<'b> StoreWrite<'b> {
         StoreWrite {
             value_bytes: head.value_bytes,
             key: head.key,
-            hash: context.store.store().hash(head.key),
+            hash: context.store_worker.store().hash(head.key),
             options,
             request_form,
         }
@@ -173,7 +173,7 @@ impl<'b> StoreWrite<'b> {
         StoreWrite {
             value_bytes,
             key,
-            hash: context.store.store().hash(key),
+            hash: context.store_worker.store().hash(key),
             options,
             request_form: RequestForm::Meta(line),
         }
@@ -211,7 +211,7 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
+        let (store, key, hash, options) = (context.store_worker, self.key, self.hash, &self.options);
         let previous_value = self.find_previous_value(context);
         let result = store.try_set(key, hash, value, options, context.now);
         let outcome = context
@@ -227,7 +227,7 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Option<Reservation> {
-        let reserved = context.store.reserve(
+        let reserved = context.store_worker.reserve(
             self.key,
             self.hash,
             self.value_bytes,
@@ -252,9 +252,9 @@ impl<'b> StoreWrite<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let previous_value = self.find_previous_value(context);
-        let result = context.store.try_commit(reservation, context.now);
+        let result = context.store_worker.try_commit(reservation, context.now);
         let outcome = context.refuse_if_overdue(result, || {
-            context.store.refuse_upload(reservation, context.now);
+            context.store_worker.refuse_upload(reservation, context.now);
             SetOutcome::NoMemory
         })?;
         self.publish_previous_fetch(previous_value, context);
@@ -284,7 +284,7 @@ impl<'b> StoreWrite<'b> {
     /// client that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_data_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
         if self.is_quiet() {
-            return ConnectionEffect::Close(CloseReason::Protocol);
+            return ConnectionEffect::Close(CloseReason::MalformedInput);
         }
         out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
         ConnectionEffect::Done
@@ -383,7 +383,7 @@ impl<'b> StoreWrite<'b> {
         if !(is_extended && line.flags.has(b's')) {
             return self.value_bytes;
         }
-        let item = context.store.peek(self.key, self.hash, context.now);
+        let item = context.store_worker.peek(self.key, self.hash, context.now);
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
@@ -399,7 +399,7 @@ impl<'b> StoreWrite<'b> {
             ));
         } else {
             shared.log.queue_line_rate_limited(LogKind::RefusedStore, context.now.0, || {
-                let limit = context.store.store().memory_bytes() >> 20;
+                let limit = context.store_worker.store().memory_bytes() >> 20;
                 format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
             });
         }

@@ -42,7 +42,7 @@ pub(crate) fn run_stats(
         [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, out),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(context, out),
         [b"reset", ..] => {
-            context.shared.reset();
+            context.shared.reset_stats();
             return ConnectionEffect::Dump(Dump::DiscardedPrefixes(
                 context.shared.prefix_table.take_prefixes(),
             ));

@@ -22,7 +22,7 @@ struct ClassInUse {
 }
 
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
-    let counters = context.store.store().counters();
+    let counters = context.store_worker.store().counters();
     let chunks = context.shared.slab_classes.chunk_sizes();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);

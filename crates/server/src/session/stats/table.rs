@@ -109,7 +109,7 @@ impl<'c> Snapshot<'c> {
     pub(super) fn new(context: &'c Context<'c>) -> Snapshot<'c> {
         Snapshot {
             context,
-            store: context.store.store().counters(),
+            store: context.store_worker.store().counters(),
             totals: context.shared.totals(),
             removed: context.shared.removed_items(),
             cpu_s: super::process::cpu_time(),

@@ -83,7 +83,7 @@ fn remove_all(exptime: i64, context: &Context<'_>) {
         glasscache_store::Expiry::At(flush_at) if exptime > 0 => flush_at,
         _ => context.now,
     };
-    context.store.store().flush(flush_at, context.now);
+    context.store_worker.store().flush(flush_at, context.now);
     events::publish_flush_all(context, flush_at.0.saturating_sub(context.now.0));
 }
 
@@ -114,7 +114,7 @@ fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         1_000_000_001.. => replies::MEMORY_LIMIT_IN_BYTES,
         _ => {
             let bytes = u64::from(megabytes) << 20;
-            if context.store.store().set_memory(bytes).is_err() {
+            if context.store_worker.store().set_memory(bytes).is_err() {
                 return replies::MEMORY_LIMIT_FAILED;
             }
             context
