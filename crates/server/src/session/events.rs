@@ -18,12 +18,10 @@ pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Opti
     let mut text = b"type=item_get key=".to_vec();
     percent::encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
-    let class = value_bytes.map_or(0, |bytes| {
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), bytes, 0)
-            .0
+    let class = value_bytes.map_or(0, |value_bytes| {
+        let slab_classes = &context.shared.slab_classes;
+        let (class, _) = slab_classes.class_and_size(key.len(), value_bytes, 0);
+        class
     });
     let status = if value_bytes.is_some() {
         "found"

@@ -97,13 +97,13 @@ impl Session {
     fn serve_line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match login::parse(run.remaining_input()) {
             login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            login::Parsed::Attempt(credentials, used) => {
-                run.used_bytes += used;
+            login::Parsed::Attempt(credentials, used_bytes) => {
+                run.used_bytes += used_bytes;
                 self.attempt_login(RequestId::default(), Some(credentials), run.context);
                 None
             }
-            login::Parsed::Refused(reply, used) => {
-                run.used_bytes += used;
+            login::Parsed::Refused(reply, used_bytes) => {
+                run.used_bytes += used_bytes;
                 run.out.bytes.extend_from_slice(reply);
                 None
             }
@@ -118,10 +118,10 @@ impl Session {
             binary::Parsed::Request(
                 id,
                 command @ (Command::SaslMechanisms | Command::SaslLogin { .. }),
-                used,
-            ) => self.serve_sasl(id, &command, used, run),
-            binary::Parsed::Request(id, command @ Command::Version, used) => {
-                run.used_bytes += used;
+                used_bytes,
+            ) => self.serve_sasl(id, &command, used_bytes, run),
+            binary::Parsed::Request(id, command @ Command::Version, used_bytes) => {
+                run.used_bytes += used_bytes;
                 let _ = execute::binary::run_command(id, &command, run.context, run.out);
                 None
             }
@@ -140,7 +140,7 @@ impl Session {
         &mut self,
         id: RequestId,
         command: &Command<'_>,
-        used: usize,
+        used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         let Command::SaslLogin {
@@ -149,51 +149,51 @@ impl Session {
             is_step,
         } = *command
         else {
-            run.used_bytes += used;
+            run.used_bytes += used_bytes;
             binary::write_text(&mut run.out.bytes, id, PLAIN);
             return None;
         };
-        let login = SaslLogin {
+        let sasl_login = SaslLogin {
             id,
             mechanism,
             message_bytes: message_bytes as usize,
             is_step,
-            head_bytes: used,
+            head_bytes: used_bytes,
         };
-        self.serve_sasl_login(&login, run)
+        self.serve_sasl_login(&sasl_login, run)
     }
 
     fn serve_sasl_login(
         &mut self,
-        login: &SaslLogin<'_>,
+        sasl_login: &SaslLogin<'_>,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        if login.message_bytes > LOGIN_BYTES_MAX {
-            return Some(refuse_before_login(login.id, Status::AuthFailure, run));
+        if sasl_login.message_bytes > LOGIN_BYTES_MAX {
+            return Some(refuse_before_login(sasl_login.id, Status::AuthFailure, run));
         }
-        let packet_bytes = login.head_bytes + login.message_bytes;
-        let Some(message) = run.remaining_input().get(login.head_bytes..packet_bytes) else {
+        let packet_bytes = sasl_login.head_bytes + sasl_login.message_bytes;
+        let Some(message) = run.remaining_input().get(sasl_login.head_bytes..packet_bytes) else {
             return Some(RunEnd::NeedsBytes(packet_bytes));
         };
         run.used_bytes += packet_bytes;
-        if login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::write_error(&mut run.out.bytes, login.id, Status::InvalidArguments);
+        if sasl_login.mechanism.len() > MECHANISM_BYTES_MAX {
+            binary::write_error(&mut run.out.bytes, sasl_login.id, Status::InvalidArguments);
             return None;
         }
-        let mut state = self.take_login_state(run.context);
-        let expects_step = std::mem::take(&mut state.expects_step);
-        let is_plain_mechanism = login.mechanism.eq_ignore_ascii_case(PLAIN);
-        if is_plain_mechanism && !login.is_step && message.is_empty() {
-            state.expects_step = true;
-            self.state = State::Login(Box::new(state));
-            binary::write_error(&mut run.out.bytes, login.id, Status::AuthContinue);
+        let mut login_state = self.take_login_state(run.context);
+        let expects_step = std::mem::take(&mut login_state.expects_step);
+        let is_plain_mechanism = sasl_login.mechanism.eq_ignore_ascii_case(PLAIN);
+        if is_plain_mechanism && !sasl_login.is_step && message.is_empty() {
+            login_state.expects_step = true;
+            self.state = State::Login(Box::new(login_state));
+            binary::write_error(&mut run.out.bytes, sasl_login.id, Status::AuthContinue);
             return None;
         }
-        let credentials = (is_plain_mechanism && (!login.is_step || expects_step))
+        let credentials = (is_plain_mechanism && (!sasl_login.is_step || expects_step))
             .then(|| login::parse_sasl_plain(message))
             .flatten();
-        self.state = State::Login(Box::new(state));
-        self.attempt_login(login.id, credentials, run.context);
+        self.state = State::Login(Box::new(login_state));
+        self.attempt_login(sasl_login.id, credentials, run.context);
         None
     }
 
@@ -214,10 +214,10 @@ impl Session {
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
-        let mut login = self.take_login_state(context);
-        login.request_id = request_id;
-        login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
-        self.state = State::Login(Box::new(login));
+        let mut login_state = self.take_login_state(context);
+        login_state.request_id = request_id;
+        login_state.attempt = Some(context.shared.logins.submit(credentials, context.waker));
+        self.state = State::Login(Box::new(login_state));
     }
 
     /// Reports the outcome of an attempt, and on success serves commands from now on.
@@ -248,9 +248,9 @@ impl Session {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
         login.failures += 1;
-        let is_last = login.failures >= FAILURES_MAX;
+        let is_last_attempt = login.failures >= FAILURES_MAX;
         count_failure(context);
-        is_last.then_some(RunEnd::Close(CloseReason::LoginFailed))
+        is_last_attempt.then_some(RunEnd::Close(CloseReason::LoginFailed))
     }
 }
 

@@ -237,15 +237,15 @@ mod tests {
             second: Seconds(1000),
             unix_ms: 1_700_000_000_300,
         };
-        let since_boot_ns = 50 * SECOND_NS;
-        let resume_at = |wall_ms| Clock::resumed_from_at(stop, since_boot_ns, wall_ms);
+        let resumed_since_boot_ns = 50 * SECOND_NS;
+        let resume_at = |wall_ms| Clock::resumed_from_at(stop, resumed_since_boot_ns, wall_ms);
         let at_once = resume_at(1_700_000_000_300).unwrap();
-        assert_eq!(at_once.second_at(since_boot_ns), Seconds(1000));
-        assert_eq!(at_once.second_at(since_boot_ns + SECOND_NS - 1), Seconds(1000));
-        assert_eq!(at_once.second_at(since_boot_ns + SECOND_NS), Seconds(1001));
+        assert_eq!(at_once.second_at(resumed_since_boot_ns), Seconds(1000));
+        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1), Seconds(1000));
+        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS), Seconds(1001));
         let later = resume_at(1_700_000_060_299).unwrap();
-        assert_eq!(later.second_at(since_boot_ns), Seconds(1059));
-        assert_eq!(later.second_at(since_boot_ns + 1_000_000), Seconds(1060));
+        assert_eq!(later.second_at(resumed_since_boot_ns), Seconds(1059));
+        assert_eq!(later.second_at(resumed_since_boot_ns + 1_000_000), Seconds(1060));
         assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
         assert_eq!(later.uptime_s(Seconds(1060)), 1);

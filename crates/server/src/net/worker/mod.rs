@@ -67,6 +67,7 @@ const WRITE_SLEEP: Timespec = Timespec {
 };
 
 /// One worker's state.
+#[expect(clippy::struct_field_names, reason = "the store has workers too")]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) store_worker: glasscache_store::Worker,

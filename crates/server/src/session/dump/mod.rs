@@ -9,7 +9,7 @@ mod framed;
 mod items;
 
 pub(crate) use self::framed::FramedDump;
-pub(crate) use self::items::{Cachedump, ItemDump, LineFormat};
+pub(crate) use self::items::{CachedumpLimits, ItemDump, LineFormat};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::prefix_table::DiscardedPrefixes;

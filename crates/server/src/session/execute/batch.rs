@@ -149,13 +149,13 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_empty() {
             return (None, None);
         }
-        let store = context.store_worker;
+        let store_worker = context.store_worker;
         let mut hints = [LookupHint::default(); BATCH_LOOKUPS];
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
-            *hint = store.prefetch_item(lookup.hash, lookup.prefetch);
+            *hint = store_worker.prefetch_item(lookup.hash, lookup.prefetch);
         }
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
-            *hint = store.prefetch_next_line(lookup.hash, *hint);
+            *hint = store_worker.prefetch_next_line(lookup.hash, *hint);
         }
         if self.lookups.is_full() {
             context.counters.batches.bump();
@@ -266,7 +266,7 @@ impl<'b> Batch<'b, '_> {
         let lookup = self.lookups.get(index)?;
         match reply_memory::missing_bytes(lookup.key, lookup.hash, context, out) {
             0 => None,
-            bytes => self.stop_before(index, StopReason::Memory(bytes)),
+            missing_bytes => self.stop_before(index, StopReason::Memory(missing_bytes)),
         }
     }
 

@@ -25,25 +25,25 @@ pub(crate) fn run_command<'w>(
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<ConnectionEffect, NoRoomYet> {
-    let bytes = &mut out.bytes;
+    let reply = &mut out.bytes;
     match *command {
         Command::Delete { key, required_cas } => {
-            execute_delete(id, key, required_cas, context, bytes)?;
+            execute_delete(id, key, required_cas, context, reply)?;
         }
-        Command::Arith { .. } => execute_arith(id, command, context, bytes)?,
+        Command::Arith { .. } => execute_arith(id, command, context, reply)?,
         Command::Flush { exptime } => {
             if context.shared.config.flush_enabled {
-                admin::flush(i64::from(exptime), context);
-                report_success(id, 0, bytes);
+                admin::execute_binary_flush(i64::from(exptime), context);
+                report_success(id, 0, reply);
             } else {
-                binary::write_error(bytes, id, Status::AuthFailure);
+                binary::write_error(reply, id, Status::AuthFailure);
             }
         }
-        Command::Noop => binary::write_success(bytes, id, 0),
-        Command::Version => binary::write_text(bytes, id, VERSION.as_bytes()),
-        Command::Stat(argument) => return Ok(run_stats(id, argument, context, bytes)),
+        Command::Noop => binary::write_success(reply, id, 0),
+        Command::Version => binary::write_text(reply, id, VERSION.as_bytes()),
+        Command::Stat(argument) => return Ok(run_stats(id, argument, context, reply)),
         Command::Quit => {
-            report_success(id, 0, bytes);
+            report_success(id, 0, reply);
             return Ok(ConnectionEffect::Close(CloseReason::Normal));
         }
         // The session executes reads, stores and logins itself.
@@ -53,7 +53,7 @@ pub(crate) fn run_command<'w>(
         | Command::SaslMechanisms
         | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
-            binary::write_error(bytes, id, Status::UnknownCommand);
+            binary::write_error(reply, id, Status::UnknownCommand);
             return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
@@ -61,9 +61,9 @@ pub(crate) fn run_command<'w>(
 }
 
 /// Reports the usual outcome, unless the request is quiet.
-fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
+fn report_success(id: RequestId, unique: u64, out: &mut Vec<u8>) {
     if !id.is_quiet() {
-        binary::write_success(out, id, cas);
+        binary::write_success(out, id, unique);
     }
 }
 
@@ -134,12 +134,12 @@ fn run_stats(
     out: &mut Vec<u8>,
 ) -> ConnectionEffect {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
-    let mut count = 0;
+    let mut token_count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
         *token_slot = token;
-        count += 1;
+        token_count += 1;
     }
-    let tokens = tokens.get(..count).unwrap_or_default();
+    let tokens = tokens.get(..token_count).unwrap_or_default();
     let is_supported = matches!(
         tokens.first(),
         None | Some(
@@ -150,14 +150,14 @@ fn run_stats(
         binary::write_error(out, id, Status::NotFound);
         return ConnectionEffect::Done;
     }
-    let mut text = Output::from_rendered(Vec::new());
-    match stats::run_stats(tokens, context, &mut text) {
+    let mut text_reply = Output::from_rendered(Vec::new());
+    match stats::run_stats(tokens, context, &mut text_reply) {
         ConnectionEffect::Dump(dump) => {
             ConnectionEffect::Dump(Dump::Framed(FramedDump::new(id, dump)))
         }
-        outcome => {
-            write_rows(id, &text.bytes, out);
-            outcome
+        effect => {
+            write_rows(id, &text_reply.bytes, out);
+            effect
         }
     }
 }

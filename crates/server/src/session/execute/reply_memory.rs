@@ -25,23 +25,23 @@ pub(super) fn missing_bytes(
     let Some(item) = context.store_worker.peek(key, hash, context.now) else {
         return 0;
     };
-    let bytes = item.value_bytes();
-    if bytes <= COPY_BYTES_MAX {
+    let value_bytes = item.value_bytes();
+    if value_bytes <= COPY_BYTES_MAX {
         return 0;
     }
     if let Some(held_value) = item.hold() {
         out.keep_held_value(held_value);
         return 0;
     }
-    let bytes = bytes as usize;
+    let value_bytes = value_bytes as usize;
     if context
         .shared
         .peer_memory
-        .try_grant(bytes, context.is_first_waiter)
+        .try_grant(value_bytes, context.is_first_waiter)
     {
         0
     } else {
-        bytes
+        value_bytes
     }
 }
 

@@ -148,9 +148,9 @@ impl<'b> StoreWrite<'b> {
             _ => SetMode::Set,
         };
         // With append and prepend 0 requests nothing; in other modes it is a unique that no item has.
-        let is_append = matches!(mode, SetMode::Append | SetMode::Prepend);
+        let is_extension = matches!(mode, SetMode::Append | SetMode::Prepend);
         let has_compare =
-            flags.has(b'C') && mode != SetMode::Add && !(is_append && flags.required_cas == 0);
+            flags.has(b'C') && mode != SetMode::Add && !(is_extension && flags.required_cas == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
         let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
@@ -211,11 +211,11 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let (store, key, hash, options) = (context.store_worker, self.key, self.hash, &self.options);
+        let (store_worker, key, hash, options) = (context.store_worker, self.key, self.hash, &self.options);
         let previous_value = self.find_previous_value(context);
-        let result = store.try_set(key, hash, value, options, context.now);
+        let result = store_worker.try_set(key, hash, value, options, context.now);
         let outcome = context
-            .refuse_if_overdue(result, || store.set(key, hash, value, options, context.now))?;
+            .refuse_if_overdue(result, || store_worker.set(key, hash, value, options, context.now))?;
         self.publish_previous_fetch(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
@@ -227,14 +227,14 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Option<Reservation> {
-        let reserved = context.store_worker.reserve(
+        let reserve_result = context.store_worker.reserve(
             self.key,
             self.hash,
             self.value_bytes,
             &self.options,
             context.now,
         );
-        let refusal_outcome = match reserved {
+        let refusal_outcome = match reserve_result {
             Ok(reservation) => return Some(reservation),
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
             Err(Refusal::NoMemory) => SetOutcome::NoMemory,
@@ -379,8 +379,8 @@ impl<'b> StoreWrite<'b> {
 
     /// The size that `s` reports: of the whole item after an append or prepend.
     fn current_size(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
-        let is_extended = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
-        if !(is_extended && line.flags.has(b's')) {
+        let is_extension = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
+        if !(is_extension && line.flags.has(b's')) {
             return self.value_bytes;
         }
         let item = context.store_worker.peek(self.key, self.hash, context.now);
@@ -393,14 +393,14 @@ impl<'b> StoreWrite<'b> {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
         if shared.logs_at(1) {
-            let (key, bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
+            let (key, value_bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
             shared.log.queue_line(format!(
-                "glasscache: refused to store {key} ({bytes} bytes): no memory"
+                "glasscache: refused to store {key} ({value_bytes} bytes): no memory"
             ));
         } else {
             shared.log.queue_line_rate_limited(LogKind::RefusedStore, context.now.0, || {
-                let limit = context.store_worker.store().memory_bytes() >> 20;
-                format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
+                let limit_mb = context.store_worker.store().memory_bytes() >> 20;
+                format!("glasscache: refused to store a value: no memory (-m is {limit_mb} MB; -v names the keys)")
             });
         }
     }
