@@ -161,16 +161,16 @@ pub fn read_thread_name(pid: u32, tid: u32) -> String {
 
 /// Bytes in memory of a process: `VmRSS` and its huge pages.
 pub fn read_resident_bytes(pid: u32) -> u64 {
-    parse_resident_bytes(&PathBuf::from(format!("/proc/{pid}/status")))
+    read_status_resident_bytes(&PathBuf::from(format!("/proc/{pid}/status")))
 }
 
 /// The same of our own process.
 pub fn read_own_resident_bytes() -> u64 {
-    parse_resident_bytes(&PathBuf::from("/proc/self/status"))
+    read_status_resident_bytes(&PathBuf::from("/proc/self/status"))
 }
 
-fn parse_resident_bytes(status: &PathBuf) -> u64 {
-    let text = fs::read_to_string(status).unwrap_or_default();
+fn read_status_resident_bytes(status_path: &PathBuf) -> u64 {
+    let text = fs::read_to_string(status_path).unwrap_or_default();
     let kib = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
@@ -243,8 +243,8 @@ fn read_machine_cpu_s() -> f64 {
         next_ticks(),
         next_ticks(),
     );
-    let (interrupt, soft, steal) = (next_ticks(), next_ticks(), next_ticks());
-    let ticks = user + nice + kernel + interrupt + soft + steal;
+    let (interrupt, soft_interrupt, steal) = (next_ticks(), next_ticks(), next_ticks());
+    let ticks = user + nice + kernel + interrupt + soft_interrupt + steal;
     ticks as f64 / clock_ticks_per_second() as f64
 }
 

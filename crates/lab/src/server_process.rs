@@ -57,11 +57,11 @@ impl ServerCommand {
 
     /// The `glasscache` binary `program`.
     pub fn glasscache(program: &Path, memory_mib: u64, workers: usize) -> Self {
-        let memcached = Self::memcached(program, memory_mib, workers);
+        let base_command = Self::memcached(program, memory_mib, workers);
         Self {
             name: "glasscache",
             leading_arguments: vec!["serve".to_owned()],
-            ..memcached
+            ..base_command
         }
     }
 
@@ -182,11 +182,11 @@ impl ServerProcess {
         for tid in list_threads(self.pid()) {
             let is_worker = read_thread_name(self.pid(), tid).contains("worker");
             let own_cpu = next_cpu.clone().take(1).copied().collect::<Vec<_>>();
-            let pid = Pid::from_raw(tid.cast_signed());
+            let thread_id = Pid::from_raw(tid.cast_signed());
             if is_worker {
                 next_cpu.next();
             }
-            pin(pid, if is_worker { &own_cpu } else { cpus })?;
+            pin(thread_id, if is_worker { &own_cpu } else { cpus })?;
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ fn find_free_port() -> io::Result<u16> {
 /// The first memcached in `$MEMCACHED` or on the path.
 pub fn find_memcached() -> Option<PathBuf> {
     let from_environment = std::env::var_os("MEMCACHED")
-        .filter(|name| !name.is_empty())
+        .filter(|path| !path.is_empty())
         .map(PathBuf::from);
     let folders = std::env::var_os("PATH").unwrap_or_default();
     from_environment.or_else(|| {

@@ -21,16 +21,19 @@ fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         socket.set_nodelay(true).unwrap();
-        let mut request = [0; 4096];
-        let _ = socket.read(&mut request).unwrap();
-        for part in reply.chunks(piece_bytes) {
-            if socket.write_all(part).is_err() {
+        let mut buffer = [0; 4096];
+        let _ = socket.read(&mut buffer).unwrap();
+        for piece in reply.chunks(piece_bytes) {
+            if socket.write_all(piece).is_err() {
                 return;
             }
             // Lets the reader receive this piece alone; correctness does not depend on it.
             std::thread::yield_now();
         }
-        while socket.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
+        while socket
+            .read(&mut buffer)
+            .is_ok_and(|read_bytes| read_bytes > 0)
+        {}
     });
     address
 }
@@ -101,9 +104,9 @@ fn parses_meta_replies_split_anywhere() {
 
 /// A response in binary to the request with this opaque: a value, or a success without one.
 fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
-    let (mut reply, id) = (Vec::new(), RequestId { opcode, opaque });
+    let (mut reply, request_id) = (Vec::new(), RequestId { opcode, opaque });
     match value {
-        None => write_success(&mut reply, id, 0),
+        None => write_success(&mut reply, request_id, 0),
         Some(value) => {
             let item = StoredItem {
                 key: b"",
@@ -111,7 +114,7 @@ fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<
                 value_bytes: value.len() as u32,
                 cas: 7,
             };
-            write_value_head(&mut reply, id, &item);
+            write_value_head(&mut reply, request_id, &item);
             reply.extend_from_slice(value);
         }
     }
@@ -134,15 +137,15 @@ fn format_quiet_gets_reply(values: &Values) -> Vec<u8> {
 
 #[test]
 fn parses_replies_to_quiet_gets_split_anywhere() {
-    for bytes in [0, 1, 150] {
-        let values = Values::new(Size::Fixed(bytes), 1);
+    for value_bytes in [0, 1, 150] {
+        let values = Values::new(Size::Fixed(value_bytes), 1);
         for piece_bytes in [1, 2, 23, 24, 25, 28, 29, 178, 4096] {
             let address = start_scripted_peer(format_quiet_gets_reply(&values), piece_bytes);
             let (report, workload) = read_back(address, &values, Protocol::Binary, 5).unwrap();
             assert_eq!(
                 (workload.resident, workload.wrong, report.tally.misses),
                 (3, 0, 2),
-                "{bytes} bytes in pieces of {piece_bytes}"
+                "{value_bytes} bytes in pieces of {piece_bytes}"
             );
             assert_eq!(report.tally.requests, 1);
         }
@@ -153,12 +156,12 @@ fn parses_replies_to_quiet_gets_split_anywhere() {
 fn a_get_in_binary_has_one_reply() {
     let values = Values::new(Size::Fixed(40), 1);
     let hit = format_binary_response(opcode::GET, 0, Some(values.of(0)));
-    let id = RequestId {
+    let request_id = RequestId {
         opcode: opcode::GET,
         opaque: 0,
     };
     let mut miss = Vec::new();
-    write_error(&mut miss, id, Status::NotFound);
+    write_error(&mut miss, request_id, Status::NotFound);
     for (reply, hits) in [(hit, 1), (miss, 0)] {
         for piece_bytes in [1, 27, 28, 4096] {
             let address = start_scripted_peer(reply.clone(), piece_bytes);
@@ -203,11 +206,11 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     let value = Some(values.of(1));
     let mut refusal = Vec::new();
-    let id = RequestId {
+    let request_id = RequestId {
         opcode: opcode::GET,
         opaque: 0,
     };
-    write_error(&mut refusal, id, Status::AuthFailure);
+    write_error(&mut refusal, request_id, Status::AuthFailure);
     for (keys, reply, reason) in [
         // Of another request.
         (1, format_binary_response(opcode::GET, 1, value), "opaque 1"),
@@ -242,12 +245,12 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
 #[test]
 fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
     let values = Values::new(Size::Fixed(10), 1);
-    let id = RequestId {
+    let request_id = RequestId {
         opcode: opcode::SET,
         opaque: 0,
     };
     let mut reply = Vec::new();
-    write_error(&mut reply, id, Status::OutOfMemory);
+    write_error(&mut reply, request_id, Status::OutOfMemory);
     reply.extend(format_binary_response(opcode::SET, 1, None));
     let plan = LoadPlan {
         depth: 2,
@@ -360,9 +363,9 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
     let (report, early_bytes) = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut sockets = [(), ()].map(|()| listener.accept().unwrap().0);
-            let mut bytes = [0; 4096];
+            let mut buffer = [0; 4096];
             for socket in &mut sockets {
-                assert!(socket.read(&mut bytes).unwrap() > 0);
+                assert!(socket.read(&mut buffer).unwrap() > 0);
             }
             let [first, last] = &mut sockets;
             first.write_all(b"STORED\r\n").unwrap();
@@ -370,7 +373,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             first
                 .set_read_timeout(Some(Duration::from_millis(300)))
                 .unwrap();
-            let early_bytes = first.read(&mut bytes).unwrap_or(0);
+            let early_bytes = first.read(&mut buffer).unwrap_or(0);
             first.set_read_timeout(None).unwrap();
             last.write_all(b"STORED\r\n").unwrap();
             std::thread::scope(|replies| {
@@ -417,8 +420,10 @@ fn expect_login(listener: &TcpListener) -> Access {
 
 /// Sends a reply for each piece of a request until the client closes.
 fn reply_stored(socket: &mut TcpStream) {
-    let mut bytes = [0; 4096];
-    while socket.read(&mut bytes).is_ok_and(|bytes| bytes > 0)
+    let mut buffer = [0; 4096];
+    while socket
+        .read(&mut buffer)
+        .is_ok_and(|read_bytes| read_bytes > 0)
         && socket.write_all(b"STORED\r\n").is_ok()
     {}
 }

@@ -1,6 +1,6 @@
 //! How a server is reached: its address, and what each connection begins with, a TLS handshake and a login.
 //!
-//! Whom to trust and which name to expect is decided by the caller, which passes in a function that makes sessions; a
+//! The caller decides whom to trust and which name to expect: it passes in a function that makes TLS sessions. A
 //! connection is handed out only after both steps succeeded.
 
 mod endpoint;
@@ -40,7 +40,7 @@ pub enum Protocol {
 pub struct Access {
     /// Where it listens.
     pub endpoint: Endpoint,
-    /// How it is spoken to, the login included.
+    /// The protocol of all requests, the login included.
     pub protocol: Protocol,
     /// Encrypts each connection; `None` does not.
     pub tls: Option<NewTlsSession>,

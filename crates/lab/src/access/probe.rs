@@ -1,4 +1,4 @@
-//! What a server says of itself before it is measured: its version and its counters.
+//! What a server reports about itself before it is measured: its version and its counters.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest reply that is read from a server before it is known to speak memcached.
 const REPLY_BYTES_MAX: u64 = 1 << 16;
 
-/// Why a server did not tell its version.
+/// Why the version of a server is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// It cannot be reached, trusted or logged in to.
@@ -61,14 +61,18 @@ pub fn request_version(access: &Access) -> Result<String, ProbeError> {
     }
 }
 
-/// A version is told before a login, too, so a noop finds out whether one is needed.
+/// A server reports its version also before a login; a noop finds out whether it requires one.
 fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut requests = Vec::new();
-    for opcode in [opcode::VERSION, opcode::NOOP] {
-        binary::header_only(&mut requests, RequestId { opcode, opaque: 0 });
+    for request_opcode in [opcode::VERSION, opcode::NOOP] {
+        let id = RequestId {
+            opcode: request_opcode,
+            opaque: 0,
+        };
+        binary::header_only(&mut requests, id);
     }
     stream.write_all(&requests)?;
-    let mut next_response = || {
+    let mut read_next_response = || {
         let response = stream.read_response(REPLY_BYTES_MAX as usize);
         response.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData if is_tls_alert(&error) => ProbeError::TlsAlert,
@@ -77,8 +81,8 @@ fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
             _ => ProbeError::Io(error),
         })
     };
-    let version = next_response()?;
-    match next_response()?.status {
+    let version = read_next_response()?;
+    match read_next_response()?.status {
         Status::AuthFailure => Err(ProbeError::LoginRequired),
         _ => Ok(String::from_utf8_lossy(&version.value).into_owned()),
     }
@@ -97,13 +101,13 @@ pub fn request_general_statistics(access: &Access) -> io::Result<StatisticsRows>
         let mut request = Vec::new();
         binary::stat(&mut request, 0, b"");
         stream.write_all(&request)?;
-        let (mut rows, mut left_bytes) = (Vec::new(), REPLY_BYTES_MAX as usize);
+        let (mut rows, mut remaining_bytes) = (Vec::new(), REPLY_BYTES_MAX as usize);
         loop {
-            let row = stream.read_response(left_bytes)?;
+            let row = stream.read_response(remaining_bytes)?;
             if row.status != Status::Success || row.key.is_empty() {
                 return Ok(rows);
             }
-            left_bytes = left_bytes.saturating_sub(row.key.len() + row.value.len());
+            remaining_bytes = remaining_bytes.saturating_sub(row.key.len() + row.value.len());
             rows.push(to_text_row(&row.key, &row.value));
         }
     }
@@ -126,6 +130,6 @@ pub(crate) fn request_text_statistics(
 }
 
 fn to_text_row(name: &[u8], value: &[u8]) -> (String, String) {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    (text(name), text(value))
+    let to_string = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (to_string(name), to_string(value))
 }

@@ -23,7 +23,7 @@ pub(super) struct BinaryResponse {
     pub(super) value: Vec<u8>,
 }
 
-/// The type of a TLS record with an alert, which begins with it.
+/// The first byte of a TLS record with an alert: the type of the record.
 pub(super) const TLS_ALERT: u8 = 0x15;
 
 /// What arrived instead of a reply: the server expects TLS.
@@ -47,7 +47,7 @@ pub(super) fn is_tls_alert(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub struct Stream {
     socket: OwnedFd,
-    session: Option<Box<ClientConnection>>,
+    tls_session: Option<Box<ClientConnection>>,
 }
 
 impl Stream {
@@ -58,53 +58,58 @@ impl Stream {
     pub fn open(access: &Access, timeout: Duration) -> io::Result<Self> {
         let socket = match &access.endpoint {
             Endpoint::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, timeout)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                OwnedFd::from(stream)
+                let tcp_stream = TcpStream::connect_timeout(address, timeout)?;
+                tcp_stream.set_nodelay(true)?;
+                tcp_stream.set_read_timeout(Some(timeout))?;
+                tcp_stream.set_write_timeout(Some(timeout))?;
+                OwnedFd::from(tcp_stream)
             }
             Endpoint::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                OwnedFd::from(stream)
+                let unix_stream = UnixStream::connect(path)?;
+                unix_stream.set_read_timeout(Some(timeout))?;
+                unix_stream.set_write_timeout(Some(timeout))?;
+                OwnedFd::from(unix_stream)
             }
         };
-        let session = match &access.tls {
+        let tls_session = match &access.tls {
             None => None,
-            Some(new_session) => {
-                let mut session = new_session().map_err(io::Error::other)?;
-                complete_handshake(&mut session, socket.as_fd())?;
-                Some(Box::new(session))
+            Some(new_tls_session) => {
+                let mut tls_session = new_tls_session().map_err(io::Error::other)?;
+                complete_handshake(&mut tls_session, socket.as_fd())?;
+                Some(Box::new(tls_session))
             }
         };
-        let mut stream = Self { socket, session };
+        let mut stream = Self {
+            socket,
+            tls_session,
+        };
         if let Some(request) = &access.login_request {
             stream.log_in(request, access.protocol)?;
         }
         Ok(stream)
     }
 
-    /// The socket, and the session if it is encrypted.
+    /// The socket, and the TLS session if it is encrypted.
     pub fn into_parts(self) -> (OwnedFd, Option<Box<ClientConnection>>) {
-        (self.socket, self.session)
+        (self.socket, self.tls_session)
     }
 
     fn log_in(&mut self, request: &[u8], protocol: Protocol) -> io::Result<()> {
-        let failed = |error: io::Error| {
+        let login_error = |error: io::Error| {
             if is_tls_alert(&error) {
                 error // the caller needs to know
             } else {
-                with_reason("the login failed", &error)
+                step_error("the login failed", &error)
             }
         };
-        self.write_all(request).map_err(failed)?;
+        self.write_all(request).map_err(login_error)?;
         let (is_accepted, reply) = if protocol == Protocol::Binary {
-            let response = self.read_response(LOGIN_REPLY_BYTES_MAX).map_err(failed)?;
+            let response = self
+                .read_response(LOGIN_REPLY_BYTES_MAX)
+                .map_err(login_error)?;
             (response.status == Status::Success, response.value)
         } else {
-            let line = self.read_login_line().map_err(failed)?;
+            let line = self.read_login_line().map_err(login_error)?;
             (line.trim_ascii_end() == b"STORED", line)
         };
         if is_accepted {
@@ -135,51 +140,57 @@ impl Stream {
     /// # Errors
     /// What arrives is not a response, or it has over `body_bytes_max` bytes after its header: the kind `InvalidData`.
     pub(super) fn read_response(&mut self, body_bytes_max: usize) -> io::Result<BinaryResponse> {
-        let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-        let mut bytes = vec![0; HEADER_BYTES];
-        let (magic, rest_of_header) = bytes.split_at_mut(1);
+        let invalid_reply_error =
+            |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let mut packet = vec![0; HEADER_BYTES];
+        let (magic, rest_of_header) = packet.split_at_mut(1);
         // A peer that sends another protocol may not send as much as a header.
         self.read_exact(magic)?;
         if magic == [TLS_ALERT] {
             return Err(new_tls_alert_error());
         }
         if magic != [MAGIC_RESPONSE] {
-            return Err(invalid("its reply is not binary".to_owned()));
+            return Err(invalid_reply_error("its reply is not binary".to_owned()));
         }
         self.read_exact(rest_of_header)?;
-        let body_bytes = Header::read(&bytes).map_or(0, |header| header.body_bytes as usize);
+        let body_bytes = Header::read(&packet).map_or(0, |header| header.body_bytes as usize);
         if body_bytes > body_bytes_max {
-            return Err(invalid(format!("a reply of {body_bytes} bytes")));
+            return Err(invalid_reply_error(format!(
+                "a reply of {body_bytes} bytes"
+            )));
         }
-        bytes.resize(HEADER_BYTES + body_bytes, 0);
-        self.read_exact(bytes.get_mut(HEADER_BYTES..).unwrap_or_default())?;
-        match parse_head(&bytes) {
+        packet.resize(HEADER_BYTES + body_bytes, 0);
+        self.read_exact(packet.get_mut(HEADER_BYTES..).unwrap_or_default())?;
+        match parse_head(&packet) {
             Ok(Some((head, head_bytes))) => Ok(BinaryResponse {
                 status: head.status,
                 key: head.key.to_vec(),
-                value: bytes.get(head_bytes..).unwrap_or_default().to_vec(),
+                value: packet.get(head_bytes..).unwrap_or_default().to_vec(),
             }),
-            Ok(None) => Err(invalid(
+            Ok(None) => Err(invalid_reply_error(
                 "a reply whose lengths contradict each other".to_owned(),
             )),
-            Err(fault) => Err(invalid(fault.to_string())),
+            Err(error) => Err(invalid_reply_error(error.to_string())),
         }
     }
 }
 
-fn complete_handshake(session: &mut ClientConnection, socket: BorrowedFd<'_>) -> io::Result<()> {
-    while session.is_handshaking() {
-        match session.complete_io(&mut SocketIo(socket)) {
+fn complete_handshake(
+    tls_session: &mut ClientConnection,
+    socket: BorrowedFd<'_>,
+) -> io::Result<()> {
+    while tls_session.is_handshaking() {
+        match tls_session.complete_io(&mut SocketIo(socket)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(with_reason("the TLS handshake failed", &error)),
+            Err(error) => return Err(step_error("the TLS handshake failed", &error)),
         }
     }
     Ok(())
 }
 
 /// An error of a step of connecting. Its kind is `InvalidInput` for a certificate that is not trusted.
-fn with_reason(failed_step: &str, error: &io::Error) -> io::Error {
+fn step_error(failed_step: &str, error: &io::Error) -> io::Error {
     let tls_error = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -203,9 +214,9 @@ fn with_reason(failed_step: &str, error: &io::Error) -> io::Error {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut socket = SocketIo(self.socket.as_fd());
-        match &mut self.session {
+        match &mut self.tls_session {
             None => socket.read(buffer),
-            Some(session) => rustls::Stream::new(&mut **session, &mut socket).read(buffer),
+            Some(tls_session) => rustls::Stream::new(&mut **tls_session, &mut socket).read(buffer),
         }
     }
 }
@@ -213,17 +224,17 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut socket = SocketIo(self.socket.as_fd());
-        match &mut self.session {
+        match &mut self.tls_session {
             None => socket.write(bytes),
-            Some(session) => rustls::Stream::new(&mut **session, &mut socket).write(bytes),
+            Some(tls_session) => rustls::Stream::new(&mut **tls_session, &mut socket).write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let mut socket = SocketIo(self.socket.as_fd());
-        match &mut self.session {
+        match &mut self.tls_session {
             None => Ok(()),
-            Some(session) => rustls::Stream::new(&mut **session, &mut socket).flush(),
+            Some(tls_session) => rustls::Stream::new(&mut **tls_session, &mut socket).flush(),
         }
     }
 }

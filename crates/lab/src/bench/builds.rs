@@ -15,7 +15,7 @@ use super::{Error, Scenario, ServerPair, Versus, interference};
 const PAIRS_PER_PASS: usize = 6;
 
 /// A reader with interference is measured this many times longer because its rate is low.
-const INTERFERENCE_FACTOR: f64 = 2.0;
+const INTERFERENCE_SECONDS_FACTOR: f64 = 2.0;
 
 /// How long to measure, how often.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -143,13 +143,13 @@ pub fn compare(
 
 /// The scenario as both builds run it.
 fn to_paired_scenario(scenario: &Scenario, seconds: f64) -> Scenario {
-    let factor = if scenario.interference.is_some() {
-        INTERFERENCE_FACTOR
+    let seconds_factor = if scenario.interference.is_some() {
+        INTERFERENCE_SECONDS_FACTOR
     } else {
         1.0
     };
     Scenario {
-        seconds: seconds * factor,
+        seconds: seconds * seconds_factor,
         versus: Versus::Peer,
         ..scenario.clone()
     }
@@ -167,8 +167,8 @@ fn measure_pass(
         .iter_mut()
         .filter(|(s, _)| s.interference.is_none())
     {
-        let figures = speed.run(scenario, pair_indices.clone(), progress)?;
-        pairs.extend(figures.rounds);
+        let result = speed.run(scenario, pair_indices.clone(), progress)?;
+        pairs.extend(result.rounds);
     }
     drop(speed);
     for (scenario, pairs) in measured_scenarios.iter_mut() {
@@ -222,13 +222,16 @@ mod tests {
         let pair = (measured_with_cpu(2.0), measured_with_cpu(1.0));
         let comparison =
             serde_json::to_value(Comparison::of(vec![(scenario, vec![pair])])).unwrap();
-        let names = |value: &serde_json::Value| -> Vec<String> {
+        let field_names = |value: &serde_json::Value| -> Vec<String> {
             let names: BTreeSet<_> = value.as_object().unwrap().keys().cloned().collect();
             names.into_iter().collect()
         };
-        assert_eq!(names(&comparison), ["mean", "mean_of_pairs", "scenarios"]);
-        let compared_scenario = names(&comparison["scenarios"][0]);
-        assert_eq!(compared_scenario, ["cpu", "disturbed", "pairs", "scenario"]);
+        assert_eq!(
+            field_names(&comparison),
+            ["mean", "mean_of_pairs", "scenarios"]
+        );
+        let scenario_fields = field_names(&comparison["scenarios"][0]);
+        assert_eq!(scenario_fields, ["cpu", "disturbed", "pairs", "scenario"]);
     }
 
     #[test]
@@ -242,10 +245,10 @@ mod tests {
             (measured_with_cpu(1.0), measured_with_cpu(2.0)),
             (measured_with_cpu(5.0), measured_with_cpu(10.0)),
         ];
-        let measured = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
-        assert!((measured.mean_cpu_ratio - 1.0).abs() < 1e-9);
-        assert!((measured.mean_cpu_ratio_of_pairs.median - 1.0).abs() < 1e-9);
-        assert!((measured.worst().unwrap().cpu_ratio.median - 2.0).abs() < 1e-9);
+        let comparison = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
+        assert!((comparison.mean_cpu_ratio - 1.0).abs() < 1e-9);
+        assert!((comparison.mean_cpu_ratio_of_pairs.median - 1.0).abs() < 1e-9);
+        assert!((comparison.worst().unwrap().cpu_ratio.median - 2.0).abs() < 1e-9);
     }
 
     #[test]

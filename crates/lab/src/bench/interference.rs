@@ -37,10 +37,10 @@ const LARGE_REQUESTS_PER_S: f64 = 400.0;
 const LARGE_KEYS: u64 = 100;
 
 /// Connections of the interference.
-const CONNECTIONS: usize = 16;
+const INTERFERENCE_CONNECTIONS: usize = 16;
 
 /// First key of the interference, separate from the reader's keys.
-const FIRST_ID: u64 = 1 << 59;
+const FIRST_INTERFERENCE_ID: u64 = 1 << 59;
 
 /// Runs a scenario with interference.
 pub fn run(
@@ -50,7 +50,7 @@ pub fn run(
     rounds: usize,
     progress: &mut Progress<'_>,
 ) -> Result<ScenarioResult, Error> {
-    let memory_mib = memory_mib(interference);
+    let memory_mib = choose_memory_mib(interference);
     let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let measure_ours = || {
@@ -93,12 +93,12 @@ pub fn run(
             their_measurement.with_interference,
         ));
     }
-    let mut figures = ScenarioResult::new(scenario.clone(), measured);
-    figures.p99_of_calm = Some((
+    let mut result = ScenarioResult::new(scenario.clone(), measured);
+    result.p99_of_calm = Some((
         Spread::of(p99_growths.iter().map(|(ours, _)| *ours)),
         Spread::of(p99_growths.iter().map(|(_, theirs)| *theirs)),
     ));
-    Ok(figures)
+    Ok(result)
 }
 
 /// Measures the reader only with interference, glasscache first in even rounds.
@@ -108,7 +108,7 @@ pub(super) fn measure_pair(
     interference: Interference,
     round: usize,
 ) -> Result<(SideMeasurement, SideMeasurement), Error> {
-    let memory_mib = memory_mib(interference);
+    let memory_mib = choose_memory_mib(interference);
     let measure = |server_command: ServerCommand| {
         let reader = Reader::start(servers, &server_command, scenario)?;
         reader.measure_with_interference(interference, round as u64)
@@ -122,7 +122,7 @@ pub(super) fn measure_pair(
     }
 }
 
-const fn memory_mib(interference: Interference) -> u64 {
+const fn choose_memory_mib(interference: Interference) -> u64 {
     match interference {
         Interference::Full => SMALL_MEMORY_MIB,
         Interference::Growth | Interference::Large => LARGE_MEMORY_MIB,
@@ -159,7 +159,7 @@ fn measure_side(
     })
 }
 
-/// A server of its own that holds the reader's keys.
+/// The measured reader, with a server of its own that holds its keys.
 struct Reader<'a> {
     servers: &'a ServerPair,
     server: ServerProcess,
@@ -213,14 +213,19 @@ impl<'a> Reader<'a> {
         interference: Interference,
         seed: u64,
     ) -> Result<SideMeasurement, Error> {
-        let load_generator =
+        let interference_load =
             InterferenceLoad::new(self.servers, &self.server, interference, &self.values)?;
         let run_for = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
         let (measured, load_result) = std::thread::scope(|scope| {
-            let running = scope.spawn(|| load_generator.run(run_for, seed));
+            let interference_thread = scope.spawn(|| interference_load.run(run_for, seed));
             let measured = self.measure(seed + 100);
-            load_generator.plan.stop.store(true, Ordering::Relaxed);
-            (measured, running.join().unwrap_or(Err(load::Error::Closed)))
+            interference_load.plan.stop.store(true, Ordering::Relaxed);
+            (
+                measured,
+                interference_thread
+                    .join()
+                    .unwrap_or(Err(load::Error::Closed)),
+            )
         });
         match load_result {
             Ok(()) | Err(load::Error::Stopped) => measured,
@@ -248,7 +253,7 @@ impl InterferenceLoad {
             Interference::Growth | Interference::Full => reader_values.clone(),
         };
         let plan = LoadPlan {
-            connections: CONNECTIONS,
+            connections: INTERFERENCE_CONNECTIONS,
             depth: 16,
             cpus: servers.pinned_cpus(&servers.layout.interference_cpus()),
             stop: Arc::default(),
@@ -260,7 +265,11 @@ impl InterferenceLoad {
             Interference::Full => 2 * (SMALL_MEMORY_MIB << 20) / 100,
             Interference::Large => LARGE_KEYS,
         };
-        let workloads = Fill::over(&(FIRST_ID..FIRST_ID + prefilled_keys), &values, 1);
+        let workloads = Fill::over(
+            &(FIRST_INTERFERENCE_ID..FIRST_INTERFERENCE_ID + prefilled_keys),
+            &values,
+            1,
+        );
         load::run(&plan, workloads, &Meter::None).map_err(Error::load(server.name))?;
         Ok(Self {
             plan,
@@ -286,15 +295,19 @@ impl InterferenceLoad {
                 ..plan
             };
             let picker = Picker::new(LARGE_KEYS, None);
-            let workload =
-                MixedWorkload::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
+            let workload = MixedWorkload::new(
+                (FIRST_INTERFERENCE_ID, picker),
+                self.values.clone(),
+                (0.5, 1),
+                seed,
+            );
             load::run(&plan, vec![workload], &Meter::None)?;
         } else {
             let plan = LoadPlan {
                 pace: Pace::Open(NEW_KEYS_PER_S),
                 ..plan
             };
-            let first_new_id = FIRST_ID + (1 << 32);
+            let first_new_id = FIRST_INTERFERENCE_ID + (1 << 32);
             let workload = NewKeys {
                 next_id: first_new_id,
                 values: self.values.clone(),

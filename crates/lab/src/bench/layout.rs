@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_machines_use_one_core_per_side() {
+    fn two_cores_give_one_to_each_side_and_four_give_two() {
         assert_eq!(
             CpuLayout::of(2),
             CpuLayout {

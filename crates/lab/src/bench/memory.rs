@@ -43,15 +43,15 @@ pub struct FillSize {
 impl FillSize {
     const fn fixed(
         name: &'static str,
-        bytes: u32,
+        value_bytes: u32,
         best_factor: &'static str,
         required_ratio: Option<f64>,
     ) -> Self {
         // At 10 bytes one and a half times the limit in user bytes is five times what memcached can hold.
-        let limit_multiple = if bytes == 10 { 1.5 } else { 2.0 };
+        let limit_multiple = if value_bytes == 10 { 1.5 } else { 2.0 };
         Self {
             name,
-            size: Size::Fixed(bytes),
+            size: Size::Fixed(value_bytes),
             limit_multiple,
             best_factor,
             required_ratio,
@@ -82,14 +82,14 @@ impl FillSize {
     /// Keys whose items together hold `user_bytes`.
     pub fn keys_for(&self, user_bytes: u64) -> u64 {
         let sampled_keys = 100_000;
-        let mean = match self.size {
+        let mean_value_bytes = match self.size {
             Size::Fixed(bytes) => f64::from(bytes),
             _ => {
                 (0..sampled_keys).map(|id| self.size.of(id)).sum::<usize>() as f64
                     / sampled_keys as f64
             }
         };
-        (user_bytes as f64 / (mean + KEY_BYTES as f64)).ceil() as u64
+        (user_bytes as f64 / (mean_value_bytes + KEY_BYTES as f64)).ceil() as u64
     }
 }
 
@@ -133,9 +133,9 @@ pub fn measure_fill(
     let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.limit_multiple) as u64);
     let values = Values::new(fill_size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
-    let resident_after_fill = server.read_resident_bytes();
+    let resident_bytes_after_fill = server.read_resident_bytes();
     let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
-    let resident_bytes = resident_after_fill.max(server.read_resident_bytes());
+    let resident_bytes = resident_bytes_after_fill.max(server.read_resident_bytes());
     Ok(FillResult {
         sent: keys,
         refused,
@@ -149,7 +149,7 @@ pub fn measure_fill(
 /// One fill of a sequence.
 #[derive(Debug, Clone, Serialize)]
 pub struct SequenceFill {
-    /// Its value size.
+    /// The name of its value size.
     pub name: &'static str,
     /// Sets refused.
     pub refused: u64,
@@ -195,7 +195,7 @@ pub fn measure_fill_sequence(
             required_ratio: None,
         },
     ];
-    let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
+    let ranges_and_values: Vec<(Range<u64>, Values)> = (1_u64..)
         .zip(&fill_sizes)
         .map(|(fill_index, fill_size)| {
             let first_id = fill_index << 40;
@@ -206,7 +206,7 @@ pub fn measure_fill_sequence(
         })
         .collect();
     let mut sequence_fills = Vec::with_capacity(fill_sizes.len());
-    for (fill_size, (range, values)) in fill_sizes.iter().zip(&ranges) {
+    for (fill_size, (range, values)) in fill_sizes.iter().zip(&ranges_and_values) {
         let refused = fill(servers, &server, range, values)?;
         let (_, user_bytes_after_fill) = read_back(servers, &server, range, values)?;
         let resident_bytes = server.read_resident_bytes();
@@ -219,14 +219,14 @@ pub fn measure_fill_sequence(
         });
     }
     let (mut items, mut user_bytes) = (0, 0);
-    for (sequence_fill, (range, values)) in sequence_fills.iter_mut().zip(&ranges) {
-        let (found_items, bytes) = read_back(servers, &server, range, values)?;
-        sequence_fill.user_bytes_at_end = bytes;
+    for (sequence_fill, (range, values)) in sequence_fills.iter_mut().zip(&ranges_and_values) {
+        let (found_items, found_user_bytes) = read_back(servers, &server, range, values)?;
+        sequence_fill.user_bytes_at_end = found_user_bytes;
         items += found_items;
-        user_bytes += bytes;
+        user_bytes += found_user_bytes;
     }
     let final_contents = FillResult {
-        sent: ranges
+        sent: ranges_and_values
             .iter()
             .map(|(range, _)| range.end - range.start)
             .sum(),
@@ -270,12 +270,12 @@ pub(super) fn read_back(
         check: ValueCheck::Full,
         ..new_load_plan(servers, server, 1)
     };
-    let typical_bytes = values
+    let typical_value_bytes = values
         .size
         .of(range.start)
         .max(values.size.of(range.start + 1))
         .max(1);
-    let keys_per_get = (GET_VALUE_BYTES / typical_bytes).clamp(1, 100);
+    let keys_per_get = (GET_VALUE_BYTES / typical_value_bytes).clamp(1, 100);
     let workloads = ReadBack::over(range, values, servers.layout.generator.len(), keys_per_get);
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
@@ -322,8 +322,8 @@ mod tests {
     fn a_fill_sends_the_requested_bytes() {
         for fill_size in FillSize::all_sizes() {
             let keys = fill_size.keys_for(64 << 20);
-            let sent: usize = (0..keys).map(|id| KEY_BYTES + fill_size.size.of(id)).sum();
-            let sent_ratio = sent as f64 / f64::from(64 << 20);
+            let sent_bytes: usize = (0..keys).map(|id| KEY_BYTES + fill_size.size.of(id)).sum();
+            let sent_ratio = sent_bytes as f64 / f64::from(64 << 20);
             assert!(
                 (0.95..1.05).contains(&sent_ratio),
                 "{}: {sent_ratio}",

@@ -33,7 +33,7 @@ impl Spread {
         }
     }
 
-    /// The spread of `theirs` under `ours`, round by round.
+    /// The spread of `ours` over `theirs`, round by round.
     pub fn of_ratios<'a, T: 'a>(
         rounds: impl IntoIterator<Item = &'a (T, T)>,
         figure: impl Fn(&T) -> f64,

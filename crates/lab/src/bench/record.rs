@@ -48,8 +48,8 @@ impl Record {
 
     /// Writes it to `folder/DATE-NAME.json` and returns that path; a second run of a day replaces the first.
     pub fn write_to(&self, folder: &Path) -> Result<PathBuf, Error> {
-        let day = self.date.get(..10).unwrap_or_default();
-        let path = folder.join(format!("{day}-{}.json", self.name));
+        let calendar_date = self.date.get(..10).unwrap_or_default();
+        let path = folder.join(format!("{calendar_date}-{}.json", self.name));
         let write_error = |error: std::io::Error| Error::File(path.clone(), error.to_string());
         std::fs::create_dir_all(folder).map_err(write_error)?;
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -110,7 +110,7 @@ fn now_s() -> u64 {
 /// UTC of a Unix time, by the days of the proleptic Gregorian calendar (Hinnant, "chrono-compatible
 /// low-level date algorithms").
 fn format_date(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
+    let (days, second_of_day) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
         (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -123,7 +123,11 @@ fn format_date(unix_s: u64) -> String {
         shifted_month - 9
     };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let (hour, minute, second) = (
+        second_of_day / 3_600,
+        second_of_day / 60 % 60,
+        second_of_day % 60,
+    );
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

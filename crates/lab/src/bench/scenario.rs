@@ -53,8 +53,8 @@ pub struct Scenario {
     #[serde(rename = "beside")]
     pub interference: Option<Interference>,
     /// Ratios that must not be exceeded.
-    #[serde(default)]
-    pub demand: RequiredRatios,
+    #[serde(default, rename = "demand")]
+    pub required_ratios: RequiredRatios,
 }
 
 /// What is compared.
@@ -168,7 +168,8 @@ mod tests {
         assert!(
             scenarios
                 .iter()
-                .all(|scenario| scenario.demand.cpu.is_some() || scenario.demand.p99.is_some())
+                .all(|scenario| scenario.required_ratios.cpu.is_some()
+                    || scenario.required_ratios.p99.is_some())
         );
     }
 

@@ -1,7 +1,7 @@
 //! The cost of a request: both servers under the same load, alternately.
 //!
-//! Both servers stay up through all scenarios and hold the same keys; in odd rounds glasscache goes first, in even
-//! ones memcached. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or a refused
+//! Both servers stay up through all scenarios and hold the same keys; glasscache is measured first in one round,
+//! memcached in the next. Keys are filled when a scenario first needs them. A hit that misses, a wrong value or a refused
 //! set fails the run, because a server that loses values would look fast.
 
 use std::collections::BTreeSet;
@@ -63,8 +63,8 @@ impl SideMeasurement {
         Self {
             requests_per_s: report.rate(),
             cpu_us: report.cpu_us(),
-            user_us: report.server.user_s * us_per_request,
-            kernel_us: report.server.kernel_s * us_per_request,
+            user_us: report.server_cpu.user_s * us_per_request,
+            kernel_us: report.server_cpu.kernel_s * us_per_request,
             p50_us: report.tally.latency_us(50.0),
             p99_us: report.tally.latency_us(99.0),
             p999_us: report.tally.latency_us(99.9),
@@ -118,15 +118,15 @@ impl ScenarioResult {
         }
     }
 
-    /// Each demand of the scenario: its name, the bound, and the measured ratio.
-    pub fn compare_with_demands(&self) -> Vec<(&'static str, f64, f64)> {
-        let demand = &self.scenario.demand;
-        let p99_ratio = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
+    /// Each required ratio of the scenario: its name, the bound, and the measured ratio.
+    pub fn compare_with_required_ratios(&self) -> Vec<(&'static str, f64, f64)> {
+        let required = &self.scenario.required_ratios;
+        let p99_of_calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
-            ("cpu", demand.cpu, self.cpu.median),
-            ("p99", demand.p99, self.p99.median),
-            ("p99.9", demand.p999, self.p999.median),
-            ("p99/calm", demand.p99_of_calm, p99_ratio),
+            ("cpu", required.cpu, self.cpu.median),
+            ("p99", required.p99, self.p99.median),
+            ("p99.9", required.p999, self.p999.median),
+            ("p99/calm", required.p99_of_calm, p99_of_calm),
         ]
         .into_iter()
         .filter_map(|(name, bound, measured_ratio)| {
@@ -182,7 +182,7 @@ impl SpeedBenchmark {
             scenario.title, scenario.keys
         ));
         self.fill(scenario, &values)?;
-        let mut measured = Vec::with_capacity(rounds.len());
+        let mut measured_rounds = Vec::with_capacity(rounds.len());
         let rounds_end = rounds.end;
         for round in rounds {
             let is_glasscache_first = round % 2 == 0;
@@ -208,9 +208,9 @@ impl SpeedBenchmark {
                     ""
                 },
             ));
-            measured.push((ours, theirs));
+            measured_rounds.push((ours, theirs));
         }
-        Ok(ScenarioResult::new(scenario.clone(), measured))
+        Ok(ScenarioResult::new(scenario.clone(), measured_rounds))
     }
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
@@ -273,9 +273,9 @@ fn count_fill_passes(scenario: &Scenario) -> u64 {
     if scenario.write_share == 0.0 {
         return 1;
     }
-    let value_bytes = scenario.keys * u64::from(scenario.value_bytes);
+    let bytes_per_pass = scenario.keys * u64::from(scenario.value_bytes);
     (MEMORY_MIB << 20)
-        .div_ceil(value_bytes.max(1))
+        .div_ceil(bytes_per_pass.max(1))
         .clamp(1, FILL_PASSES_MAX)
 }
 
@@ -294,8 +294,8 @@ pub(super) fn fill(
         stop: servers.stop.clone(),
         ..LoadPlan::new(server.address)
     };
-    let range = scenario.first_id()..scenario.first_id() + scenario.keys;
-    let workloads = Fill::over(&range, values, threads);
+    let ids = scenario.first_id()..scenario.first_id() + scenario.keys;
+    let workloads = Fill::over(&ids, values, threads);
     let plan = LoadPlan { cpus, ..plan };
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;

@@ -18,7 +18,7 @@ const THRESHOLDS: [usize; 11] = [
 ];
 
 /// What compression must save for the compressed form to be used, in per cent: the client's default.
-const MIN_SAVING_PERCENT: usize = 10;
+const SAVING_PERCENT_MIN: usize = 10;
 
 /// A form of the values and its costs.
 #[derive(Debug, Clone, Serialize)]
@@ -72,21 +72,25 @@ pub struct Choice {
 /// The form of one value: its stored bytes and the time its compressor takes each way.
 fn compute_stored_form(
     plain_bytes: usize,
-    compressor: &CompressorCosts,
+    compressor_costs: &CompressorCosts,
     index: usize,
     threshold_bytes: Option<usize>,
 ) -> (usize, f64, f64) {
     let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
-    let compressed_bytes = compressor.bytes.get(index).copied().unwrap_or(plain_bytes);
+    let compressed_bytes = compressor_costs
+        .compressed_bytes
+        .get(index)
+        .copied()
+        .unwrap_or(plain_bytes);
     match threshold_bytes {
         Some(threshold_bytes) if plain_bytes >= threshold_bytes => {
-            if compressed_bytes > plain_bytes - plain_bytes * MIN_SAVING_PERCENT / 100 {
-                (plain_bytes, time_us(&compressor.compress_ns), 0.0)
+            if compressed_bytes > plain_bytes - plain_bytes * SAVING_PERCENT_MIN / 100 {
+                (plain_bytes, time_us(&compressor_costs.compress_ns), 0.0)
             } else {
                 (
                     compressed_bytes,
-                    time_us(&compressor.compress_ns),
-                    time_us(&compressor.decompress_ns),
+                    time_us(&compressor_costs.compress_ns),
+                    time_us(&compressor_costs.decompress_ns),
                 )
             }
         }
@@ -98,57 +102,68 @@ fn compute_mean_us(ns: &[u64]) -> f64 {
     ns.iter().sum::<u64>() as f64 / 1e3 / ns.len().max(1) as f64
 }
 
-fn median(mut times_us: Vec<f64>) -> f64 {
+fn compute_median(mut times_us: Vec<f64>) -> f64 {
     times_us.sort_unstable_by(f64::total_cmp);
     times_us.get(times_us.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The costs of a form of values that had `input_bytes` bytes.
 pub fn evaluate_candidate(
-    serialiser: &SerialiserCosts,
-    compressor: &CompressorCosts,
+    serialiser_costs: &SerialiserCosts,
+    compressor_costs: &CompressorCosts,
     input_bytes: usize,
     call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Candidate {
-    let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
-    let bytes: usize = compressor.bytes.iter().sum();
-    let count = compressor.bytes.len();
+    let plain_bytes: usize = serialiser_costs.bodies.iter().map(Vec::len).sum();
+    let total_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
+    let value_count = compressor_costs.compressed_bytes.len();
     let break_even_mbit = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
-        let saved_bits = plain_bytes.saturating_sub(bytes) as f64 * 8.0;
+        let saved_bits = plain_bytes.saturating_sub(total_bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
-        compute_mean_us(&serialiser.write_ns) + compute_mean_us(&compressor.compress_ns),
-        compute_mean_us(&serialiser.read_ns) + compute_mean_us(&compressor.decompress_ns),
+        compute_mean_us(&serialiser_costs.write_ns)
+            + compute_mean_us(&compressor_costs.compress_ns),
+        compute_mean_us(&serialiser_costs.read_ns)
+            + compute_mean_us(&compressor_costs.decompress_ns),
     );
     let mean_network_and_server_us = |times: &[CallTime], is_set: bool| {
-        let call_us =
-            |bytes: &usize| split_network_and_server(times, *bytes, is_set, objective).total_us();
-        compressor.bytes.iter().map(call_us).sum::<f64>() / count.max(1) as f64
+        let network_and_server_us = |value_bytes: &usize| {
+            split_network_and_server(times, *value_bytes, is_set, objective).total_us()
+        };
+        compressor_costs
+            .compressed_bytes
+            .iter()
+            .map(network_and_server_us)
+            .sum::<f64>()
+            / value_count.max(1) as f64
     };
     let set_us = write_us + mean_network_and_server_us(&call_times.set, true);
     let get_us = read_us + mean_network_and_server_us(&call_times.get, false);
-    let names = [serialiser.name.as_str(), compressor.name.as_str()];
-    let names = names
+    let names = [
+        serialiser_costs.name.as_str(),
+        compressor_costs.name.as_str(),
+    ];
+    let used_names = names
         .iter()
         .copied()
         .filter(|name| !name.is_empty() && *name != "none");
-    let codec = names.collect::<Vec<_>>().join(" + ");
+    let codec = used_names.collect::<Vec<_>>().join(" + ");
     Candidate {
         codec: if codec.is_empty() {
             "none".to_owned()
         } else {
             codec
         },
-        values: count,
-        bytes: bytes as u64,
-        ratio: bytes as f64 / input_bytes.max(1) as f64,
+        values: value_count,
+        bytes: total_bytes as u64,
+        ratio: total_bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
-        write_break_even_mbit: break_even_mbit(&compressor.compress_ns),
-        read_break_even_mbit: break_even_mbit(&compressor.decompress_ns),
+        write_break_even_mbit: break_even_mbit(&compressor_costs.compress_ns),
+        read_break_even_mbit: break_even_mbit(&compressor_costs.decompress_ns),
         call_us: compute_mean_call_us(set_us, get_us, objective),
     }
 }
@@ -157,23 +172,25 @@ fn compute_mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) ->
     (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
 }
 
-/// The costs of one setting.
-fn evaluate_setting(
-    serialiser: &SerialiserCosts,
-    compressor: &CompressorCosts,
+/// The costs of one choice.
+fn evaluate_choice(
+    serialiser_costs: &SerialiserCosts,
+    compressor_costs: &CompressorCosts,
     threshold_bytes: Option<usize>,
     call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
     let (mut set_times_us, mut get_times_us) = (Vec::new(), Vec::new());
-    let share = 1.0 / serialiser.bodies.len().max(1) as f64;
-    for (index, body) in serialiser.bodies.iter().enumerate() {
+    let share = 1.0 / serialiser_costs.bodies.len().max(1) as f64;
+    for (index, body) in serialiser_costs.bodies.iter().enumerate() {
         let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
         let (stored_bytes, compress_us, decompress_us) =
-            compute_stored_form(body.len(), compressor, index, threshold_bytes);
-        let (serialise_us, deserialise_us) =
-            (time_us(&serialiser.write_ns), time_us(&serialiser.read_ns));
+            compute_stored_form(body.len(), compressor_costs, index, threshold_bytes);
+        let (serialise_us, deserialise_us) = (
+            time_us(&serialiser_costs.write_ns),
+            time_us(&serialiser_costs.read_ns),
+        );
         bytes += stored_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
@@ -192,65 +209,65 @@ fn evaluate_setting(
         get_times_us.push(get_parts.total_us() - network_us);
     }
     Choice {
-        serialiser: serialiser.name.clone(),
-        compressor: compressor.name.clone(),
+        serialiser: serialiser_costs.name.clone(),
+        compressor: compressor_costs.name.clone(),
         threshold_bytes,
         bytes,
         call_us: compute_mean_call_us(set.total_us(), get.total_us(), objective),
         set,
         get,
-        set_us_p50: median(set_times_us),
-        get_us_p50: median(get_times_us),
+        set_us_p50: compute_median(set_times_us),
+        get_us_p50: compute_median(get_times_us),
     }
 }
 
-/// The best setting of these serialisers and compressors, and the first serialiser without compression, which is what
+/// The best choice among these serialisers and compressors, and the first serialiser without compression, which is what
 /// it is compared with.
 pub fn choose(
     codecs: &[(&SerialiserCosts, &[CompressorCosts])],
     call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Option<(Choice, Choice)> {
-    let mut settings = Vec::new();
-    for (serialiser, compressors) in codecs {
-        let no_compressor = CompressorCosts {
+    let mut choices = Vec::new();
+    for (serialiser_costs, costs_of_compressors) in codecs {
+        let no_compressor_costs = CompressorCosts {
             name: "none".to_owned(),
             ..CompressorCosts::default()
         };
-        settings.push(evaluate_setting(
-            serialiser,
-            &no_compressor,
+        choices.push(evaluate_choice(
+            serialiser_costs,
+            &no_compressor_costs,
             None,
             call_times,
             objective,
         ));
-        for compressor in compressors
+        for compressor_costs in costs_of_compressors
             .iter()
-            .filter(|compressor| compressor.name != "none")
+            .filter(|costs| costs.name != "none")
         {
             let with_threshold = |threshold_bytes| {
-                evaluate_setting(
-                    serialiser,
-                    compressor,
+                evaluate_choice(
+                    serialiser_costs,
+                    compressor_costs,
                     Some(threshold_bytes),
                     call_times,
                     objective,
                 )
             };
-            settings.extend(THRESHOLDS.map(with_threshold));
+            choices.extend(THRESHOLDS.map(with_threshold));
         }
     }
-    let uncompressed = settings.first()?.clone();
-    let least_us = settings
+    let uncompressed = choices.first()?.clone();
+    let least_us = choices
         .iter()
-        .map(|setting| setting.call_us)
+        .map(|choice| choice.call_us)
         .fold(f64::INFINITY, f64::min);
-    let is_close = |setting: &&Choice| setting.call_us <= least_us * (1.0 + TIME_TOLERANCE);
+    let is_close = |choice: &&Choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE);
     // Of equal bytes the highest threshold: it compresses fewest values in vain.
-    let best = settings.iter().filter(is_close).min_by_key(|setting| {
-        let threshold = setting.threshold_bytes;
+    let best = choices.iter().filter(is_close).min_by_key(|choice| {
+        let threshold = choice.threshold_bytes;
         (
-            setting.bytes,
+            choice.bytes,
             threshold.is_some(),
             std::cmp::Reverse(threshold),
         )
@@ -274,12 +291,12 @@ mod tests {
         }
     }
 
-    fn compressor(name: &str, bytes: &[usize], ns: u64) -> CompressorCosts {
+    fn compressor_costs(name: &str, compressed_bytes: &[usize], ns: u64) -> CompressorCosts {
         CompressorCosts {
             name: name.to_owned(),
-            bytes: bytes.to_vec(),
-            compress_ns: vec![ns; bytes.len()],
-            decompress_ns: vec![ns; bytes.len()],
+            compressed_bytes: compressed_bytes.to_vec(),
+            compress_ns: vec![ns; compressed_bytes.len()],
+            decompress_ns: vec![ns; compressed_bytes.len()],
             wrong_values: 0,
         }
     }
@@ -293,10 +310,10 @@ mod tests {
 
     #[test]
     fn compressing_breaks_even_at_the_speed_at_which_the_saved_bytes_take_its_time() {
-        let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
+        let serialiser_costs = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
         let candidate = evaluate_candidate(
-            &serialiser,
-            &compressor("zstd 1", &[500], 4000),
+            &serialiser_costs,
+            &compressor_costs("zstd 1", &[500], 4000),
             1000,
             &call_times(),
             &objective(1000.0),
@@ -304,17 +321,17 @@ mod tests {
         // 4,000 bits in 4 us are 1,000 Mbit/s.
         assert_eq!(candidate.read_break_even_mbit, Some(1000.0));
         assert!((candidate.ratio - 0.5).abs() < 1e-9);
-        let no_compressor = evaluate_candidate(
-            &serialiser,
-            &compressor("none", &[1000], 0),
+        let uncompressed_candidate = evaluate_candidate(
+            &serialiser_costs,
+            &compressor_costs("none", &[1000], 0),
             1000,
             &call_times(),
             &objective(1000.0),
         );
         assert_eq!(
             (
-                no_compressor.codec.as_str(),
-                no_compressor.read_break_even_mbit
+                uncompressed_candidate.codec.as_str(),
+                uncompressed_candidate.read_break_even_mbit
             ),
             ("none", None)
         );
@@ -322,9 +339,10 @@ mod tests {
 
     #[test]
     fn a_slow_network_compresses_and_a_fast_one_does_not() {
-        let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
-        let compressors = [compressor("zlib 6", &[2_000, 90], 50_000)];
-        let codecs = [(&serialiser, &compressors[..])];
+        let serialiser_costs =
+            SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
+        let costs_of_compressors = [compressor_costs("zlib 6", &[2_000, 90], 50_000)];
+        let codecs = [(&serialiser_costs, &costs_of_compressors[..])];
         let (uncompressed, best) = choose(&codecs, &call_times(), &objective(100.0)).unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
@@ -342,15 +360,15 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_call_add_up_to_its_mean_time() {
-        let serialiser = SerialiserCosts {
+        let serialiser_costs = SerialiserCosts {
             name: "json".to_owned(),
             write_ns: vec![3000],
             read_ns: vec![7000],
             bodies: vec![vec![0; 1000]],
         };
-        let compressors = [compressor("zstd 1", &[100], 1000)];
+        let costs_of_compressors = [compressor_costs("zstd 1", &[100], 1000)];
         let (uncompressed, best) = choose(
-            &[(&serialiser, &compressors[..])],
+            &[(&serialiser_costs, &costs_of_compressors[..])],
             &call_times(),
             &objective(10.0),
         )

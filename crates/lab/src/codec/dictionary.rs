@@ -1,7 +1,7 @@
 //! zstd with a dictionary that is trained on some values and evaluated on others.
 //!
 //! Values of a kilobyte share more with each other than within themselves. No client of ours sends such values yet: the
-//! row tells whether it would be worth a dictionary that every reader must have.
+//! row shows whether it would be worth a dictionary that every reader must have.
 
 use zstd::bulk;
 
@@ -10,8 +10,8 @@ use super::measure::{Compressed, Compressor};
 /// Longest dictionary, as zstd's own tool trains it.
 const DICTIONARY_BYTES_MAX: usize = 112_640;
 
-/// A dictionary has at most this share of the bytes it is trained on, which zstd's authors recommend.
-const TRAINING_RATIO: usize = 10;
+/// A dictionary has at most one byte for this many bytes it is trained on, as zstd's authors recommend.
+const TRAINING_BYTES_PER_DICTIONARY_BYTE: usize = 10;
 
 /// Compresses with a dictionary.
 pub struct DictionaryCompressor {
@@ -34,10 +34,12 @@ impl std::fmt::Debug for DictionaryCompressor {
 impl DictionaryCompressor {
     /// Trains a dictionary on `values`; the error is a reason such as too few values.
     pub fn train(values: &[&[u8]], level: i32) -> Result<Self, String> {
-        let bytes: usize = values.iter().map(|value| value.len()).sum();
-        let bytes_max = (bytes / TRAINING_RATIO).min(DICTIONARY_BYTES_MAX);
+        let training_bytes: usize = values.iter().map(|value| value.len()).sum();
+        let dictionary_bytes_max =
+            (training_bytes / TRAINING_BYTES_PER_DICTIONARY_BYTE).min(DICTIONARY_BYTES_MAX);
         let error_text = |error: std::io::Error| error.to_string();
-        let dictionary = zstd::dict::from_samples(values, bytes_max).map_err(error_text)?;
+        let dictionary =
+            zstd::dict::from_samples(values, dictionary_bytes_max).map_err(error_text)?;
         Ok(Self {
             name: format!("zstd {level} with dictionary"),
             compressor: bulk::Compressor::with_dictionary(level, &dictionary)
@@ -69,9 +71,11 @@ impl Compressor for DictionaryCompressor {
         if compressed.flags == 0 {
             return Some(compressed.bytes.clone());
         }
-        let size = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
-        let bytes = usize::try_from(size).ok()?.min(self.value_bytes_max);
-        self.decompressor.decompress(&compressed.bytes, bytes).ok()
+        let frame_bytes = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
+        let plain_bytes_max = usize::try_from(frame_bytes).ok()?.min(self.value_bytes_max);
+        self.decompressor
+            .decompress(&compressed.bytes, plain_bytes_max)
+            .ok()
     }
 }
 
@@ -92,9 +96,9 @@ mod tests {
         let training_values: Vec<&[u8]> = training_values.iter().map(Vec::as_slice).collect();
         let mut compressor = DictionaryCompressor::train(&training_values, 3).unwrap();
         let costs = measure(&mut compressor, untrained_values);
-        let plain: usize = untrained_values.iter().map(Vec::len).sum();
+        let plain_bytes: usize = untrained_values.iter().map(Vec::len).sum();
         assert_eq!(costs.wrong_values, 0);
-        assert!(costs.bytes.iter().sum::<usize>() * 2 < plain);
+        assert!(costs.compressed_bytes.iter().sum::<usize>() * 2 < plain_bytes);
     }
 
     #[test]

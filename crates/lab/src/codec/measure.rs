@@ -57,7 +57,7 @@ pub struct CompressorCosts {
     /// Its name.
     pub name: String,
     /// Compressed length of each value.
-    pub bytes: Vec<usize>,
+    pub compressed_bytes: Vec<usize>,
     /// Time to compress each value, in nanoseconds.
     pub compress_ns: Vec<u64>,
     /// Time to decompress each value, in nanoseconds.
@@ -73,31 +73,31 @@ pub fn measure(compressor: &mut dyn Compressor, values: &[Vec<u8>]) -> Compresso
         name: compressor.name().to_owned(),
         ..CompressorCosts::default()
     };
-    let mut times = vec![([0; REPEATS], [0; REPEATS]); values.len()];
+    let mut times_ns = vec![([0; REPEATS], [0; REPEATS]); values.len()];
     for repeat in 0..REPEATS {
-        costs.bytes.clear();
-        for (plain, (compress_times, decompress_times)) in values.iter().zip(&mut times) {
-            let started = Instant::now();
+        costs.compressed_bytes.clear();
+        for (plain, (compress_times_ns, decompress_times_ns)) in values.iter().zip(&mut times_ns) {
+            let compress_start = Instant::now();
             let compressed = compressor.compress(plain);
-            compress_times[repeat] = started.elapsed().as_nanos() as u64;
-            let started = Instant::now();
+            compress_times_ns[repeat] = compress_start.elapsed().as_nanos() as u64;
+            let decompress_start = Instant::now();
             let decompressed = compressor.decompress(&compressed);
-            decompress_times[repeat] = started.elapsed().as_nanos() as u64;
+            decompress_times_ns[repeat] = decompress_start.elapsed().as_nanos() as u64;
             costs.wrong_values += u64::from(decompressed.as_ref() != Some(plain));
-            costs.bytes.push(compressed.bytes.len());
+            costs.compressed_bytes.push(compressed.bytes.len());
         }
     }
-    let median = |mut times: [u64; REPEATS]| {
-        times.sort_unstable();
-        times[REPEATS / 2]
+    let median = |mut repeats: [u64; REPEATS]| {
+        repeats.sort_unstable();
+        repeats[REPEATS / 2]
     };
-    costs.compress_ns = times
+    costs.compress_ns = times_ns
         .iter()
-        .map(|(compress_times, _)| median(*compress_times))
+        .map(|(compress_times_ns, _)| median(*compress_times_ns))
         .collect();
-    costs.decompress_ns = times
+    costs.decompress_ns = times_ns
         .iter()
-        .map(|(_, decompress_times)| median(*decompress_times))
+        .map(|(_, decompress_times_ns)| median(*decompress_times_ns))
         .collect();
     costs
 }

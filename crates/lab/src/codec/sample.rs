@@ -124,8 +124,8 @@ impl Samples {
         Ok(())
     }
 
-    fn read_lines(&mut self, path: &Path, bytes: &[u8]) -> Result<(), SampleError> {
-        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+    fn read_lines(&mut self, path: &Path, text: &[u8]) -> Result<(), SampleError> {
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
@@ -137,7 +137,7 @@ impl Samples {
                 reason: extract_reason(&error),
             })?;
             let (kind, bytes) = match value {
-                Value::String(text) => (ValueKind::Text, text.into_bytes()),
+                Value::String(string) => (ValueKind::Text, string.into_bytes()),
                 _ => (ValueKind::Object, line.to_vec()),
             };
             let key = None;
@@ -148,7 +148,7 @@ impl Samples {
 
     /// Takes a value, or counts it as skipped.
     pub fn push(&mut self, sample: Sample) {
-        if self.bytes() + sample.bytes.len() > SAMPLES_BYTES_MAX {
+        if self.total_bytes() + sample.bytes.len() > SAMPLES_BYTES_MAX {
             self.is_truncated = true;
         } else if sample.bytes.is_empty() || sample.bytes.len() > VALUE_BYTES_MAX {
             self.skipped_values += 1;
@@ -158,12 +158,12 @@ impl Samples {
     }
 
     /// Bytes of all values.
-    pub fn bytes(&self) -> usize {
+    pub fn total_bytes(&self) -> usize {
         self.values.iter().map(|sample| sample.bytes.len()).sum()
     }
 
-    /// Values drawn without replacement, up to `count` of them or `bytes`, in random order.
-    pub fn draw(&self, count: usize, bytes: usize, seed: u64) -> Vec<&Sample> {
+    /// Values drawn without replacement, up to `count_max` of them or `bytes_max`, in random order.
+    pub fn draw(&self, count_max: usize, bytes_max: usize, seed: u64) -> Vec<&Sample> {
         let mut shuffled_indices: Vec<usize> = (0..self.values.len()).collect();
         shuffle(&mut shuffled_indices, seed);
         let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
@@ -171,7 +171,7 @@ impl Samples {
             .iter()
             .filter_map(|&index| self.values.get(index))
         {
-            let is_full = drawn.len() >= count || drawn_bytes + sample.bytes.len() > bytes;
+            let is_full = drawn.len() >= count_max || drawn_bytes + sample.bytes.len() > bytes_max;
             if is_full && !drawn.is_empty() {
                 break;
             }
@@ -250,7 +250,7 @@ mod tests {
             samples.push(Sample::detect(Some(format!("a:{index}")), vec![b'x'; 10]));
         }
         samples.push(Sample::detect(Some("b".to_owned()), Vec::new()));
-        assert_eq!((samples.skipped_values, samples.bytes()), (1, 1000));
+        assert_eq!((samples.skipped_values, samples.total_bytes()), (1, 1000));
         assert_eq!(samples.draw(7, 1000, 1).len(), 7);
         assert_eq!(samples.draw(100, 55, 1).len(), 5);
         let keys = |seed| -> Vec<_> {

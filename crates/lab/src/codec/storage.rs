@@ -50,8 +50,8 @@ pub struct StorageRow {
 }
 
 /// The values one after the other, cut into blocks.
-pub fn split_into_blocks(bytes: &[u8]) -> Vec<&[u8]> {
-    bytes.chunks(BLOCK_BYTES).collect()
+pub fn split_into_blocks(joined_values: &[u8]) -> Vec<&[u8]> {
+    joined_values.chunks(BLOCK_BYTES).collect()
 }
 
 /// How the blocks are stored and read.
@@ -73,11 +73,11 @@ pub fn store_and_read_blocks(
     compressor: &mut dyn Compressor,
     store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
-    let key = |index: usize| format!("{}{index}", run.key_prefix);
+    let block_key = |index: usize| format!("{}{index}", run.key_prefix);
     let row = write_and_read(run, compressor, store);
     for index in 0..run.blocks.len() {
         // The first error counts; after one of the connection the next call reports it again.
-        let delete_result = store.delete(&key(index));
+        let delete_result = store.delete(&block_key(index));
         if row.is_ok() {
             delete_result?;
         }
@@ -90,19 +90,19 @@ fn write_and_read(
     compressor: &mut dyn Compressor,
     store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
-    let key = |index: usize| format!("{}{index}", run.key_prefix);
+    let block_key = |index: usize| format!("{}{index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
     let server_bytes_before = store.stored_bytes()?;
-    let (mut bytes, mut write_time) = (0, Duration::ZERO);
+    let (mut compressed_bytes, mut write_time) = (0, Duration::ZERO);
     for (index, block) in run.blocks.iter().enumerate() {
         if is_stopped() {
             return Ok(None);
         }
         let started = Instant::now();
         let compressed = compressor.compress(block);
-        store.set(&key(index), &compressed)?;
+        store.set(&block_key(index), &compressed)?;
         write_time += started.elapsed();
-        bytes += compressed.bytes.len() as u64;
+        compressed_bytes += compressed.bytes.len() as u64;
     }
     let server_bytes_after = store.stored_bytes()?;
     let (mut read_s, mut wrong_values) = (Vec::new(), 0);
@@ -115,7 +115,7 @@ fn write_and_read(
                 return Ok(None);
             }
             let started = Instant::now();
-            let found_block = store.get(&key(index))?;
+            let found_block = store.get(&block_key(index))?;
             let plain = found_block.and_then(|compressed| compressor.decompress(&compressed));
             read_time += started.elapsed();
             wrong_values += u64::from(plain.as_deref() != run.blocks.get(index).copied());
@@ -125,8 +125,8 @@ fn write_and_read(
     let plain_bytes: usize = run.blocks.iter().map(|block| block.len()).sum();
     Ok(Some(StorageRow {
         codec: compressor.name().to_owned(),
-        bytes,
-        ratio: bytes as f64 / plain_bytes.max(1) as f64,
+        bytes: compressed_bytes,
+        ratio: compressed_bytes as f64 / plain_bytes.max(1) as f64,
         write_s: write_time.as_secs_f64(),
         read_s,
         server_bytes: server_bytes_after.zip(server_bytes_before).map(

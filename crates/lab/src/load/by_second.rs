@@ -11,7 +11,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use super::histogram::new_histogram;
 
 /// Nanoseconds of a second.
-const SECOND_NS: u64 = 1_000_000_000;
+const NS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The latencies of one second.
 #[derive(Debug, Clone)]
@@ -44,10 +44,10 @@ impl Default for LatenciesBySecond {
 impl LatenciesBySecond {
     /// Records a latency of a reply that was read at `now_ns` since the start of the run.
     pub(crate) fn record(&mut self, now_ns: u64, latency_ns: u64) {
-        let second = now_ns / SECOND_NS;
-        if second != self.current_s {
+        let at_s = now_ns / NS_PER_SECOND;
+        if at_s != self.current_s {
             self.finish_second();
-            self.current_s = second;
+            self.current_s = at_s;
         }
         self.current_histogram.saturating_record(latency_ns);
     }
@@ -71,23 +71,25 @@ impl LatenciesBySecond {
         other.finish_second();
         let other_seconds = other.finished_seconds.into_iter();
         self.finished_seconds
-            .extend(other_seconds.map(|(second, bytes)| (second + offset_s, bytes)));
+            .extend(other_seconds.map(|(at_s, bytes)| (at_s + offset_s, bytes)));
     }
 
     /// The seconds in order, without those that had no reply.
     pub fn seconds(&self) -> Vec<SecondHistogram> {
-        let mut sums: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
+        let mut histograms: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
         let mut all_seconds = self.clone();
         all_seconds.finish_second();
-        for (second, bytes) in &all_seconds.finished_seconds {
+        for (at_s, bytes) in &all_seconds.finished_seconds {
             let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
             let histogram = histogram.unwrap_or_else(|_| unreachable!("these bytes are our own"));
-            sums.entry(*second)
+            histograms
+                .entry(*at_s)
                 .or_insert_with(new_histogram)
                 .add(histogram)
                 .unwrap_or_else(|_| unreachable!("all have the same bounds"));
         }
-        sums.into_iter()
+        histograms
+            .into_iter()
             .map(|(at_s, histogram)| SecondHistogram { at_s, histogram })
             .collect()
     }
@@ -98,11 +100,11 @@ mod tests {
     use super::*;
 
     fn recorded(latencies: &[(u64, u64)]) -> LatenciesBySecond {
-        let mut histograms = LatenciesBySecond::default();
+        let mut by_second = LatenciesBySecond::default();
         for &(now_ms, latency_us) in latencies {
-            histograms.record(now_ms * 1_000_000, latency_us * 1_000);
+            by_second.record(now_ms * 1_000_000, latency_us * 1_000);
         }
-        histograms
+        by_second
     }
 
     #[test]

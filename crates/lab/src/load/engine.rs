@@ -26,21 +26,21 @@ const READ_BYTES: usize = 256 * 1024;
 const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// Below this distance to the next due time an open loop spins.
-const SPIN_NS: u64 = 1_200_000;
+const SPIN_NS_MAX: u64 = 1_200_000;
 
 /// How long a run waits for the replies to its last requests.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 /// What a thread of a run gets besides the plan and its workload.
 pub(super) struct ThreadContext<'r> {
-    pub(super) index: usize,
-    pub(super) threads: usize,
+    pub(super) thread_index: usize,
+    pub(super) thread_count: usize,
     /// Dropped when the thread has connected or failed.
     pub(super) connecting: Sender<Infallible>,
-    /// Set when all threads have.
+    /// Set when all threads have connected or failed.
     pub(super) schedule: &'r OnceLock<Schedule>,
-    /// Set by the first thread that fails after that, so that the others end.
-    pub(super) has_failed: &'r AtomicBool,
+    /// Set by a thread that fails after that, so that the others end.
+    pub(super) any_thread_failed: &'r AtomicBool,
 }
 
 /// The result of one thread.
@@ -54,7 +54,7 @@ pub(super) struct ThreadResult<W> {
 
 struct Engine<'p, W> {
     plan: &'p LoadPlan,
-    has_failed: &'p AtomicBool,
+    any_thread_failed: &'p AtomicBool,
     workload: W,
     connections: Vec<Connection>,
     epoll: rustix::fd::OwnedFd,
@@ -75,7 +75,7 @@ pub(super) fn run<'p, W: Workload>(
     thread: ThreadContext<'p>,
     workload: W,
 ) -> Result<ThreadResult<W>, Error> {
-    if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
+    if let Some(&cpu) = plan.cpus.get(thread.thread_index % plan.cpus.len().max(1)) {
         pin(None, &[cpu])?;
     }
     let mut engine = Engine::connect(plan, &thread, workload)?;
@@ -86,12 +86,12 @@ pub(super) fn run<'p, W: Workload>(
     let run_result = match plan.pace {
         Pace::Closed => engine.run_closed_loop(),
         Pace::Open(rate) => {
-            let seed = mix(plan.seed ^ (thread.index as u64 + 1));
-            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))
+            let seed = mix(plan.seed ^ (thread.thread_index as u64 + 1));
+            engine.run_open_loop(Arrivals::new(rate / thread.thread_count as f64, seed))
         }
     };
     if run_result.is_err() {
-        thread.has_failed.store(true, Ordering::Relaxed);
+        thread.any_thread_failed.store(true, Ordering::Relaxed);
     }
     let busy_cores = read_thread_cpu_time()
         .saturating_sub(cpu_time_before)
@@ -107,15 +107,19 @@ pub(super) fn run<'p, W: Workload>(
 
 impl<'p, W: Workload> Engine<'p, W> {
     fn connect(plan: &'p LoadPlan, thread: &ThreadContext<'p>, workload: W) -> Result<Self, Error> {
-        let connection_count = (plan.connections / thread.threads
-            + usize::from(thread.index < plan.connections % thread.threads))
+        let connection_count = (plan.connections / thread.thread_count
+            + usize::from(thread.thread_index < plan.connections % thread.thread_count))
         .max(1);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(connection_count);
-        for index in 0..connection_count {
-            let connection =
-                Connection::open(&plan.target, index, plan.check, plan.measures_delay)?;
-            let data = epoll::EventData::new_u64(index as u64);
+        for connection_index in 0..connection_count {
+            let connection = Connection::open(
+                &plan.target,
+                connection_index,
+                plan.check,
+                plan.measures_delay,
+            )?;
+            let data = epoll::EventData::new_u64(connection_index as u64);
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
         }
@@ -128,7 +132,7 @@ impl<'p, W: Workload> Engine<'p, W> {
         };
         Ok(Self {
             plan,
-            has_failed: thread.has_failed,
+            any_thread_failed: thread.any_thread_failed,
             workload,
             epoll,
             buffer: vec![0; READ_BYTES],
@@ -165,8 +169,8 @@ impl<'p, W: Workload> Engine<'p, W> {
         let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
         self.update_clock();
         self.silent_since_ns = self.clock.now_ns;
-        for index in 0..self.connections.len() {
-            self.send_next(index, self.clock.now_ns)?;
+        for connection_index in 0..self.connections.len() {
+            self.send_next(connection_index, self.clock.now_ns)?;
         }
         let mut events = Vec::with_capacity(self.connections.len().max(64));
         while self.unfinished_connections > 0 && !self.is_stopped() {
@@ -175,12 +179,12 @@ impl<'p, W: Workload> Engine<'p, W> {
                 break;
             }
             self.check_silence(drain_end_ns)?;
-            self.wait(&mut events, SLEEP_NS_MAX)?;
+            self.wait_for_events(&mut events, SLEEP_NS_MAX)?;
             for event in events.drain(..) {
-                let (index, flags) = (event.data.u64() as usize, event.flags);
-                let is_ready = self.handle_event(index, flags)?;
+                let (connection_index, flags) = (event.data.u64() as usize, event.flags);
+                let is_ready = self.handle_event(connection_index, flags)?;
                 if is_ready && self.clock.now_ns < self.clock.window_end_ns {
-                    self.send_next(index, self.clock.now_ns)?;
+                    self.send_next(connection_index, self.clock.now_ns)?;
                 }
             }
             if self.clock.now_ns > drain_end_ns {
@@ -203,10 +207,10 @@ impl<'p, W: Workload> Engine<'p, W> {
                 if !has_requests_in_flight(self) {
                     self.silent_since_ns = self.clock.now_ns;
                 }
-                let Some(index) = self.idle_connections.pop_front() else {
+                let Some(connection_index) = self.idle_connections.pop_front() else {
                     break;
                 };
-                self.send_next(index, arrivals.due_ns())?;
+                self.send_next(connection_index, arrivals.due_ns())?;
                 arrivals.advance();
                 self.update_clock();
             }
@@ -223,14 +227,14 @@ impl<'p, W: Workload> Engine<'p, W> {
             let must_wait_for_replies = self.idle_connections.is_empty() || is_schedule_over;
             let sleep_ns = match must_wait_for_replies {
                 true => SLEEP_NS_MAX,
-                false if until_due_ns < SPIN_NS => 0,
-                false => (until_due_ns - SPIN_NS).min(SLEEP_NS_MAX),
+                false if until_due_ns < SPIN_NS_MAX => 0,
+                false => (until_due_ns - SPIN_NS_MAX).min(SLEEP_NS_MAX),
             };
-            self.wait(&mut events, sleep_ns)?;
+            self.wait_for_events(&mut events, sleep_ns)?;
             for event in events.drain(..) {
-                let (index, flags) = (event.data.u64() as usize, event.flags);
-                if self.handle_event(index, flags)? {
-                    self.idle_connections.push_back(index);
+                let (connection_index, flags) = (event.data.u64() as usize, event.flags);
+                if self.handle_event(connection_index, flags)? {
+                    self.idle_connections.push_back(connection_index);
                 }
             }
         }
@@ -238,8 +242,8 @@ impl<'p, W: Workload> Engine<'p, W> {
     }
 
     /// Sends the next requests of a connection, which are due at `intended_ns`.
-    fn send_next(&mut self, index: usize, intended_ns: u64) -> Result<(), Error> {
-        let Some(connection) = self.connections.get_mut(index) else {
+    fn send_next(&mut self, connection_index: usize, intended_ns: u64) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(connection_index) else {
             return Ok(());
         };
         if connection.is_finished {
@@ -252,16 +256,20 @@ impl<'p, W: Workload> Engine<'p, W> {
             intended_and_now_ns,
             &mut self.tally,
         )?;
-        self.update_interest(index, false)
+        self.update_interest(connection_index, false)
     }
 
     /// Handles an epoll event; true if the connection is ready for its next requests.
-    fn handle_event(&mut self, index: usize, flags: epoll::EventFlags) -> Result<bool, Error> {
-        let Some(connection) = self.connections.get_mut(index) else {
+    fn handle_event(
+        &mut self,
+        connection_index: usize,
+        flags: epoll::EventFlags,
+    ) -> Result<bool, Error> {
+        let Some(connection) = self.connections.get_mut(connection_index) else {
             return Ok(false);
         };
-        let was_waiting = connection.is_waiting_to_write;
-        if was_waiting && flags.contains(epoll::EventFlags::OUT) {
+        let was_waiting_to_write = connection.is_waiting_to_write;
+        if was_waiting_to_write && flags.contains(epoll::EventFlags::OUT) {
             connection.flush(&self.workload, &mut self.tally)?;
         }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
@@ -276,16 +284,20 @@ impl<'p, W: Workload> Engine<'p, W> {
             self.silent_since_ns = self.clock.now_ns;
         }
         let is_ready = connection.is_idle();
-        self.update_interest(index, was_waiting)?;
+        self.update_interest(connection_index, was_waiting_to_write)?;
         Ok(is_ready)
     }
 
     /// Keeps epoll's interest and the count of unfinished connections in step with a connection.
-    fn update_interest(&mut self, index: usize, was_waiting: bool) -> Result<(), Error> {
-        let Some(connection) = self.connections.get(index) else {
+    fn update_interest(
+        &mut self,
+        connection_index: usize,
+        was_waiting_to_write: bool,
+    ) -> Result<(), Error> {
+        let Some(connection) = self.connections.get(connection_index) else {
             return Ok(());
         };
-        if connection.is_waiting_to_write != was_waiting {
+        if connection.is_waiting_to_write != was_waiting_to_write {
             let flags = if connection.is_waiting_to_write {
                 epoll::EventFlags::IN | epoll::EventFlags::OUT
             } else {
@@ -294,7 +306,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             epoll::modify(
                 &self.epoll,
                 connection.socket(),
-                epoll::EventData::new_u64(index as u64),
+                epoll::EventData::new_u64(connection_index as u64),
                 flags,
             )?;
         }
@@ -304,7 +316,11 @@ impl<'p, W: Workload> Engine<'p, W> {
         Ok(())
     }
 
-    fn wait(&mut self, events: &mut Vec<epoll::Event>, sleep_ns: u64) -> Result<(), Error> {
+    fn wait_for_events(
+        &mut self,
+        events: &mut Vec<epoll::Event>,
+        sleep_ns: u64,
+    ) -> Result<(), Error> {
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: sleep_ns.cast_signed(),
@@ -337,7 +353,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.plan.stop.load(Ordering::Relaxed) || self.has_failed.load(Ordering::Relaxed)
+        self.plan.stop.load(Ordering::Relaxed) || self.any_thread_failed.load(Ordering::Relaxed)
     }
 }
 

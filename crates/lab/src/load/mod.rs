@@ -49,6 +49,9 @@ const WAKE_UP_TIME: Duration = Duration::from_millis(30);
 /// Longest time without any reply, unless a plan has another: a server that needs longer is stopped or unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// From this share of a core on a thread counts as busy all the time.
+const BUSY_CORE_SHARE: f64 = 0.93;
+
 /// What can go wrong between the generator and its target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -169,10 +172,10 @@ pub struct Report {
     pub tally: Tally,
     /// When the run began, its warm-up included.
     pub started_at: SystemTime,
-    /// Length of that part.
+    /// Length of the part that counts.
     pub seconds: f64,
-    /// CPU seconds of the server in it; 0 without a meter.
-    pub server: crate::proc::CpuUsage,
+    /// CPU seconds of the server in that part; 0 without a meter.
+    pub server_cpu: crate::proc::CpuUsage,
     /// CPU seconds of the generator's threads over the whole run, by its length: 1.0 is one busy core.
     pub generator_cores: f64,
     /// Cores used by other processes.
@@ -199,7 +202,7 @@ impl Report {
 
     /// Server CPU per request in microseconds.
     pub fn cpu_us(&self) -> f64 {
-        self.server.cpu_s() * 1e6 / self.tally.requests.max(1) as f64
+        self.server_cpu.cpu_s() * 1e6 / self.tally.requests.max(1) as f64
     }
 }
 
@@ -239,29 +242,29 @@ pub fn run<W: Workload>(
     workloads: Vec<W>,
     meter: &Meter,
 ) -> Result<(Report, Vec<W>), Error> {
-    let threads = workloads.len().max(1);
+    let thread_count = workloads.len().max(1);
     // Set when every thread has connected, however long TLS and logins take, so that none starts within the window.
     let schedule: OnceLock<Schedule> = OnceLock::new();
-    let has_failed = AtomicBool::new(false);
-    let (connecting, connecting_threads) = mpsc::channel::<Infallible>();
+    let any_thread_failed = AtomicBool::new(false);
+    let (connecting, all_connected) = mpsc::channel::<Infallible>();
     std::thread::scope(|scope| {
         let handles: Vec<_> = workloads
             .into_iter()
             .enumerate()
-            .map(|(index, workload)| {
+            .map(|(thread_index, workload)| {
                 let thread = engine::ThreadContext {
-                    index,
-                    threads,
+                    thread_index,
+                    thread_count,
                     connecting: connecting.clone(),
                     schedule: &schedule,
-                    has_failed: &has_failed,
+                    any_thread_failed: &any_thread_failed,
                 };
                 scope.spawn(move || engine::run(plan, thread, workload))
             })
             .collect();
         drop(connecting);
         // Fails when each thread has dropped its end: after connecting, or with an error.
-        let _ = connecting_threads.recv();
+        let _ = all_connected.recv();
         let run_started = SystemTime::now();
         let Schedule {
             window_start,
@@ -274,7 +277,7 @@ pub fn run<W: Workload>(
                 due_at.and_then(|due_at| due_at.checked_duration_since(Instant::now()))
                 && !time_left.is_zero()
                 && !plan.stop.load(Ordering::Relaxed)
-                && !has_failed.load(Ordering::Relaxed)
+                && !any_thread_failed.load(Ordering::Relaxed)
             {
                 std::thread::sleep(time_left.min(Duration::from_millis(20)));
             }
@@ -283,7 +286,7 @@ pub fn run<W: Workload>(
         let (started, cpu_before) = (Instant::now(), meter.read());
         sleep_until(window_end);
         let cpu_after = window_end.map(|_| (started.elapsed(), meter.read()));
-        let mut results = Vec::with_capacity(threads);
+        let mut results = Vec::with_capacity(thread_count);
         for handle in handles {
             results.push(handle.join().map_err(|_| Error::Closed)??);
         }
@@ -322,7 +325,7 @@ fn merge_results<W>(
         ..Tally::new(plan.pace != Pace::Closed)
     };
     let mut workloads = Vec::with_capacity(results.len());
-    let (mut busy_cores, threads) = (0.0, results.len());
+    let (mut busy_cores, thread_count) = (0.0, results.len());
     for result in results {
         tally.add(&result.tally);
         busy_cores += result.busy_cores;
@@ -330,14 +333,14 @@ fn merge_results<W>(
     }
     let server_cores = cpu_used.server.cpu_s() / seconds.max(1e-9);
     let is_generator_bound = plan.pace == Pace::Closed
-        && busy_cores > 0.93 * threads as f64
+        && busy_cores > BUSY_CORE_SHARE * thread_count as f64
         && meter.workers() > 0
-        && server_cores < 0.93 * meter.workers() as f64;
+        && server_cores < BUSY_CORE_SHARE * meter.workers() as f64;
     let report = Report {
         tally,
         started_at,
         seconds,
-        server: cpu_used.server,
+        server_cpu: cpu_used.server,
         generator_cores: busy_cores,
         other_cores: cpu_used.other_cores(seconds),
         is_generator_bound,

@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
-    session: Option<Box<ClientConnection>>,
+    tls_session: Option<Box<ClientConnection>>,
     has_timestamps: bool,
 }
 
@@ -29,14 +29,14 @@ impl Socket {
     /// Connects as `access` requires; `wants_timestamps` asks the kernel for the arrival times of data, where it has
     /// them.
     pub(super) fn connect(access: &Access, wants_timestamps: bool) -> io::Result<Self> {
-        let (fd, session) = Stream::open(access, CONNECT_TIMEOUT)?.into_parts();
+        let (fd, tls_session) = Stream::open(access, CONNECT_TIMEOUT)?.into_parts();
         rustix::io::ioctl_fionbio(&fd, true)?;
         let has_timestamps = wants_timestamps
             && matches!(access.endpoint, Endpoint::Tcp(_))
             && setsockopt(&fd, sockopt::ReceiveTimestampns, &true).is_ok();
         Ok(Self {
             fd,
-            session,
+            tls_session,
             has_timestamps,
         })
     }
@@ -47,29 +47,29 @@ impl Socket {
     }
 
     /// Reads once; `measures_delay` also returns how long the data had been readable, in nanoseconds, where the
-    /// kernel reports it. An encrypted connection keeps no decrypted data, so its socket tells when there is more.
+    /// kernel reports it. An encrypted connection keeps no decrypted data, so a readable socket means that there is more.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
         measures_delay: bool,
     ) -> io::Result<(usize, Option<u64>)> {
         let measures_delay = measures_delay && self.has_timestamps;
-        let Some(session) = &mut self.session else {
+        let Some(tls_session) = &mut self.tls_session else {
             return receive(&self.fd, buffer, measures_delay);
         };
         // Decrypted data is shorter, so with the end of a record that began earlier it has room in two thirds.
         let (decrypted, received) = buffer.split_at_mut(buffer.len() / 3 * 2);
-        let (count, delay_ns) = receive(&self.fd, received, measures_delay)?;
-        let records = received.get(..count).unwrap_or_default();
-        match decrypt(session, records, decrypted)? {
-            (0, false) if count > 0 => Err(io::ErrorKind::WouldBlock.into()),
-            (length, _) => Ok((length, delay_ns)),
+        let (received_bytes, delay_ns) = receive(&self.fd, received, measures_delay)?;
+        let records = received.get(..received_bytes).unwrap_or_default();
+        match decrypt(tls_session, records, decrypted)? {
+            (0, false) if received_bytes > 0 => Err(io::ErrorKind::WouldBlock.into()),
+            (decrypted_bytes, _) => Ok((decrypted_bytes, delay_ns)),
         }
     }
 
     /// Writes once.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.session {
+        match self.tls_session {
             None => Ok(rustix::io::write(&self.fd, bytes)?),
             Some(_) => self.write_vectored(&[IoSlice::new(bytes)]),
         }
@@ -77,30 +77,30 @@ impl Socket {
 
     /// Writes several slices at once.
     pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(session) = &mut self.session else {
+        let Some(tls_session) = &mut self.tls_session else {
             return Ok(rustix::io::writev(&self.fd, slices)?);
         };
-        send_records(session, self.fd.as_fd())?;
-        let written = session.writer().write_vectored(slices)?;
-        match send_records(session, self.fd.as_fd()) {
+        send_records(tls_session, self.fd.as_fd())?;
+        let written_bytes = tls_session.writer().write_vectored(slices)?;
+        match send_records(tls_session, self.fd.as_fd()) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             // What the socket does not take yet is sent by the next write or flush.
-            _ => Ok(written),
+            _ => Ok(written_bytes),
         }
     }
 
     /// Sends what is encrypted; an error of the kind `WouldBlock` if the socket does not take all of it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let Some(session) = &mut self.session else {
+        let Some(tls_session) = &mut self.tls_session else {
             return Ok(());
         };
-        send_records(session, self.fd.as_fd())
+        send_records(tls_session, self.fd.as_fd())
     }
 }
 
-fn send_records(session: &mut ClientConnection, fd: BorrowedFd<'_>) -> io::Result<()> {
-    while session.wants_write() {
-        session.write_tls(&mut SocketIo(fd))?;
+fn send_records(tls_session: &mut ClientConnection, fd: BorrowedFd<'_>) -> io::Result<()> {
+    while tls_session.wants_write() {
+        tls_session.write_tls(&mut SocketIo(fd))?;
     }
     Ok(())
 }
@@ -108,28 +108,28 @@ fn send_records(session: &mut ClientConnection, fd: BorrowedFd<'_>) -> io::Resul
 /// Decrypts `records` into `decrypted`; returns the number of its bytes, none for a part of a record and for records
 /// without data such as tickets, and whether the server has ended the session.
 fn decrypt(
-    session: &mut ClientConnection,
+    tls_session: &mut ClientConnection,
     mut records: &[u8],
     decrypted: &mut [u8],
 ) -> io::Result<(usize, bool)> {
-    let (mut length, mut has_ended) = (0, false);
+    let (mut decrypted_bytes, mut has_ended) = (0, false);
     while !records.is_empty() {
-        session.read_tls(&mut records)?;
-        let state = session
+        tls_session.read_tls(&mut records)?;
+        let tls_state = tls_session
             .process_new_packets()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let end = length + state.plaintext_bytes_to_read();
+        let end = decrypted_bytes + tls_state.plaintext_bytes_to_read();
         let room = decrypted
-            .get_mut(length..end)
+            .get_mut(decrypted_bytes..end)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        session.reader().read_exact(room)?;
-        length = end;
-        has_ended = state.peer_has_closed();
+        tls_session.reader().read_exact(room)?;
+        decrypted_bytes = end;
+        has_ended = tls_state.peer_has_closed();
         if has_ended {
             break;
         }
     }
-    Ok((length, has_ended))
+    Ok((decrypted_bytes, has_ended))
 }
 
 /// Reads once; also how long the data had been readable, if that is to be measured.
@@ -143,22 +143,25 @@ fn receive(
     }
     let now = clock_gettime(ClockId::Realtime);
     let now_ns = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
-    let mut control = nix::cmsg_space!(TimeSpec);
+    let mut control_buffer = nix::cmsg_space!(TimeSpec);
     let mut slices = [IoSliceMut::new(buffer)];
     let message = recvmsg::<()>(
         fd.as_raw_fd(),
         &mut slices,
-        Some(&mut control),
+        Some(&mut control_buffer),
         MsgFlags::empty(),
     )?;
-    let arrived_ns = message.cmsgs()?.find_map(|message| match message {
-        ControlMessageOwned::ScmTimestampns(arrival) => {
-            Some(i128::from(arrival.tv_sec()) * 1_000_000_000 + i128::from(arrival.tv_nsec()))
-        }
-        _ => None,
-    });
+    let arrival_ns = message
+        .cmsgs()?
+        .find_map(|control_message| match control_message {
+            ControlMessageOwned::ScmTimestampns(arrival_time) => Some(
+                i128::from(arrival_time.tv_sec()) * 1_000_000_000
+                    + i128::from(arrival_time.tv_nsec()),
+            ),
+            _ => None,
+        });
     // Data that arrived after the clock was read waited for nothing.
-    let delay_ns = arrived_ns.map(|arrival| u64::try_from(now_ns - arrival).unwrap_or(0));
+    let delay_ns = arrival_ns.map(|arrival_ns| u64::try_from(now_ns - arrival_ns).unwrap_or(0));
     Ok((message.bytes, delay_ns))
 }
 

@@ -55,7 +55,7 @@ pub struct Tally {
     pub samples: ThinnedSamples<Sample>,
     /// Latency from the send time and, of it, how long the reply had been readable before it was read, in
     /// nanoseconds; empty unless the plan measures delays.
-    pub delays: ThinnedSamples<(u64, u64)>,
+    pub latencies_and_delays: ThinnedSamples<(u64, u64)>,
 }
 
 impl Tally {
@@ -76,7 +76,7 @@ impl Tally {
             from_send: new_histogram(),
             by_second: None,
             samples: ThinnedSamples::new(SAMPLES_MAX),
-            delays: ThinnedSamples::new(SAMPLES_MAX),
+            latencies_and_delays: ThinnedSamples::new(SAMPLES_MAX),
         }
     }
 
@@ -103,7 +103,8 @@ impl Tally {
             latency_ns,
         });
         if let Some(delay_ns) = delay_ns {
-            self.delays.push((from_send_ns, delay_ns.min(from_send_ns)));
+            self.latencies_and_delays
+                .push((from_send_ns, delay_ns.min(from_send_ns)));
         }
     }
 
@@ -145,8 +146,8 @@ impl Tally {
             by_second.add(other_by_second, 0);
         }
         self.samples.merge(&other.samples, |sample| sample.at_ns);
-        self.delays
-            .merge(&other.delays, |(latency_ns, _)| *latency_ns);
+        self.latencies_and_delays
+            .merge(&other.latencies_and_delays, |(latency_ns, _)| *latency_ns);
         self.from_send
             .add(&other.from_send)
             .unwrap_or_else(|_| unreachable!("all have the same bounds"));
@@ -156,14 +157,17 @@ impl Tally {
     /// reply was readable but not yet read. The mean over the 2 % of requests around the percentile, or over the
     /// slowest requests; `None` if no delay was measured.
     pub fn generator_share(&self, percentile: f64) -> Option<f64> {
-        let mut delays = self.delays.elements().to_vec();
-        delays.sort_unstable();
-        let count = delays.len() as f64;
-        let (rank, half_width) = (count * percentile / 100.0, (count * 0.01).max(1.0));
-        let half_width = half_width.min((count - rank).max(1.0));
-        let nearby_ranks =
-            ((rank - half_width).max(0.0) as usize)..((rank + half_width).min(count) as usize);
-        let nearby = delays
+        let mut sorted_by_latency = self.latencies_and_delays.elements().to_vec();
+        sorted_by_latency.sort_unstable();
+        let sample_count = sorted_by_latency.len() as f64;
+        let (rank, half_width) = (
+            sample_count * percentile / 100.0,
+            (sample_count * 0.01).max(1.0),
+        );
+        let half_width = half_width.min((sample_count - rank).max(1.0));
+        let nearby_ranks = ((rank - half_width).max(0.0) as usize)
+            ..((rank + half_width).min(sample_count) as usize);
+        let nearby = sorted_by_latency
             .get(nearby_ranks)
             .filter(|nearby| !nearby.is_empty())?;
         let (latency_sum_ns, delay_sum_ns) = nearby.iter().fold(

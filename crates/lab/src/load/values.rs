@@ -51,10 +51,10 @@ impl Size {
         let (mut sizes, mut cumulative_count) = (Vec::with_capacity(table_length as usize), 0);
         for (size, count) in counts {
             cumulative_count += count;
-            // So many of the evenly spaced ranks lie at or below this size.
-            let ranks =
+            // The number of evenly spaced ranks at or below this size.
+            let ranks_up_to_size =
                 u128::from(cumulative_count) * u128::from(table_length) / u128::from(total.max(1));
-            sizes.resize(ranks as usize, size);
+            sizes.resize(ranks_up_to_size as usize, size);
         }
         Self::FromTable(sizes.into())
     }
@@ -74,9 +74,9 @@ impl Size {
                 sizes.get(index as usize).map_or(0, |&bytes| bytes as usize)
             }
             Self::FromTrace(ref sizes) => {
-                let number = id & u64::from(u32::MAX);
+                let key_number = id & u64::from(u32::MAX);
                 sizes
-                    .get(number as usize)
+                    .get(key_number as usize)
                     .map_or(0, |&bytes| bytes as usize)
             }
         }
@@ -109,10 +109,10 @@ impl ValueSource {
         )
     }
 
-    /// The value of `bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
-    pub fn value(&self, id: u64, version: u32, bytes: usize) -> &[u8] {
+    /// The value of `value_bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
+    pub fn value(&self, id: u64, version: u32, value_bytes: usize) -> &[u8] {
         let offset = (mix(id ^ (u64::from(version) << 40)) % OFFSETS) as usize;
-        let end = (offset + bytes).min(self.0.len());
+        let end = (offset + value_bytes).min(self.0.len());
         self.0.get(offset..end).unwrap_or_default()
     }
 }
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn counted_sizes_come_as_often_as_they_were_counted() {
         let size = Size::FromTable([100, 100, 100, 5_000].into());
-        let large = (0..10_000).filter(|&id| size.of(id) == 5_000).count();
-        assert!((2_300..2_700).contains(&large), "{large}");
+        let large_count = (0..10_000).filter(|&id| size.of(id) == 5_000).count();
+        assert!((2_300..2_700).contains(&large_count), "{large_count}");
         assert_eq!(size.max(), 5_000);
         assert_eq!(Size::FromTable([].into()).of(1), 0);
     }
@@ -157,8 +157,8 @@ mod tests {
             panic!("expected a table");
         };
         assert_eq!(sizes.len(), 1 << 16);
-        let small = sizes.iter().filter(|&&size| size == 20).count();
-        assert_eq!(small, 3 << 14);
+        let small_count = sizes.iter().filter(|&&size| size == 20).count();
+        assert_eq!(small_count, 3 << 14);
         assert_eq!(Size::from_counts(&[(7, 2)]), Size::FromTable([7, 7].into()));
     }
 

@@ -18,7 +18,7 @@ pub trait Workload: Send {
     fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep;
 
     /// Writes the text of key `id`: 1 to 250 bytes.
-    fn write_key(&self, id: u64, text: &mut Vec<u8>);
+    fn write_key(&self, id: u64, key_text: &mut Vec<u8>);
 
     /// The value under key `id`: what a set sends and what a hit must carry.
     fn value(&self, id: u64) -> &[u8];
@@ -69,7 +69,8 @@ pub(crate) enum RequestKind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) kind: RequestKind,
-    pub(crate) keys: u32,
+    /// Keys without a result yet.
+    pub(crate) pending_keys: u32,
     pub(crate) intended_ns: u64,
     pub(crate) sent_ns: u64,
 }
@@ -78,20 +79,22 @@ impl Request {
     /// How many opaques it has in binary: one for each key without a result yet, and one for a noop.
     pub(crate) const fn opaques(&self) -> u32 {
         match self.kind {
-            RequestKind::Gets => self.keys + 1,
-            RequestKind::Get | RequestKind::Write => self.keys,
+            RequestKind::Gets => self.pending_keys + 1,
+            RequestKind::Get | RequestKind::Write => self.pending_keys,
         }
     }
 }
 
 /// Values from this size on are sent without being copied behind their header.
-const LARGE_VALUE_BYTES: usize = 32 * 1024;
+const LARGE_VALUE_BYTES_MIN: usize = 32 * 1024;
 
 /// The requests that are sent in one write; see [`Workload::next`].
 pub struct Batch<'a> {
     pub(crate) output: &'a mut Vec<u8>,
+    /// The requests in flight on the connection.
     pub(crate) requests: &'a mut VecDeque<Request>,
-    pub(crate) keys: &'a mut VecDeque<u64>,
+    /// The ids of their keys.
+    pub(crate) key_ids: &'a mut VecDeque<u64>,
     /// A set whose value follows `output` by reference; it closes the batch.
     pub(crate) large_value_id: &'a mut Option<u64>,
     pub(crate) protocol: Protocol,
@@ -127,7 +130,7 @@ impl KeyTexts {
 }
 
 /// What follows the bytes of a value, in both directions.
-pub(crate) const fn value_end(protocol: Protocol) -> &'static [u8] {
+pub(crate) const fn value_terminator(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Text | Protocol::Meta => b"\r\n",
         Protocol::Binary => b"",
@@ -153,21 +156,25 @@ impl Batch<'_> {
                 RequestKind::Get
             }
             Protocol::Binary if ids.len() == 1 => {
-                binary::get(self.output, self.id(opcode::GET), &self.key_texts.bytes);
+                binary::get(
+                    self.output,
+                    self.next_request_id(opcode::GET),
+                    &self.key_texts.bytes,
+                );
                 RequestKind::Get
             }
             Protocol::Binary => {
-                let mut id = self.id(opcode::GETQ);
+                let mut request_id = self.next_request_id(opcode::GETQ);
                 for key in self.key_texts.iter() {
-                    binary::get(self.output, id, key);
-                    id.opaque = id.opaque.wrapping_add(1);
+                    binary::get(self.output, request_id, key);
+                    request_id.opaque = request_id.opaque.wrapping_add(1);
                 }
-                id.opcode = opcode::NOOP;
-                binary::header_only(self.output, id);
+                request_id.opcode = opcode::NOOP;
+                binary::header_only(self.output, request_id);
                 RequestKind::Gets
             }
         };
-        self.keys.extend(ids);
+        self.key_ids.extend(ids);
         self.push(kind, ids.len() as u32);
     }
 
@@ -175,7 +182,7 @@ impl Batch<'_> {
     pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
         self.key_texts.fill(workload, &[id]);
-        let store_line = TextStoreParameters {
+        let text_parameters = TextStoreParameters {
             flags: 0,
             exptime: i64::from(ttl_s),
             value_bytes: value.len(),
@@ -187,30 +194,36 @@ impl Batch<'_> {
                     self.output,
                     StoreMode::Set,
                     &self.key_texts.bytes,
-                    &store_line,
+                    &text_parameters,
                 );
             }
             Protocol::Meta => {
-                meta::set_without_opaque(self.output, &self.key_texts.bytes, &store_line);
+                meta::set_without_opaque(self.output, &self.key_texts.bytes, &text_parameters);
             }
             Protocol::Binary => {
-                let parameters = BinaryStoreParameters {
+                let binary_parameters = BinaryStoreParameters {
                     flags: 0,
                     exptime: ttl_s,
                     value_bytes: value.len() as u32,
                     required_cas: 0,
                 };
-                let id = self.id(opcode::SET);
-                binary::store(self.output, id, &self.key_texts.bytes, &parameters);
+                let request_id = self.next_request_id(opcode::SET);
+                binary::store(
+                    self.output,
+                    request_id,
+                    &self.key_texts.bytes,
+                    &binary_parameters,
+                );
             }
         }
-        if value.len() < LARGE_VALUE_BYTES {
+        if value.len() < LARGE_VALUE_BYTES_MIN {
             self.output.extend_from_slice(value);
-            self.output.extend_from_slice(value_end(self.protocol));
+            self.output
+                .extend_from_slice(value_terminator(self.protocol));
         } else {
             *self.large_value_id = Some(id);
         }
-        self.keys.push_back(id);
+        self.key_ids.push_back(id);
         self.push(RequestKind::Write, 1);
     }
 
@@ -223,35 +236,35 @@ impl Batch<'_> {
             Protocol::Binary => {
                 binary::delete(
                     self.output,
-                    self.id(opcode::DELETE),
+                    self.next_request_id(opcode::DELETE),
                     &self.key_texts.bytes,
                     0,
                 );
             }
         }
-        self.keys.push_back(id);
+        self.key_ids.push_back(id);
         self.push(RequestKind::Write, 1);
     }
 
     /// Sends a whole `request` in text or meta about key `id`, to which one line is the reply.
     pub fn write_request(&mut self, id: u64, request: &[u8]) {
         self.output.extend_from_slice(request);
-        self.keys.push_back(id);
+        self.key_ids.push_back(id);
         self.push(RequestKind::Write, 1);
     }
 
     /// What the next request in binary has in its header.
-    const fn id(&self, opcode: u8) -> RequestId {
+    const fn next_request_id(&self, opcode: u8) -> RequestId {
         RequestId {
             opcode,
             opaque: *self.next_opaque,
         }
     }
 
-    fn push(&mut self, kind: RequestKind, keys: u32) {
+    fn push(&mut self, kind: RequestKind, key_count: u32) {
         let request = Request {
             kind,
-            keys,
+            pending_keys: key_count,
             intended_ns: 0,
             sent_ns: 0,
         };

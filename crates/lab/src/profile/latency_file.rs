@@ -11,8 +11,8 @@ use super::measured::{CellPercentiles, ProfileMeasurement};
 pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
     // The table begins at one byte: an empty value counts as one.
     let has_bytes = |cell: &&CellPercentiles| cell.bytes > Some(0);
-    let mut sizes: Vec<&CellPercentiles> = measured.by_size.iter().filter(has_bytes).collect();
-    if sizes.is_empty() || measured.by_width.is_empty() {
+    let mut size_cells: Vec<&CellPercentiles> = measured.by_size.iter().filter(has_bytes).collect();
+    if size_cells.is_empty() || measured.by_width.is_empty() {
         return None;
     }
     let rounded_us = |us: f64| (us * 1e3).round() / 1e3;
@@ -32,18 +32,18 @@ pub fn build_latency_file(measured: &ProfileMeasurement) -> Option<Value> {
         });
         entries.collect()
     };
-    sizes.sort_by_key(|cell| cell.bytes);
-    let mut widths: Vec<&CellPercentiles> = measured.by_width.iter().collect();
-    widths.sort_by_key(|cell| cell.keys);
-    let single: Vec<Value> = sizes
+    size_cells.sort_by_key(|cell| cell.bytes);
+    let mut width_cells: Vec<&CellPercentiles> = measured.by_width.iter().collect();
+    width_cells.sort_by_key(|cell| cell.keys);
+    let single: Vec<Value> = size_cells
         .iter()
         .filter_map(|cell| table_row(cell.bytes, cell))
         .collect();
-    let batch: Vec<Value> = widths
+    let batch: Vec<Value> = width_cells
         .iter()
         .filter_map(|cell| table_row(cell.keys, cell))
         .collect();
-    let percentiles: Map<String, Value> = sizes
+    let percentiles: Map<String, Value> = size_cells
         .iter()
         .filter_map(|cell| Some((cell.bytes?.to_string(), Value::Object(by_percent(cell)))))
         .collect();
@@ -58,7 +58,7 @@ mod tests {
     use super::super::{CallBlock, Cell, ProfileMeasurement, Settings};
     use super::*;
 
-    fn measured() -> ProfileMeasurement {
+    fn measure_example() -> ProfileMeasurement {
         let settings = Settings {
             calls: 1000,
             sizes: vec![0, 1, 1000],
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn simulate_reads_the_table_of_a_profile() {
-        let table = build_latency_file(&measured()).unwrap();
+        let table = build_latency_file(&measure_example()).unwrap();
         assert_eq!(table["single_us"][0][0], 1, "an empty value has no row");
         assert_eq!(table["batch_us"][1][0], 100);
         assert!(table["single_pct"]["1000"]["50"].as_f64().unwrap() > 30.0);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn percentiles_have_intervals_or_a_lower_bound() {
-        let document = serde_json::to_value(measured()).unwrap();
+        let document = serde_json::to_value(measure_example()).unwrap();
         let percentiles = &document["by_size"][0]["percentiles"];
         assert!(percentiles["50"]["low"].as_f64() <= percentiles["50"]["us"].as_f64());
         assert!(percentiles["99.9"]["us"].is_null() && percentiles["99.9"]["at_least"].is_number());

@@ -52,13 +52,13 @@ fn serialize_by_percent<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(percentiles.len()))?;
     for Percentile { percent, us, .. } in percentiles {
-        let value = match (us.value, us.high) {
+        let json = match (us.value, us.high) {
             (Some(value), Some(high)) => {
                 serde_json::json!({ "us": value, "low": us.low, "high": high })
             }
             _ => serde_json::json!({ "us": null, "at_least": us.low }),
         };
-        map.serialize_entry(&percent.to_string(), &value)?;
+        map.serialize_entry(&percent.to_string(), &json)?;
     }
     map.end()
 }
@@ -113,12 +113,13 @@ pub struct ProfileMeasurement {
     cells: Vec<(Cell, ThinnedSamples<TimedCall>)>,
 }
 
-/// One call: when it was made, by its block, its position among all calls, and its latency.
+/// One call: when it was made, by its block, its position among all calls, and its latency in microseconds or
+/// relative to the median of its cell.
 #[derive(Debug, Clone, Copy)]
 struct TimedCall {
     at_s: u64,
     position: u64,
-    us: f64,
+    latency: f64,
 }
 
 impl ProfileMeasurement {
@@ -158,7 +159,7 @@ impl ProfileMeasurement {
             calls.push(TimedCall {
                 at_s: elapsed.as_secs(),
                 position,
-                us: ns as f64 / 1e3,
+                latency: ns as f64 / 1e3,
             });
         }
     }
@@ -171,10 +172,10 @@ impl ProfileMeasurement {
                 continue;
             }
             let percentiles =
-                Percentiles::new(calls.elements().iter().map(|call| call.us).collect());
-            let median = percentiles.value(50.0).max(1e-3);
+                Percentiles::new(calls.elements().iter().map(|call| call.latency).collect());
+            let median_us = percentiles.value(50.0).max(1e-3);
             relative_calls.extend(calls.elements().iter().map(|call| TimedCall {
-                us: call.us / median,
+                latency: call.latency / median_us,
                 ..*call
             }));
             let estimate = |percent| Percentile {
@@ -199,7 +200,7 @@ impl ProfileMeasurement {
             });
         }
         relative_calls.sort_by_key(|call| call.position);
-        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.us).collect();
+        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.latency).collect();
         self.steadiness = find_steadiness(&relative_latencies);
         self.shorter_runs = compute_shorter_runs(&relative_latencies);
         self.series = group_calls_by_second(&relative_calls);
@@ -229,11 +230,12 @@ fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
 fn group_calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
     calls
         .chunk_by(|a, b| a.at_s == b.at_s)
-        .map(|second| {
-            let percentiles = Percentiles::new(second.iter().map(|call| call.us).collect());
+        .map(|calls_of_second| {
+            let percentiles =
+                Percentiles::new(calls_of_second.iter().map(|call| call.latency).collect());
             Second {
-                at_s: second.first().map_or(0, |call| call.at_s),
-                calls: second.len() as u64,
+                at_s: calls_of_second.first().map_or(0, |call| call.at_s),
+                calls: calls_of_second.len() as u64,
                 relative_p50: percentiles.value(50.0),
                 relative_p99: percentiles.value(99.0),
             }

@@ -120,8 +120,8 @@ impl Settings {
 
     /// The size at which a get is split and the development of the run is shown: the one nearest to 1,000 bytes.
     fn typical_bytes(&self) -> Option<usize> {
-        let distance = |bytes: &usize| ((*bytes).max(1) as f64 / 1000.0).ln().abs();
-        let by_distance = |a: &usize, b: &usize| distance(a).total_cmp(&distance(b));
+        let log_distance = |bytes: &usize| ((*bytes).max(1) as f64 / 1000.0).ln().abs();
+        let by_distance = |a: &usize, b: &usize| log_distance(a).total_cmp(&log_distance(b));
         self.sizes.iter().copied().min_by(by_distance)
     }
 }
@@ -137,7 +137,7 @@ pub struct Profile {
     pub vs: Option<ProfileMeasurement>,
     /// The first target's percentiles over the second's: the median over the rounds, with its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<Ratio>,
+    pub ratio: Option<TargetRatios>,
     /// Length of the run.
     pub seconds: f64,
     /// Whether it was stopped before its end.
@@ -146,7 +146,7 @@ pub struct Profile {
 
 /// Ratios at two percentiles.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Ratio {
+pub struct TargetRatios {
     /// Of the median.
     #[serde(rename = "50")]
     pub p50: RatioInterval,
@@ -182,7 +182,7 @@ pub fn run(
         &mut progress,
     );
     let profile = Profile {
-        ratio: (callers.len() == 2 && !log_ratios.is_empty()).then(|| Ratio {
+        ratio: (callers.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
             p50: RatioInterval::of(log_ratios.iter().map(|ratios: &LogRatios| ratios.p50.exp())),
             p99: RatioInterval::of(log_ratios.iter().map(|ratios| ratios.p99.exp())),
         }),
@@ -209,14 +209,14 @@ fn measure(
     log_ratios: &mut Vec<LogRatios>,
     progress: &mut impl FnMut(f64),
 ) -> Result<(), CallError> {
-    let mut cells = Vec::new();
+    let mut stored_cells = Vec::new();
     for cell in settings.cells() {
         let mut is_stored = true;
         for caller in &mut *callers {
             is_stored &= caller.fill(cell)?;
         }
         if is_stored {
-            cells.push(cell);
+            stored_cells.push(cell);
         } else {
             for result in &mut *results {
                 result.refused.push(cell);
@@ -224,10 +224,10 @@ fn measure(
         }
     }
     let started = Instant::now();
-    let calls = settings.calls.div_ceil(ROUNDS).max(1);
+    let calls_per_round = settings.calls.div_ceil(ROUNDS).max(1);
     for round in 0.. {
         let progress_share = match settings.run_for {
-            None => round as f64 * calls as f64 / settings.calls as f64,
+            None => round as f64 * calls_per_round as f64 / settings.calls as f64,
             Some(run_for) => started.elapsed().as_secs_f64() / run_for.as_secs_f64(),
         };
         progress(progress_share.min(1.0));
@@ -235,29 +235,31 @@ fn measure(
             break;
         }
         log_ratios.extend(measure_round(
-            (round, calls),
-            &cells,
+            (round, calls_per_round),
+            &stored_cells,
             callers,
             (results, &started),
         )?);
     }
     if let Some(bytes) = settings
         .typical_bytes()
-        .filter(|&bytes| cells.contains(&Cell::Bytes(bytes)))
+        .filter(|&bytes| stored_cells.contains(&Cell::Bytes(bytes)))
     {
         for (caller, result) in callers.iter_mut().zip(results) {
             result.get_times = Some(caller.measure_parts(bytes, settings.calls.min(2000))?);
         }
     }
     for caller in callers {
-        cells.iter().try_for_each(|&cell| caller.clear(cell))?;
+        stored_cells
+            .iter()
+            .try_for_each(|&cell| caller.clear(cell))?;
     }
     Ok(())
 }
 
 /// One block of each cell and target; returns the mean ratios over the cells, with two targets.
 fn measure_round(
-    (round, calls): (usize, usize),
+    (round, calls_per_round): (usize, usize),
     cells: &[Cell],
     callers: &mut [Box<dyn Caller + '_>],
     (results, started): (&mut [ProfileMeasurement], &Instant),
@@ -268,23 +270,24 @@ fn measure_round(
         target_order.reverse();
     }
     if let (&[cell, ..], true) = (cells, callers.len() == 2) {
-        for &target in &target_order {
-            if let Some(caller) = callers.get_mut(target) {
+        for &target_index in &target_order {
+            if let Some(caller) = callers.get_mut(target_index) {
                 caller.reconnect(cell)?;
             }
         }
     }
     for &cell in cells {
         let mut medians_and_p99s = [(1.0_f64, 1.0_f64); 2];
-        for &target in &target_order {
-            let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
+        for &target_index in &target_order {
+            let (Some(caller), Some(result)) =
+                (callers.get_mut(target_index), results.get_mut(target_index))
             else {
                 continue;
             };
-            let block = caller.read(cell, calls)?;
+            let block = caller.read(cell, calls_per_round)?;
             let block_percentiles =
                 Percentiles::new(block.latencies_ns.iter().map(|&ns| ns as f64).collect());
-            if let Some(median_and_p99) = medians_and_p99s.get_mut(target) {
+            if let Some(median_and_p99) = medians_and_p99s.get_mut(target_index) {
                 *median_and_p99 = (block_percentiles.value(50.0), block_percentiles.value(99.0));
             }
             result.add(cell, &block, started.elapsed());

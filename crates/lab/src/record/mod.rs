@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_sim::trace::watch::{Access, Accesses};
 use glasscache_sim::trace::writer::Writer;
-use glasscache_sim::trace::{BATCH_ROWS, Batch, Op, key_number};
+use glasscache_sim::trace::{BATCH_ROWS, Batch, Op, key_number as hash_key};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -33,8 +33,7 @@ pub struct RecordedCounts {
     pub gets: u64,
     /// Writes written.
     pub writes: u64,
-    /// Lines that the server dropped because they were not read in time, or before that because its threads could not
-    /// queue them.
+    /// Lines that the server dropped because they were not read in time, or because its threads could not queue them.
     pub skipped_lines: u64,
 }
 
@@ -95,14 +94,14 @@ impl<W: Write + Send> Recorder<W> {
     }
 
     fn write_access(&mut self, access: &Access) -> io::Result<()> {
-        let key = match &self.options.salt {
+        let key_number = match &self.options.salt {
             Some(salt) => salted_hash(salt, &access.key),
-            None => key_number(&access.key),
+            None => hash_key(&access.key),
         };
         if self
             .options
             .sample
-            .is_some_and(|share| !is_in_sample(key, share))
+            .is_some_and(|share| !is_in_sample(key_number, share))
         {
             return Ok(());
         }
@@ -112,7 +111,7 @@ impl<W: Write + Send> Recorder<W> {
             self.recorded_counts.writes += 1;
         }
         self.batch.time.push(access.time_us);
-        self.batch.key.push(key);
+        self.batch.key.push(key_number);
         self.batch.size.push(access.size);
         self.batch.op.push(Some(access.op));
         self.batch.ttl.push(access.ttl);
@@ -126,20 +125,20 @@ impl<W: Write + Send> Recorder<W> {
 
 /// The first 64 bits of SHA-256 over the salt, its length, and the key.
 fn salted_hash(salt: &str, key: &[u8]) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update((salt.len() as u64).to_le_bytes());
-    hash.update(salt.as_bytes());
-    hash.update(key);
-    let digest = hash.finalize();
+    let mut hasher = Sha256::new();
+    hasher.update((salt.len() as u64).to_le_bytes());
+    hasher.update(salt.as_bytes());
+    hasher.update(key);
+    let digest = hasher.finalize();
     let mut first_bytes = [0; 8];
     first_bytes.copy_from_slice(&digest[..8]);
     u64::from_le_bytes(first_bytes)
 }
 
 /// Whether a key is in a sample of this share of all keys.
-fn is_in_sample(key: u64, share: f64) -> bool {
+fn is_in_sample(key_number: u64, share: f64) -> bool {
     // Keys that are numbers are spread first (the multiplier is 2^64 over the golden ratio).
-    let mixed_key = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed_key = (key_number ^ (key_number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((mixed_key >> 11) as f64) < share * (1_u64 << 53) as f64
 }
 
@@ -197,10 +196,10 @@ pub fn record<W: Write + Send>(
     Ok(())
 }
 
-/// Lines that the threads of a memcached could not queue so far: their logs were full before any watcher was asked. No
-/// line of a watch says so, only `stats`.
+/// Lines that the threads of a memcached dropped so far because their own logs were full. No line of a watch reports
+/// them, only `stats`.
 ///
-/// `None` if the server does not count them, or does not answer.
+/// `None` if the server does not count them, or does not reply.
 pub fn read_dropped_lines(connection: impl io::Read + io::Write) -> Option<u64> {
     let rows = request_text_statistics(connection).ok()?;
     let (_, count) = rows.iter().find(|(name, _)| name == "log_worker_dropped")?;
@@ -225,7 +224,7 @@ skipped=4
 ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 ";
 
-    fn recorded_counts(options: Options) -> (String, RecordedCounts) {
+    fn record_lines(options: Options) -> (String, RecordedCounts) {
         let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
         let mut recorder = Recorder::new(writer, options);
         let ended = record(
@@ -241,12 +240,12 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 
     #[test]
     fn gets_and_writes_are_written_and_skipped_lines_counted() {
-        let (text, counts) = recorded_counts(Options::default());
-        let a = key_number(b"a");
+        let (text, counts) = record_lines(Options::default());
+        let number_of_a = hash_key(b"a");
         assert_eq!(
             text,
             format!(
-                "time,key,size,op,ttl\n5.000010,{a},,get,\n5.000021,{a},5,set,7\n5.000030,17,5,get,\n"
+                "time,key,size,op,ttl\n5.000010,{number_of_a},,get,\n5.000021,{number_of_a},5,set,7\n5.000030,17,5,get,\n"
             )
         );
         let expected = RecordedCounts {
@@ -258,15 +257,18 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     }
 
     /// A server whose `stats` never ends.
-    struct EndlessRows(usize);
+    #[derive(Default)]
+    struct EndlessRows {
+        read_bytes: usize,
+    }
 
     impl io::Read for EndlessRows {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let row = b"STAT pid 1\r\n";
             let count = row.len().min(buffer.len());
             buffer[..count].copy_from_slice(&row[..count]);
-            self.0 += count;
-            assert!(self.0 < 1 << 20, "it is read without a bound");
+            self.read_bytes += count;
+            assert!(self.read_bytes < 1 << 20, "it is read without a bound");
             Ok(count)
         }
     }
@@ -283,23 +285,28 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 
     #[test]
     fn the_counters_of_a_server_are_read_up_to_a_bound() {
-        assert_eq!(read_dropped_lines(EndlessRows(0)), None);
+        assert_eq!(read_dropped_lines(EndlessRows::default()), None);
     }
 
     #[test]
     fn salted_keys_differ_by_salt_and_stay_together() {
         let keys = |salt: &str| -> Vec<String> {
-            let (text, _) = recorded_counts(Options {
+            let (text, _) = record_lines(Options {
                 salt: Some(salt.to_owned()),
                 sample: None,
             });
             let cells = text.lines().skip(1).map(|line| line.split(',').nth(1));
             cells.map(|cell| cell.unwrap().to_owned()).collect()
         };
-        let (one, other) = (keys("pepper"), keys("sugar"));
-        assert_eq!(one[0], one[1]);
-        assert!(one.iter().zip(&other).all(|(one, other)| one != other));
-        assert!(!one.contains(&"17".to_owned()));
+        let (pepper_keys, sugar_keys) = (keys("pepper"), keys("sugar"));
+        assert_eq!(pepper_keys[0], pepper_keys[1]);
+        assert!(
+            pepper_keys
+                .iter()
+                .zip(&sugar_keys)
+                .all(|(pepper_key, sugar_key)| pepper_key != sugar_key)
+        );
+        assert!(!pepper_keys.contains(&"17".to_owned()));
     }
 
     #[test]

@@ -52,34 +52,38 @@ impl Percentiles {
     }
 
     /// How many samples there are.
-    pub const fn samples(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.sorted.len()
     }
 
     /// The percentile `percent` (above 0, below 100) of the samples; 0 if there are none.
     pub fn value(&self, percent: f64) -> f64 {
-        let rank = (self.samples() as f64 * percent / 100.0).ceil().max(1.0) as usize;
-        self.value_at_rank(rank.min(self.samples()))
+        let rank = (self.count() as f64 * percent / 100.0).ceil().max(1.0) as usize;
+        self.value_at_rank(rank.min(self.count()))
             .unwrap_or_default()
     }
 
     /// The percentile `percent` (above 0, below 100) with its interval.
     pub fn estimate(&self, percent: f64) -> Estimate {
-        let (count, share) = (self.samples(), percent / 100.0);
+        let (count, share) = (self.count(), percent / 100.0);
         let value = self.value(percent);
         let inflation = self.variance_inflation(value, share);
-        let (lower, upper) = if inflation > 1.0 {
-            let count = count as f64;
-            let half_width = NORMAL_QUANTILE * (inflation * share * (1.0 - share) / count).sqrt();
-            let lower = ((share - half_width) * count).floor().max(0.0) as usize;
-            (lower, ((share + half_width) * count).ceil() as usize + 1)
+        let (lower_rank, upper_rank) = if inflation > 1.0 {
+            let sample_count = count as f64;
+            let half_width =
+                NORMAL_QUANTILE * (inflation * share * (1.0 - share) / sample_count).sqrt();
+            let lower_rank = ((share - half_width) * sample_count).floor().max(0.0) as usize;
+            (
+                lower_rank,
+                ((share + half_width) * sample_count).ceil() as usize + 1,
+            )
         } else {
             find_binomial_ranks(count, share)
         };
-        let high = self.value_at_rank(upper);
+        let high = self.value_at_rank(upper_rank);
         Estimate {
             value: high.map(|_| value),
-            low: self.value_at_rank(lower).unwrap_or_default(),
+            low: self.value_at_rank(lower_rank).unwrap_or_default(),
             high,
         }
     }
@@ -92,22 +96,22 @@ impl Percentiles {
     /// The factor by which the variance of the share below `value` exceeds that of independent samples; 1 if it could
     /// be chance.
     fn variance_inflation(&self, value: f64, share: f64) -> f64 {
-        let inflation_of_blocks = |(blocks, threshold): (usize, f64)| {
-            let block_length = self.in_order.len() / blocks;
+        let inflation_of_blocks = |(block_count, ratio_min): (usize, f64)| {
+            let block_length = self.in_order.len() / block_count;
             if block_length < BLOCK_SAMPLES_MIN {
                 return 1.0;
             }
             let shares = self
                 .in_order
                 .chunks_exact(block_length)
-                .take(blocks)
+                .take(block_count)
                 .map(|block| {
                     block.iter().filter(|&&sample| sample <= value).count() as f64
                         / block_length as f64
                 });
             let inflation =
                 compute_variance(shares) * block_length as f64 / (share * (1.0 - share));
-            if inflation > threshold {
+            if inflation > ratio_min {
                 inflation * VARIANCE_MARGIN
             } else {
                 1.0
@@ -135,20 +139,20 @@ fn compute_variance(values: impl Iterator<Item = f64>) -> f64 {
 fn find_binomial_ranks(count: usize, share: f64) -> (usize, usize) {
     let tail_probability = (1.0 - CONFIDENCE) / 2.0;
     let (first_index, weights) = compute_binomial_weights(count, share);
-    let total: f64 = weights.iter().sum();
-    let (mut probability_below, mut lower, mut upper) = (0.0, None, count + 1);
+    let total_weight: f64 = weights.iter().sum();
+    let (mut probability_below, mut lower_rank, mut upper_rank) = (0.0, None, count + 1);
     for (successes, weight) in (first_index..).zip(&weights) {
         // `probability_below` is the probability that fewer than `successes` samples are below the percentile.
-        if lower.is_none() && probability_below + weight / total > tail_probability {
-            lower = Some(successes);
+        if lower_rank.is_none() && probability_below + weight / total_weight > tail_probability {
+            lower_rank = Some(successes);
         }
-        probability_below += weight / total;
+        probability_below += weight / total_weight;
         if probability_below >= 1.0 - tail_probability {
-            upper = successes + 1;
+            upper_rank = successes + 1;
             break;
         }
     }
-    (lower.unwrap_or(0), upper)
+    (lower_rank.unwrap_or(0), upper_rank)
 }
 
 /// Weights of the binomial distribution around its mode, up to 9 standard deviations from it, and their first index.
@@ -229,8 +233,8 @@ mod tests {
         let estimate = |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
         assert_eq!((estimate(3687).value, estimate(3687).high), (None, None));
         assert!(estimate(3688).high.is_some());
-        let none = Percentiles::new(Vec::new()).estimate(50.0);
-        assert_eq!((none.value, none.low), (None, 0.0));
+        let empty_estimate = Percentiles::new(Vec::new()).estimate(50.0);
+        assert_eq!((empty_estimate.value, empty_estimate.low), (None, 0.0));
     }
 
     #[test]

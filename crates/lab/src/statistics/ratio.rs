@@ -15,8 +15,8 @@ pub struct RatioInterval {
     pub high: f64,
 }
 
-/// As many ratios are enough for an interval.
-const RATIOS_MIN: usize = 10;
+/// Rounds are joined only where at least this many mean ratios remain: enough for an interval.
+const MEAN_RATIOS_MIN: usize = 10;
 
 impl RatioInterval {
     /// The median of the ratios of paired rounds, with its interval; fewer than six give their whole range.
@@ -27,20 +27,22 @@ impl RatioInterval {
     /// request, or used no CPU time that could be seen, has no ratio; the rounds that it is joined with keep theirs.
     pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
         let round_ratios: Vec<f64> = ratios.into_iter().collect();
-        let rounds_per_mean = match round_ratios.len() / RATIOS_MIN {
+        let rounds_per_mean = match round_ratios.len() / MEAN_RATIOS_MIN {
             0 | 1 => 1,
             2 | 3 => 2,
             _ => 4,
         };
-        let means = round_ratios
+        let mean_ratios = round_ratios
             .chunks_exact(rounds_per_mean)
             .filter_map(compute_mean_ratio);
-        let means = Percentiles::new(means.collect());
-        let median = means.estimate(50.0);
+        let percentiles = Percentiles::new(mean_ratios.collect());
+        let median_estimate = percentiles.estimate(50.0);
         Self {
-            value: means.value(50.0),
-            low: median.low.max(means.value(0.1)),
-            high: median.high.unwrap_or_else(|| means.value(99.999)),
+            value: percentiles.value(50.0),
+            low: median_estimate.low.max(percentiles.value(0.1)),
+            high: median_estimate
+                .high
+                .unwrap_or_else(|| percentiles.value(99.999)),
         }
     }
 }
@@ -64,10 +66,10 @@ mod tests {
     #[test]
     fn the_interval_of_equal_targets_contains_one_in_90_of_100_runs() {
         let contains_one = |seed: &u64| {
-            let rounds = draw_independent_samples(40, *seed)
+            let round_ratios = draw_independent_samples(40, *seed)
                 .into_iter()
                 .map(|sample| sample.powf(0.1));
-            let interval = RatioInterval::of(rounds);
+            let interval = RatioInterval::of(round_ratios);
             interval.low <= 1.0 && interval.high >= 1.0
         };
         assert!((0..100).filter(contains_one).count() >= 90);
@@ -75,21 +77,21 @@ mod tests {
 
     #[test]
     fn a_target_that_is_slower_when_measured_second_is_equal_to_itself() {
-        let rounds = (0..40).map(|round| if round % 2 == 0 { 0.9 } else { 1.0 / 0.9 });
-        let interval = RatioInterval::of(rounds);
+        let round_ratios = (0..40).map(|round| if round % 2 == 0 { 0.9 } else { 1.0 / 0.9 });
+        let interval = RatioInterval::of(round_ratios);
         assert!((interval.low - 1.0).abs() < 1e-9 && (interval.high - 1.0).abs() < 1e-9);
     }
 
     #[test]
     fn rounds_without_a_ratio_do_not_take_that_of_the_others_with_them() {
         for unmeasured in [f64::NAN, f64::INFINITY, 0.0] {
-            let rounds = (0..80).map(|round| match round % 4 {
+            let round_ratios = (0..80).map(|round| match round % 4 {
                 0 => unmeasured,
                 1 => 9.0, // measured in one order only
                 2 => 1.5 * 0.9,
                 _ => 1.5 / 0.9,
             });
-            let RatioInterval { value, low, high } = RatioInterval::of(rounds);
+            let RatioInterval { value, low, high } = RatioInterval::of(round_ratios);
             for bound in [value, low, high] {
                 assert!((bound - 1.5).abs() < 1e-9, "{unmeasured}: {bound}");
             }

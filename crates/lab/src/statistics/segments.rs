@@ -8,11 +8,11 @@
 const PENALTY: f64 = 8.0;
 
 /// Shortest segment.
-const LENGTH_MIN: usize = 2;
+const SEGMENT_LENGTH_MIN: usize = 2;
 
 /// Where the segments of `series` end; the last is its length.
 pub(super) fn find_segment_ends(series: &[f64]) -> Vec<usize> {
-    let count = series.len();
+    let length = series.len();
     let (sums, square_sums) = (
         compute_running_sums(series, |value| value),
         compute_running_sums(series, |value| value * value),
@@ -21,30 +21,31 @@ pub(super) fn find_segment_ends(series: &[f64]) -> Vec<usize> {
         let sum = sums[until] - sums[from];
         square_sums[until] - square_sums[from] - sum * sum / (until - from) as f64
     };
-    let penalty = PENALTY * (count.max(2) as f64).ln() * estimate_noise_variance(series);
-    let mut least_costs = vec![0.0; count + 1];
+    let penalty = PENALTY * (length.max(2) as f64).ln() * estimate_noise_variance(series);
+    let mut least_costs = vec![0.0; length + 1];
     least_costs[0] = -penalty;
-    let mut previous_ends = vec![0; count + 1];
+    let mut previous_ends = vec![0; length + 1];
     let mut starts = vec![0];
-    for until in LENGTH_MIN..=count {
+    for until in SEGMENT_LENGTH_MIN..=length {
         let total_cost = |from: usize| least_costs[from] + cost(from, until);
         let candidates = starts
             .iter()
             .copied()
-            .filter(|from| until - from >= LENGTH_MIN);
+            .filter(|from| until - from >= SEGMENT_LENGTH_MIN);
         let Some(from) = candidates.min_by(|&a, &b| total_cost(a).total_cmp(&total_cost(b))) else {
             continue;
         };
         let cost_at_end = total_cost(from) + penalty;
         let can_start_segment =
-            |start: &usize| until - start < LENGTH_MIN || total_cost(*start) <= cost_at_end;
-        let mut candidates: Vec<usize> = starts.iter().copied().filter(can_start_segment).collect();
-        candidates.push(until);
-        starts = candidates;
+            |start: &usize| until - start < SEGMENT_LENGTH_MIN || total_cost(*start) <= cost_at_end;
+        let mut next_starts: Vec<usize> =
+            starts.iter().copied().filter(can_start_segment).collect();
+        next_starts.push(until);
+        starts = next_starts;
         least_costs[until] = cost_at_end;
         previous_ends[until] = from;
     }
-    let mut ends = vec![count];
+    let mut ends = vec![length];
     while let Some(&end) = ends.last().filter(|&&end| previous_ends[end] > 0) {
         ends.push(previous_ends[end]);
     }
@@ -88,7 +89,7 @@ mod tests {
         let with_steps: Vec<f64> = noise
             .iter()
             .enumerate()
-            .map(|(index, noise)| noise + if (50..120).contains(&index) { 1.0 } else { 0.0 })
+            .map(|(index, sample)| sample + if (50..120).contains(&index) { 1.0 } else { 0.0 })
             .collect();
         assert_eq!(find_segment_ends(&with_steps), [50, 120, 200]);
     }

@@ -59,13 +59,13 @@ impl Steadiness {
     pub fn of(latencies: &[f64], stride: u64) -> Self {
         let medians = compute_medians_of_parts(latencies);
         let segments = find_segments(&medians);
-        let operation = |part: usize| {
+        let first_operation_of = |part: usize| {
             (part as f64 / medians.len().max(1) as f64 * latencies.len() as f64) as u64 * stride
         };
         let (kind, part) = classify(&segments, &medians);
         Self {
             kind,
-            after_operations: part.map(operation),
+            after_operations: part.map(first_operation_of),
         }
     }
 }
@@ -108,11 +108,11 @@ fn compute_medians_of_parts(latencies: &[f64]) -> Vec<f64> {
     let part_start = |part: usize| part * latencies.len() / parts;
     (0..parts)
         .filter_map(|part| latencies.get(part_start(part)..part_start(part + 1)))
-        .map(|part| median(part).max(1e-9).ln())
+        .map(|latencies_of_part| compute_median(latencies_of_part).max(1e-9).ln())
         .collect()
 }
 
-fn median(values: &[f64]) -> f64 {
+fn compute_median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
@@ -124,15 +124,15 @@ fn median(values: &[f64]) -> f64 {
 
 /// The segments of different level, without one short disturbance.
 fn find_segments(medians: &[f64]) -> Vec<Segment> {
-    let segment = |from: usize, until: usize| Segment {
+    let new_segment = |from: usize, until: usize| Segment {
         from,
         until,
-        level: median(medians.get(from..until).unwrap_or_default()),
+        level: compute_median(medians.get(from..until).unwrap_or_default()),
     };
     let mut from = 0;
     let mut segments = Vec::new();
     for until in segments::find_segment_ends(medians) {
-        segments.push(segment(from, until));
+        segments.push(new_segment(from, until));
         from = until;
     }
     let tolerance = (1.0 + TOLERANCE).ln();
@@ -144,7 +144,7 @@ fn find_segments(medians: &[f64]) -> Vec<Segment> {
             .min_by(|(_, a), (_, b)| a.total_cmp(b))
             && difference <= tolerance
         {
-            let merged = segment(segments[index].from, segments[index + 1].until);
+            let merged = new_segment(segments[index].from, segments[index + 1].until);
             segments.splice(index..=index + 1, [merged]);
         }
     };
@@ -152,18 +152,18 @@ fn find_segments(medians: &[f64]) -> Vec<Segment> {
     let is_short = |candidate: &Segment| {
         (candidate.until - candidate.from) as f64 <= DISTURBANCE_MAX * medians.len() as f64
     };
-    if let [level_before, disturbance, level_after] = segments[..]
+    if let [segment_before, disturbance, segment_after] = segments[..]
         && is_short(&disturbance)
-        && (level_before.level - level_after.level).abs() <= tolerance
+        && (segment_before.level - segment_after.level).abs() <= tolerance
     {
-        return vec![segment(level_before.from, level_after.until)];
+        return vec![new_segment(segment_before.from, segment_after.until)];
     }
     segments
 }
 
 /// MSER-5: the cut after which the mean of the rest has the smallest standard error.
 fn find_warm_up_end(medians: &[f64]) -> usize {
-    let error_after = |warm_up_end: usize| {
+    let squared_error_after = |warm_up_end: usize| {
         let steady_medians = medians.get(warm_up_end..).unwrap_or_default();
         let mean = steady_medians.iter().sum::<f64>() / steady_medians.len() as f64;
         steady_medians
@@ -173,7 +173,7 @@ fn find_warm_up_end(medians: &[f64]) -> usize {
             / (steady_medians.len() as f64).powi(2)
     };
     (0..medians.len().saturating_sub(PART_SAMPLES_MIN))
-        .min_by(|&a, &b| error_after(a).total_cmp(&error_after(b)))
+        .min_by(|&a, &b| squared_error_after(a).total_cmp(&squared_error_after(b)))
         .unwrap_or(0)
 }
 
@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn the_end_of_a_sudden_warm_up_is_found_within_a_twentieth_of_the_run() {
         let is_near = |seed: &u64| {
-            let noise = draw_independent_samples(10_000, *seed)
+            let noise_samples = draw_independent_samples(10_000, *seed)
                 .into_iter()
                 .enumerate();
-            let series: Vec<f64> = noise
+            let series: Vec<f64> = noise_samples
                 .map(|(index, noise)| if index < 2_000 { 2.0 * noise } else { noise })
                 .collect();
             let found_end = Steadiness::of(&series, 1).after_operations.unwrap_or(0);
@@ -219,9 +219,9 @@ mod tests {
         let series: Vec<f64> = (0..10_000)
             .map(|index| if index < 2_000 { 300.0 } else { 100.0 })
             .collect();
-        let level_after = |stride| Steadiness::of(&series, stride).after_operations;
+        let change_after = |stride| Steadiness::of(&series, stride).after_operations;
         assert_eq!(
-            (level_after(1), level_after(16)),
+            (change_after(1), change_after(16)),
             (Some(2_000), Some(32_000))
         );
     }

@@ -70,6 +70,7 @@ pub(super) fn draw_run_latencies(development: Development, seed: u64) -> Vec<f64
         uniform(20.0, 500.0),
         uniform(0.0, 1.0) < 0.5,
     );
+    // `change` is where the level changes, as a share of the run; how many times it changes for `Unsteady`.
     let (change, factor) = match development {
         Development::Flat => (1.0, 1.0),
         Development::WarmUp => (uniform(0.05, 0.4), uniform(1.3, 4.0)),

@@ -25,7 +25,7 @@ pub struct Folder {
 
 impl Folder {
     /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
-    /// so are folders called as one of `excluded`.
+    /// so are folders whose name is in `excluded`.
     pub fn read(path: &Path, excluded: &[&str]) -> std::io::Result<Self> {
         let mut folder = Self {
             path: path.to_owned(),
@@ -33,7 +33,7 @@ impl Folder {
             skipped_files: 0,
             is_truncated: false,
         };
-        let (mut unvisited_folders, mut bytes) = (vec![path.to_owned()], 0_u64);
+        let (mut unvisited_folders, mut total_bytes) = (vec![path.to_owned()], 0_u64);
         while let Some(folder_path) = unvisited_folders.pop() {
             let entries = match std::fs::read_dir(&folder_path) {
                 Ok(entries) => entries,
@@ -43,23 +43,25 @@ impl Folder {
             };
             let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
             paths.sort_unstable();
-            for path in paths {
-                let Ok(meta) = path.symlink_metadata() else {
+            for entry_path in paths {
+                let Ok(metadata) = entry_path.symlink_metadata() else {
                     continue;
                 };
-                if meta.is_dir() {
-                    let is_wanted = path.file_name().is_none_or(|folder_name| {
+                if metadata.is_dir() {
+                    let is_wanted = entry_path.file_name().is_none_or(|folder_name| {
                         excluded
                             .iter()
                             .all(|excluded_name| folder_name != *excluded_name)
                     });
-                    unvisited_folders.extend(is_wanted.then_some(path));
-                } else if meta.is_file() {
-                    if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
+                    unvisited_folders.extend(is_wanted.then_some(entry_path));
+                } else if metadata.is_file() {
+                    if folder.files.len() >= FILES_MAX
+                        || total_bytes + metadata.len() > FOLDER_BYTES_MAX
+                    {
                         folder.is_truncated = true;
                         return Ok(folder);
                     }
-                    bytes += folder.add_file(&path, meta.len());
+                    total_bytes += folder.add_file(&entry_path, metadata.len());
                 }
             }
         }
@@ -67,22 +69,22 @@ impl Folder {
     }
 
     /// Adds one file and returns its bytes, or counts it as skipped.
-    fn add_file(&mut self, path: &Path, bytes: u64) -> u64 {
+    fn add_file(&mut self, path: &Path, file_bytes: u64) -> u64 {
         let name = path
             .strip_prefix(&self.path)
             .ok()
             .and_then(Path::to_str)
             .filter(|name| is_key(name));
         let content = name
-            .filter(|_| bytes <= FILE_BYTES_MAX)
+            .filter(|_| file_bytes <= FILE_BYTES_MAX)
             .and_then(|_| std::fs::read(path).ok());
         let (Some(name), Some(content)) = (name, content) else {
             self.skipped_files += 1;
             return 0;
         };
-        let bytes = content.len() as u64;
+        let content_bytes = content.len() as u64;
         self.files.push((name.to_owned(), content));
-        bytes
+        content_bytes
     }
 
     /// The files, under their paths.
@@ -90,7 +92,7 @@ impl Folder {
         self.files
     }
 
-    /// How many files there are.
+    /// How many items the files become.
     pub fn items(&self) -> usize {
         self.files.len()
     }

@@ -71,13 +71,13 @@ pub struct StageFigures {
     pub stage: Stage,
     /// Completed requests.
     pub requests: u64,
-    /// Keys in them.
+    /// Keys stored or found with their value.
     pub keys: u64,
     /// Requests a second.
     pub requests_per_s: f64,
     /// Keys a second.
     pub keys_per_s: f64,
-    /// Value bytes a second that crossed the socket.
+    /// Bytes a second that crossed the socket in the direction of the values.
     pub bytes_per_s: f64,
     /// Latency of a request, median.
     pub latency_us_p50: f64,
@@ -163,8 +163,8 @@ pub fn count_requested_keys(folder: &Folder, stage: Stage) -> usize {
 fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
     let tally = &report.tally;
     let succeeded = tally.hits + tally.stored;
-    let server_us = report.server.cpu_s() * 1e6;
-    let value_bytes = if stage == Stage::Store {
+    let server_us = report.server_cpu.cpu_s() * 1e6;
+    let socket_bytes = if stage == Stage::Store {
         tally.sent_bytes
     } else {
         tally.received_bytes
@@ -175,7 +175,7 @@ fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> S
         keys: succeeded,
         requests_per_s: report.rate(),
         keys_per_s: succeeded as f64 / report.seconds.max(1e-9),
-        bytes_per_s: value_bytes as f64 / report.seconds.max(1e-9),
+        bytes_per_s: socket_bytes as f64 / report.seconds.max(1e-9),
         latency_us_p50: tally.latency_us(50.0),
         latency_us_p99: tally.latency_us(99.0),
         latency_us_p999: tally.latency_us(99.9),
@@ -193,7 +193,7 @@ fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> S
 struct StageWorkload {
     folder: Arc<Folder>,
     stage: Stage,
-    next_file: usize,
+    next_file_index: usize,
     keys_left: usize,
     scratch_ids: Vec<u64>,
     progress: Arc<AtomicU64>,
@@ -205,7 +205,7 @@ impl StageWorkload {
         Self {
             folder,
             stage,
-            next_file: 0,
+            next_file_index: 0,
             keys_left,
             scratch_ids: Vec::new(),
             progress,
@@ -222,8 +222,8 @@ impl Workload for StageWorkload {
         let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
         while ids.len() < self.stage.keys_per_get().min(self.folder.items()) && self.keys_left > 0 {
-            ids.push((self.next_file % self.folder.items()) as u64);
-            self.next_file += 1;
+            ids.push((self.next_file_index % self.folder.items()) as u64);
+            self.next_file_index += 1;
             self.keys_left -= 1;
         }
         let next_step = match (ids.first(), self.stage) {

@@ -25,7 +25,8 @@ struct ReadItem {
     client_flags: u32,
     unique: u64,
     ttl_s: i64,
-    value: Range<usize>,
+    /// Where its value lies in the buffer of values.
+    value_range: Range<usize>,
     was_accepted: bool,
 }
 
@@ -84,10 +85,12 @@ impl<'a> Copier<'a> {
         self.values.clear();
         let (mut read_items, mut won_leases, mut reply_count) = (Vec::new(), Vec::new(), 0);
         loop {
-            let reply = match source.next_reply("mg")? {
+            let reply = match source.read_next_reply("mg")? {
                 BatchReply::End => break,
                 BatchReply::Reply(reply) => reply,
-                BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
+                BatchReply::Refused(error_line) => {
+                    return Err(source.refused_error("mg", error_line));
+                }
             };
             let is_expected = reply.code == MetaCode::Value && reply.position < items.len();
             let (Some(ttl_s), true) = (reply.ttl_s, is_expected) else {
@@ -146,11 +149,11 @@ impl<'a> Copier<'a> {
         for read_item in &*read_items {
             let (Some(item), Some(value)) = (
                 items.get(read_item.position),
-                self.values.get(read_item.value.clone()),
+                self.values.get(read_item.value_range.clone()),
             ) else {
                 continue;
             };
-            let line = TextStoreParameters {
+            let parameters = TextStoreParameters {
                 flags: read_item.client_flags,
                 exptime: compute_exptime(read_item.ttl_s, target_time_s),
                 value_bytes: value.len(),
@@ -158,22 +161,28 @@ impl<'a> Copier<'a> {
             };
             self.requests.clear();
             let key = self.item_list.key(item);
-            let common = CommonFields {
+            let common_fields = CommonFields {
                 opaque: read_item.position as u32,
                 quiet: false,
             };
-            request::set(&mut self.requests, self.mode, key, &line, common);
+            request::set(
+                &mut self.requests,
+                self.mode,
+                key,
+                &parameters,
+                common_fields,
+            );
             target.write(&self.requests)?;
             target.write(value)?;
             target.write(b"\r\n")?;
         }
         target.flush()?;
-        // Not quiet: an error line has no opaque, so only its position among all replies says which item it refuses.
+        // Not quiet: an error line has no opaque, so only its position among all replies shows which item it refuses.
         for read_item in read_items {
-            read_item.was_accepted = match target.next_reply("ms")? {
-                BatchReply::Refused(reply) => {
+            read_item.was_accepted = match target.read_next_reply("ms")? {
+                BatchReply::Refused(error_line) => {
                     report.refused += 1;
-                    report.refusal.get_or_insert(reply);
+                    report.refusal.get_or_insert(error_line);
                     false
                 }
                 BatchReply::Reply(reply) if reply.position == read_item.position => {
@@ -190,7 +199,7 @@ impl<'a> Copier<'a> {
             };
             if read_item.was_accepted {
                 report.copied_items += 1;
-                report.copied_bytes += read_item.value.len() as u64;
+                report.copied_bytes += read_item.value_range.len() as u64;
             }
         }
         Ok(())
@@ -214,36 +223,39 @@ impl<'a> Copier<'a> {
         let positions = stored_items.iter().map(|item| item.position);
         let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
         self.send_gets(listed_items, fields, source)?;
-        let (mut won_leases, mut unchanged) = (Vec::new(), HashSet::new());
+        let (mut won_leases, mut unchanged_versions) = (Vec::new(), HashSet::new());
         loop {
-            match source.next_reply("mg")? {
+            match source.read_next_reply("mg")? {
                 BatchReply::End => break,
-                BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
+                BatchReply::Refused(error_line) => {
+                    return Err(source.refused_error("mg", error_line));
+                }
                 BatchReply::Reply(reply) => {
                     won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
                     if !reply.is_stale {
-                        unchanged.insert((reply.position, reply.unique));
+                        unchanged_versions.insert((reply.position, reply.unique));
                     }
                 }
             }
         }
         self.release_leases(items, &won_leases, source)?;
-        let is_changed = |item: &&ReadItem| !unchanged.contains(&(item.position, item.unique));
-        let changed: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
-        if changed.is_empty() {
+        let is_changed =
+            |item: &&ReadItem| !unchanged_versions.contains(&(item.position, item.unique));
+        let changed_items: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
+        if changed_items.is_empty() {
             return Ok(());
         }
         self.requests.clear();
-        for item in &changed {
+        for item in &changed_items {
             if let Some(listed_item) = items.get(item.position) {
                 let key = self.item_list.key(listed_item);
                 request::delete(&mut self.requests, key, new_quiet_fields(item.position));
             }
-            report.copied_bytes -= item.value.len() as u64;
+            report.copied_bytes -= item.value_range.len() as u64;
         }
-        let count = changed.len() as u64;
-        report.changed += count;
-        report.copied_items -= count;
+        let changed_count = changed_items.len() as u64;
+        report.changed += changed_count;
+        report.copied_items -= changed_count;
         self.send_and_drain(target, "md")
     }
 
@@ -269,7 +281,7 @@ impl<'a> Copier<'a> {
         command: &'static str,
     ) -> Result<(), WarmError> {
         self.send_with_noop(server)?;
-        while !matches!(server.next_reply(command)?, BatchReply::End) {}
+        while !matches!(server.read_next_reply(command)?, BatchReply::End) {}
         Ok(())
     }
 
@@ -288,13 +300,13 @@ fn new_quiet_fields(position: usize) -> CommonFields {
     }
 }
 
-fn new_read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
+fn new_read_item(reply: &Reply, ttl_s: i64, value_range: Range<usize>) -> ReadItem {
     ReadItem {
         position: reply.position,
         client_flags: reply.client_flags,
         unique: reply.unique,
         ttl_s,
-        value,
+        value_range,
         was_accepted: true,
     }
 }

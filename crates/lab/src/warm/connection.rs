@@ -54,8 +54,8 @@ impl Connection {
     /// Reads a line, without its end.
     pub(super) fn read_line(&mut self) -> io::Result<&[u8]> {
         self.line.clear();
-        let mut bounded = (&mut self.reader).take(REPLY_LINE_BYTES_MAX as u64);
-        bounded
+        let mut bounded_reader = (&mut self.reader).take(REPLY_LINE_BYTES_MAX as u64);
+        bounded_reader
             .read_until(b'\n', &mut self.line)
             .map_err(with_reason)?;
         let Some(line) = self.line.strip_suffix(b"\n") else {

@@ -26,7 +26,7 @@ pub(super) struct ListedItem {
     key_start: usize,
     last_access_s: u32,
     /// Bytes of the item as its server counts them.
-    pub(super) bytes: u32,
+    pub(super) item_bytes: u32,
     key_bytes: u16,
     was_fetched: bool,
     is_base64: bool,
@@ -43,7 +43,7 @@ pub(super) struct ItemList {
     keys: Vec<u8>,
     items: Vec<ListedItem>,
     /// Bytes of all items.
-    pub(super) bytes: u64,
+    pub(super) total_bytes: u64,
     /// Keys that no meta command can name, because their base64 form is too long.
     pub(super) unnameable_keys: u64,
 }
@@ -54,17 +54,17 @@ impl ItemList {
         let mut fields = line.split(|byte| *byte == b' ');
         let key = fields.next().and_then(|field| field.strip_prefix(b"key="));
         let key = unescape_key(key.ok_or(InvalidLine)?);
-        let (mut last_access_s, mut bytes, mut was_fetched) = (None, None, false);
+        let (mut last_access_s, mut item_bytes, mut was_fetched) = (None, None, false);
         for field in fields {
             if let Some(digits) = field.strip_prefix(b"la=") {
                 last_access_s = ascii::parse_u32(digits);
             } else if let Some(digits) = field.strip_prefix(b"size=") {
-                bytes = ascii::parse_u32(digits);
+                item_bytes = ascii::parse_u32(digits);
             } else if let Some(text) = field.strip_prefix(b"fetch=") {
                 was_fetched = text == b"yes";
             }
         }
-        let (Some(last_access_s), Some(bytes)) = (last_access_s, bytes) else {
+        let (Some(last_access_s), Some(item_bytes)) = (last_access_s, item_bytes) else {
             return Err(InvalidLine);
         };
         let key_start = self.keys.len();
@@ -82,11 +82,11 @@ impl ItemList {
             self.unnameable_keys += 1;
             return Ok(());
         }
-        self.bytes += u64::from(bytes);
+        self.total_bytes += u64::from(item_bytes);
         self.items.push(ListedItem {
             key_start,
             last_access_s,
-            bytes,
+            item_bytes,
             key_bytes: key_bytes as u16,
             was_fetched,
             is_base64,
@@ -121,16 +121,18 @@ impl ItemList {
 
     /// The batch that begins with the item at `start`, of at most `items_max` items; empty behind the last.
     pub(super) fn batch(&self, start: usize, items_max: usize) -> Range<usize> {
-        let (mut item_bytes, mut key_bytes) = (0, 0);
+        let (mut batch_item_bytes, mut batch_key_bytes) = (0, 0);
         let items = self.items.get(start..).unwrap_or_default();
-        let fitting = items.iter().take(items_max.clamp(1, BATCH_ITEMS_MAX));
-        let count = fitting.take_while(|item| {
-            let is_first = key_bytes == 0;
-            item_bytes += u64::from(item.bytes);
-            key_bytes += usize::from(item.key_bytes);
-            is_first || (item_bytes <= BATCH_ITEM_BYTES_MAX && key_bytes <= BATCH_KEY_BYTES_MAX)
+        let candidates = items.iter().take(items_max.clamp(1, BATCH_ITEMS_MAX));
+        let batch_items = candidates.take_while(|item| {
+            let is_first = batch_key_bytes == 0;
+            batch_item_bytes += u64::from(item.item_bytes);
+            batch_key_bytes += usize::from(item.key_bytes);
+            is_first
+                || (batch_item_bytes <= BATCH_ITEM_BYTES_MAX
+                    && batch_key_bytes <= BATCH_KEY_BYTES_MAX)
         });
-        start..start + count.count()
+        start..start + batch_items.count()
     }
 }
 
@@ -138,7 +140,7 @@ impl ItemList {
 mod tests {
     use super::*;
 
-    fn item_list(lines: &[&str]) -> ItemList {
+    fn parse_items(lines: &[&str]) -> ItemList {
         let mut item_list = ItemList::default();
         for line in lines {
             item_list.push(line.as_bytes()).unwrap();
@@ -146,7 +148,7 @@ mod tests {
         item_list
     }
 
-    fn keys(item_list: &ItemList) -> Vec<String> {
+    fn list_keys(item_list: &ItemList) -> Vec<String> {
         let key = |item| String::from_utf8(item_list.key(item).bytes.to_vec()).unwrap();
         item_list
             .items(0..item_list.len())
@@ -157,25 +159,25 @@ mod tests {
 
     #[test]
     fn the_last_access_decides_and_then_whether_it_was_a_read() {
-        let mut item_list = item_list(&[
+        let mut item_list = parse_items(&[
             "key=old exp=-1 la=100 cas=1 fetch=yes cls=1 size=60",
             "key=stored exp=-1 la=200 cas=2 fetch=no cls=1 size=60",
             "key=read exp=9 la=200 cas=3 fetch=yes cls=1 size=60 flags=0 ",
         ]);
         item_list.sort_hottest_first();
-        assert_eq!(keys(&item_list), ["read", "stored", "old"]);
-        assert_eq!(item_list.bytes, 180);
+        assert_eq!(list_keys(&item_list), ["read", "stored", "old"]);
+        assert_eq!(item_list.total_bytes, 180);
     }
 
     #[test]
     fn a_key_with_a_space_is_sent_in_base64_and_one_that_is_too_long_for_it_left_out() {
-        let long = format!("key={}%20 la=1 size=70", "x".repeat(249));
-        let item_list = item_list(&[
+        let line_with_long_key = format!("key={}%20 la=1 size=70", "x".repeat(249));
+        let item_list = parse_items(&[
             "key=a%20b la=1 size=70",
-            &long,
+            &line_with_long_key,
             "key=caf%C3%A9 la=1 size=70",
         ]);
-        assert_eq!(keys(&item_list), ["YSBi", "caf\u{e9}"]);
+        assert_eq!(list_keys(&item_list), ["YSBi", "caf\u{e9}"]);
         assert!(item_list.key(&item_list.items[0]).is_base64);
         assert_eq!(item_list.unnameable_keys, 1);
     }
@@ -193,25 +195,30 @@ mod tests {
 
     #[test]
     fn a_batch_ends_at_its_items_its_bytes_or_its_keys() {
-        let small: Vec<String> = (0..600)
+        let small_lines: Vec<String> = (0..600)
             .map(|number| format!("key=k{number} la=1 size=70"))
             .collect();
-        let small = item_list(&small.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(small.batch(0, 10_000), 0..256);
-        assert_eq!(small.batch(256, 100), 256..356);
-        assert_eq!(small.batch(599, 100), 599..600);
-        assert_eq!(small.batch(600, 100), 600..600);
-        let large = item_list(&[
+        let small_items = parse_items(&small_lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(small_items.batch(0, 10_000), 0..256);
+        assert_eq!(small_items.batch(256, 100), 256..356);
+        assert_eq!(small_items.batch(599, 100), 599..600);
+        assert_eq!(small_items.batch(600, 100), 600..600);
+        let large_items = parse_items(&[
             "key=a la=1 size=5000000",
             "key=b la=1 size=600000",
             "key=c la=1 size=600000",
         ]);
-        assert_eq!(large.batch(0, 100), 0..1);
-        assert_eq!(large.batch(1, 100), 1..2);
-        let long: Vec<String> = (0..100)
+        assert_eq!(large_items.batch(0, 100), 0..1);
+        assert_eq!(large_items.batch(1, 100), 1..2);
+        let lines_with_long_keys: Vec<String> = (0..100)
             .map(|number| format!("key={number:0>250} la=1 size=300"))
             .collect();
-        let long = item_list(&long.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(long.batch(0, 100), 0..65);
+        let items_with_long_keys = parse_items(
+            &lines_with_long_keys
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(items_with_long_keys.batch(0, 100), 0..65);
     }
 }

@@ -56,7 +56,7 @@ pub fn warm(
 ) -> Result<(), WarmError> {
     let mut target = WarmServer::open(&options.to)?;
     let mut source = WarmServer::open(&options.from)?;
-    let stats = target.stats()?;
+    let stats = target.read_stats()?;
     let evictions_before = parse_eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
     let time_read_at = Instant::now();
@@ -71,22 +71,22 @@ pub fn warm(
     };
     let mut copier = Copier::new(&item_list, mode);
     let started = Instant::now();
-    let (mut start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());
+    let (mut batch_start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());
     let (mut copied_before, mut refused_before) = (0, 0);
     report.end = loop {
-        let range = item_list.batch(start, options.rate.batch_items());
+        let range = item_list.batch(batch_start, options.rate.batch_items());
         if range.is_empty() {
             break End::Complete;
         }
         listed_bytes += item_list
             .items(range.clone())
             .iter()
-            .map(|item| u64::from(item.bytes))
+            .map(|item| u64::from(item.item_bytes))
             .sum::<u64>();
-        start = range.end;
-        let time_s = target_time_s.saturating_add(time_read_at.elapsed().as_secs() as i64);
-        copier.copy(range, (&mut source, &mut target), time_s, report)?;
-        report.examined_items = start as u64;
+        batch_start = range.end;
+        let target_now_s = target_time_s.saturating_add(time_read_at.elapsed().as_secs() as i64);
+        copier.copy(range, (&mut source, &mut target), target_now_s, report)?;
+        report.examined_items = batch_start as u64;
         report.seconds = started.elapsed().as_secs_f64();
         if !observe(report) {
             break End::Stopped;
@@ -99,7 +99,7 @@ pub fn warm(
         }
         if stats_read_at.elapsed() >= STATS_INTERVAL {
             stats_read_at = Instant::now();
-            if parse_eviction_count(&target.stats()?) > evictions_before {
+            if parse_eviction_count(&target.read_stats()?) > evictions_before {
                 break End::TargetFull;
             }
         }
@@ -132,8 +132,8 @@ fn list_items(
             b"OK" => {}
             line => {
                 if item_list.push(line).is_err() {
-                    let reply = quote(line);
-                    return Err(server.refused_error(COMMAND, reply));
+                    let quoted_line = quote(line);
+                    return Err(server.refused_error(COMMAND, quoted_line));
                 }
             }
         }
@@ -143,7 +143,7 @@ fn list_items(
     }
     item_list.sort_hottest_first();
     report.listed_items = item_list.len() as u64;
-    report.listed_bytes = item_list.bytes;
+    report.listed_bytes = item_list.total_bytes;
     report.unnameable_keys = item_list.unnameable_keys;
     Ok(Some(item_list))
 }
@@ -152,7 +152,7 @@ fn parse_eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {
     stats.get("evictions").copied().unwrap_or(0)
 }
 
-/// Waits until `due_after` has passed since `started`; false as soon as `should_continue` is.
+/// Waits until `due_after` has passed since `started`; returns false as soon as `should_continue` does.
 fn wait_until(
     started: Instant,
     due_after: Duration,

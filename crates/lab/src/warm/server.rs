@@ -59,9 +59,9 @@ impl WarmServer {
         let mut server = Self { name, connection };
         // Of a server that wants a login, the longer line gets a reply; at one as short as `mn` it closes.
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
-            let reply = server.request_line(command)?;
-            if !reply.starts_with(reply_start) {
-                return Err(server.refused_error(command, reply));
+            let reply_line = server.request_line(command)?;
+            if !reply_line.starts_with(reply_start) {
+                return Err(server.refused_error(command, reply_line));
             }
         }
         Ok(server)
@@ -80,7 +80,10 @@ impl WarmServer {
     }
 
     /// Reads the next reply to meta commands `command`, which an `mn` ends.
-    pub(super) fn next_reply(&mut self, command: &'static str) -> Result<BatchReply, WarmError> {
+    pub(super) fn read_next_reply(
+        &mut self,
+        command: &'static str,
+    ) -> Result<BatchReply, WarmError> {
         let name = &self.name;
         let line = self.connection.read_line();
         let line = line.map_err(|reason| WarmError::Connection {
@@ -138,7 +141,7 @@ impl WarmServer {
     }
 
     /// The numbers of its general statistics.
-    pub(super) fn stats(&mut self) -> Result<HashMap<String, u64>, WarmError> {
+    pub(super) fn read_stats(&mut self) -> Result<HashMap<String, u64>, WarmError> {
         self.write(b"stats\r\n")?;
         self.flush()?;
         let mut numbers = HashMap::new();
@@ -146,14 +149,14 @@ impl WarmServer {
             let line = self.read_line()?;
             match text::reply::parse(line) {
                 Ok(text::reply::Line::End) => return Ok(numbers),
-                Ok(text::reply::Line::Stat(name, value)) => {
+                Ok(text::reply::Line::Stat(statistic, value)) => {
                     if let Some(number) = ascii::parse_u64(value) {
-                        numbers.insert(String::from_utf8_lossy(name).into_owned(), number);
+                        numbers.insert(String::from_utf8_lossy(statistic).into_owned(), number);
                     }
                 }
                 _ => {
-                    let reply = quote(line);
-                    return Err(self.unexpected_error("stats", reply));
+                    let quoted_line = quote(line);
+                    return Err(self.unexpected_error("stats", quoted_line));
                 }
             }
         }

@@ -60,18 +60,18 @@ pub enum FetchStatus {
 impl Event {
     /// Reads a line without its end, and its time in seconds; `None` for lines that report nothing of interest.
     pub fn parse(line: &str) -> Option<(f64, Event)> {
-        let line = WatchLine::parse(line.as_bytes());
-        if line.skipped > 0 {
-            return Some((0.0, Event::Skipped(line.skipped)));
+        let watch_line = WatchLine::parse(line.as_bytes());
+        if watch_line.skipped > 0 {
+            return Some((0.0, Event::Skipped(watch_line.skipped)));
         }
-        if line.key.is_empty() {
+        if watch_line.key.is_empty() {
             return None;
         }
-        let (key, connection) = (unescape_key(line.key), line.connection);
-        let event = match line.event_type {
+        let (key, connection) = (unescape_key(watch_line.key), watch_line.connection);
+        let event = match watch_line.event_type {
             b"item_get" => Event::Fetch {
                 key,
-                status: match line.status {
+                status: match watch_line.status {
                     b"found" => FetchStatus::Found,
                     b"expired" => FetchStatus::Expired,
                     b"flushed" => FetchStatus::Flushed,
@@ -81,18 +81,18 @@ impl Event {
             },
             b"item_store" => Event::Store {
                 key,
-                is_stored: line.status == b"stored",
-                ttl_s: line.ttl_s.filter(|&ttl| ttl > 0),
+                is_stored: watch_line.status == b"stored",
+                ttl_s: watch_line.ttl_s.filter(|&ttl| ttl > 0),
                 connection,
             },
             b"eviction" => Event::Evict {
                 key,
-                was_read: line.was_read,
+                was_read: watch_line.was_read,
             },
             b"deleted" => Event::Delete { key },
             _ => return None,
         };
-        Some((line.time_us as f64 / 1e6, event))
+        Some((watch_line.time_us as f64 / 1e6, event))
     }
 }
 

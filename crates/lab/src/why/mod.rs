@@ -68,7 +68,7 @@ pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: 
 }
 
 /// The counted misses by cause. Expired and flushed are at least the server's counts; the proportions of the watch
-/// split the rest, and what remains is unseen.
+/// split the rest, and what remains has an unknown cause.
 fn split_misses(interval_counters: &Counters, watched_causes: &Causes) -> Causes {
     let misses = interval_counters.misses();
     let scale_to_total = |watched_misses: u64| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn unwatched_misses_are_unseen() {
+    fn misses_that_the_watch_did_not_see_have_an_unknown_cause() {
         let causes = split_misses(&counters(10, 0, 3, 0), &Causes::default());
         assert_eq!(
             (causes.expired, causes.unknown_cause, causes.evicted),

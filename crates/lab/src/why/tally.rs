@@ -2,7 +2,7 @@
 //!
 //! A server prints a lookup line for each get, and also for the lookup that precedes a store, on the same connection:
 //! that lookup is discarded when the store's line follows; otherwise every look-aside fill would count as two misses.
-//! What happened to a key before the watch began is not known; such a miss is counted as `unseen`.
+//! What happened to a key before the watch began is not known; such a miss is counted in `unknown_cause`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use glasscache_sim::key_prefix::{NO_PREFIX, key_prefix};
 
 use super::event::{Event, FetchStatus};
 
-/// Keys whose last event is remembered (16 bytes each and the table around them); later ones count as unseen.
+/// Keys whose last event is remembered (16 bytes each and the table around them); a miss on a later one has an unknown cause.
 const KEYS_MAX: usize = 1 << 20;
 
 /// Prefixes with a row of their own; the rest share one.
@@ -43,7 +43,7 @@ pub struct Causes {
 impl Causes {
     fn add(&mut self, lookup_result: LookupResult) {
         self.gets += 1;
-        let count = match lookup_result {
+        let cause_count = match lookup_result {
             LookupResult::Hit => return,
             LookupResult::Expired => &mut self.expired,
             LookupResult::Evicted { was_read } => {
@@ -53,7 +53,7 @@ impl Causes {
             LookupResult::Removed => &mut self.removed,
             LookupResult::MissOfUnknownCause => &mut self.unknown_cause,
         };
-        *count += 1;
+        *cause_count += 1;
         self.misses += 1;
     }
 }
@@ -92,19 +92,19 @@ struct PendingLookup {
 pub struct WatchTally {
     delimiters: Vec<u8>,
     last_events: HashMap<u64, LastEvent>,
-    pending: HashMap<u32, PendingLookup>,
+    pending_lookups: HashMap<u32, PendingLookup>,
     prefixes: BTreeMap<Vec<u8>, Causes>,
     total: Causes,
     skipped_lines: u64,
 }
 
 impl WatchTally {
-    /// A tally whose prefixes end before the first of `delimiters` in a key.
+    /// A tally whose prefixes end with the first of `delimiters` in a key.
     pub fn new(delimiters: &[u8]) -> WatchTally {
         WatchTally {
             delimiters: delimiters.to_vec(),
             last_events: HashMap::new(),
-            pending: HashMap::new(),
+            pending_lookups: HashMap::new(),
             prefixes: BTreeMap::new(),
             total: Causes::default(),
             skipped_lines: 0,
@@ -125,36 +125,38 @@ impl WatchTally {
                 ttl_s,
                 connection,
             } => {
-                let hash = hash(key);
-                match self.pending.remove(connection) {
-                    Some(pending) if pending.key_hash == hash => {} // the store's own lookup
+                let key_hash = hash_key(key);
+                match self.pending_lookups.remove(connection) {
+                    Some(pending) if pending.key_hash == key_hash => {} // the store's own lookup
                     Some(pending) => self.count_lookup(&pending),
                     None => {}
                 }
                 if *is_stored {
-                    let expires_at = ttl_s.map(|ttl| time_s + ttl as f64);
-                    self.remember_event(hash, LastEvent::Stored(expires_at));
+                    let expiry_s = ttl_s.map(|ttl| time_s + ttl as f64);
+                    self.remember_event(key_hash, LastEvent::Stored(expiry_s));
                 }
             }
             Event::Evict { key, was_read } => self.remember_event(
-                hash(key),
+                hash_key(key),
                 LastEvent::Evicted {
                     was_read: *was_read,
                 },
             ),
-            Event::Delete { key } => self.remember_event(hash(key), LastEvent::Deleted),
+            Event::Delete { key } => self.remember_event(hash_key(key), LastEvent::Deleted),
             Event::Skipped(lines) => self.skipped_lines += lines,
         }
     }
 
     fn record_lookup(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
-        let hash = hash(key);
+        let key_hash = hash_key(key);
         let lookup_result = match status {
             FetchStatus::Found => LookupResult::Hit,
             FetchStatus::Expired => LookupResult::Expired,
             FetchStatus::Flushed => LookupResult::Removed,
-            FetchStatus::NotFound => match self.last_events.get(&hash) {
-                Some(LastEvent::Stored(Some(end))) if *end <= time_s + 1.0 => LookupResult::Expired,
+            FetchStatus::NotFound => match self.last_events.get(&key_hash) {
+                Some(LastEvent::Stored(Some(expiry_s))) if *expiry_s <= time_s + 1.0 => {
+                    LookupResult::Expired
+                }
                 Some(LastEvent::Evicted { was_read }) => LookupResult::Evicted {
                     was_read: *was_read,
                 },
@@ -165,13 +167,13 @@ impl WatchTally {
             },
         };
         let pending = PendingLookup {
-            key_hash: hash,
+            key_hash,
             prefix: key_prefix(key, &self.delimiters)
                 .unwrap_or(NO_PREFIX.as_bytes())
                 .to_vec(),
             lookup_result,
         };
-        if let Some(earlier) = self.pending.insert(connection, pending) {
+        if let Some(earlier) = self.pending_lookups.insert(connection, pending) {
             self.count_lookup(&earlier);
         }
     }
@@ -198,7 +200,7 @@ impl WatchTally {
 
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
     pub fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
-        for pending in std::mem::take(&mut self.pending).into_values() {
+        for pending in std::mem::take(&mut self.pending_lookups).into_values() {
             self.count_lookup(&pending);
         }
         let mut rows: Vec<(String, Causes)> = self
@@ -211,7 +213,7 @@ impl WatchTally {
     }
 }
 
-fn hash(key: &[u8]) -> u64 {
+fn hash_key(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
@@ -221,11 +223,11 @@ fn hash(key: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn tally(lines: &[&str]) -> (Causes, Vec<(String, Causes)>, u64) {
+    fn count_lines(lines: &[&str]) -> (Causes, Vec<(String, Causes)>, u64) {
         let mut tally = WatchTally::new(b":");
         for line in lines {
-            if let Some((time, event)) = Event::parse(line) {
-                tally.record(time, &event);
+            if let Some((time_s, event)) = Event::parse(line) {
+                tally.record(time_s, &event);
             }
         }
         tally.finish()
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_look_aside_fill_counts_as_one_miss() {
-        let (total, prefixes, _) = tally(&[
+        let (total, prefixes, _) = count_lines(&[
             "ts=1.0 type=item_get key=a:1 status=not_found cfd=7",
             "ts=1.1 type=item_get key=a:1 status=not_found cfd=7",
             "ts=1.1 type=item_store key=a:1 status=stored cmd=set ttl=0 cfd=7",
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn distinguishes_each_cause() {
-        let (total, _, skipped) = tally(&[
+        let (total, _, skipped) = count_lines(&[
             "ts=1.0 type=item_store key=short status=stored cmd=set ttl=1 cfd=7",
             "ts=1.0 type=item_store key=long status=stored cmd=set ttl=100 cfd=7",
             "ts=2.0 type=eviction key=read fetch=yes",
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_store_of_another_key_keeps_both_gets() {
-        let (total, _, _) = tally(&[
+        let (total, _, _) = count_lines(&[
             "ts=1.0 type=item_get key=a status=not_found cfd=7",
             "ts=1.0 type=item_store key=b status=stored cmd=set ttl=0 cfd=7",
             "ts=1.0 type=item_get key=b status=found cfd=7",
@@ -286,8 +288,8 @@ mod tests {
         let mut tally = WatchTally::new(b":");
         for number in 0..=PREFIXES_MAX {
             let line = format!("ts=1.0 type=item_get key=p{number}:x status=found cfd=7");
-            let (time, event) = Event::parse(&line).unwrap();
-            tally.record(time, &event);
+            let (time_s, event) = Event::parse(&line).unwrap();
+            tally.record(time_s, &event);
         }
         let (total, prefixes, _) = tally.finish();
         assert_eq!(total.gets as usize, PREFIXES_MAX + 1);

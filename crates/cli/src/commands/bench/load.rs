@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
 use glasscache_lab::bench::live::{
-    self, Comparison, EarlyEnd, KeyTrace, LoadMeasurement, Mix, Objective, Popularity, Search,
-    Settings, Target, Traffic, TriedRate,
+    self, Comparison, EarlyEnd, KeyTrace, LoadMeasurement, Mix, Objective, Popularity,
+    SearchResult, Settings, Target, Traffic, TriedRate,
 };
 use glasscache_lab::load::{self, Pace, Picker, Size, Values};
 use glasscache_sim::trace::Columns;
@@ -356,7 +356,7 @@ impl Args {
                 (Some(measured), vs, None, early_end.map(to_failure))
             }
             ([first, ..], Some(objective)) => {
-                let Search {
+                let SearchResult {
                     tried_rates,
                     best,
                     error,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use glasscache_lab::bench::live::{
-    Bottleneck, Latencies, LoadMeasurement, Objective, Ratio, TriedRate,
+    Bottleneck, Latencies, LoadMeasurement, Objective, TargetRatios, TriedRate,
 };
 use glasscache_lab::statistics::SteadinessKind;
 
@@ -13,7 +13,7 @@ use crate::word_wrap::wrap;
 /// What the command found.
 pub(super) struct LoadResult {
     pub(super) measured: LoadMeasurement,
-    pub(super) vs: Option<(LoadMeasurement, Ratio)>,
+    pub(super) vs: Option<(LoadMeasurement, TargetRatios)>,
     pub(super) objective: Option<(Objective, Vec<TriedRate>)>,
     pub(super) is_stopped: bool,
 }

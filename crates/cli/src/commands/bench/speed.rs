@@ -186,7 +186,7 @@ fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), 
 fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let spread_text =
         |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
-    let checks = scenario_result.compare_with_demands();
+    let checks = scenario_result.compare_with_required_ratios();
     let demand_text = |name: &str| match checks.iter().find(|check| check.0 == name) {
         Some((_, bound, found)) => {
             format!(
@@ -279,7 +279,7 @@ impl Demand<'_> {
 fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
     let mut demands = Vec::new();
     for scenario_result in scenario_results {
-        for (name, bound, found) in scenario_result.compare_with_demands() {
+        for (name, bound, found) in scenario_result.compare_with_required_ratios() {
             demands.push(Demand {
                 scenario: &scenario_result.scenario,
                 name,

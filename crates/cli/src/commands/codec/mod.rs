@@ -234,7 +234,7 @@ impl Args {
         };
         CodecResult {
             value_count: samples.values.len(),
-            value_bytes: samples.bytes(),
+            value_bytes: samples.total_bytes(),
             skipped: samples.skipped_values,
             is_truncated: samples.is_truncated,
             server_name: target.describe(),

@@ -27,10 +27,10 @@ impl Client {
         let mut socket = self.stream.get_ref();
         socket.write_all(request)?;
         socket.write_all(b"\r\n")?;
-        self.reply_line()
+        self.read_reply_line()
     }
 
-    pub(super) fn reply_line(&mut self) -> std::io::Result<String> {
+    pub(super) fn read_reply_line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -39,8 +39,8 @@ impl Client {
     }
 
     pub(super) fn get(&mut self, key: &str) -> std::io::Result<Option<Vec<u8>>> {
-        let header = self.call(&format!("get {key}"))?;
-        let Some(value_bytes) = header
+        let value_line = self.call(&format!("get {key}"))?;
+        let Some(value_bytes) = value_line
             .rsplit(' ')
             .next()
             .and_then(|bytes_text| bytes_text.parse::<usize>().ok())
@@ -50,7 +50,7 @@ impl Client {
         let mut value = vec![0; value_bytes + 2];
         std::io::Read::read_exact(&mut self.stream, &mut value)?;
         value.truncate(value_bytes);
-        self.reply_line()?;
+        self.read_reply_line()?;
         Ok(Some(value))
     }
 }

@@ -23,7 +23,7 @@ const MEMORY_MIB: u64 = 64;
 /// A figure with its bound.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// The workload.
+    /// The name of the workload.
     #[serde(rename = "what")]
     pub name: String,
     /// The bound.
@@ -61,7 +61,7 @@ fn bytes_to_mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// An empty server with a gigabyte.
+/// Checks the memory of an empty server with `-m 1024`.
 pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
     let resident_mib = bytes_to_mib(server.read_resident_bytes());

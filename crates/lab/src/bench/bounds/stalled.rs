@@ -47,9 +47,9 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
     )?;
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let mut sockets = Vec::new();
-    for index in 0..STALLED_PAIRS {
+    for pair_index in 0..STALLED_PAIRS {
         sockets.push(open_stalled_reader(server.address).map_err(load_error)?);
-        sockets.push(open_stalled_upload(server.address, index).map_err(load_error)?);
+        sockets.push(open_stalled_upload(server.address, pair_index).map_err(load_error)?);
     }
     let (stop, resident_peak) = (AtomicBool::new(false), AtomicU64::new(0));
     let measured_with_stalled = std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
         measured_with_stalled
     })?;
     drop(sockets);
-    let workload = "64 stalled readers of 1 MB and 64 stalled uploads";
+    let workload_name = "64 stalled readers of 1 MB and 64 stalled uploads";
     let note = format!(
         "p99 of the reader over that without them ({:.0} / {:.0} us)",
         measured_with_stalled.p99_us, baseline.p99_us
@@ -78,13 +78,13 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
     let resident_mib = bytes_to_mib(resident_peak.load(Ordering::Relaxed));
     Ok(vec![
         Finding::new(
-            workload,
+            workload_name,
             compute_budget_mib(MEMORY_MIB),
             resident_mib,
             "MiB resident at -m 64, peak",
         ),
         Finding::new(
-            workload,
+            workload_name,
             2.0,
             measured_with_stalled.p99_us / baseline.p99_us,
             note,
@@ -103,10 +103,10 @@ fn open_stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket)
 }
 
-fn open_stalled_upload(address: SocketAddr, index: usize) -> std::io::Result<TcpStream> {
+fn open_stalled_upload(address: SocketAddr, upload_index: usize) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nonblocking(true)?;
-    let mut request = format!("set upload{index} 0 0 1000000\r\n").into_bytes();
+    let mut request = format!("set upload{upload_index} 0 0 1000000\r\n").into_bytes();
     request.resize(500_000, b'u');
     let mut sent_bytes = 0;
     while let Some(unsent) = request

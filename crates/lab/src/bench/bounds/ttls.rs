@@ -41,23 +41,23 @@ pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     ttls_s.sort_unstable();
     let wrong_expiries = count_wrong_expiries(&server, &ttls_s)
         .map_err(|error| Error::load(server.name)(error.into()))?;
-    let workload = "1,000 TTLs, 1 s to 30 d";
+    let workload_name = "1,000 TTLs, 1 s to 30 d";
     let resident_after_mib = bytes_to_mib(server.read_resident_bytes());
     Ok(vec![
         Finding::new(
-            workload,
+            workload_name,
             0.0,
             wrong_expiries as f64,
             "of 1,000 keys expired too early or more than a second late",
         ),
         Finding::new(
-            workload,
+            workload_name,
             0.0,
             refused as f64,
             "sets refused while memory is full",
         ),
         Finding::new(
-            workload,
+            workload_name,
             compute_budget_mib(MEMORY_MIB),
             resident_full_mib.max(resident_after_mib),
             "MiB resident at -m 64",
@@ -103,7 +103,7 @@ impl Workload for ExpiringSets {
 /// Sets one key for each TTL, moves the server's clock to the last second of each and one further.
 ///
 /// Returns how many expired too early or too late. The server's clock also advances by itself, hence the tolerance
-/// for a key with `t0`; see `seconds_left`.
+/// for a key with `t0`; see `read_remaining_ttl_s`.
 fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
     for (index, ttl_s) in ttls_s.iter().enumerate() {
@@ -112,8 +112,8 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
     let mut wrong_expiries = 0;
     for (index, _) in ttls_s.iter().enumerate() {
         let key = format!("ttl{index}");
-        // Two tries: during the first, the clock may tick between the two requests.
-        let is_expiry_right = |client: &mut Client| -> std::io::Result<Option<bool>> {
+        // `None` if the key had expired before.
+        let check_expiry = |client: &mut Client| -> std::io::Result<Option<bool>> {
             let Some(remaining_s) = read_remaining_ttl_s(client, &key)? else {
                 return Ok(None);
             };
@@ -124,10 +124,11 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
             client.call("debugtime 1")?;
             let is_gone = read_remaining_ttl_s(client, &key)?.is_none();
             Ok(Some(
-                is_gone && remaining_at_last_second_s.is_none_or(|remaining_s| remaining_s <= 1),
+                is_gone
+                    && remaining_at_last_second_s.is_none_or(|last_second_s| last_second_s <= 1),
             ))
         };
-        match is_expiry_right(&mut client)? {
+        match check_expiry(&mut client)? {
             Some(true) => {}
             Some(false) => wrong_expiries += 1,
             // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
@@ -135,7 +136,7 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
             None => {
                 let previous_ttl_s = index
                     .checked_sub(1)
-                    .and_then(|index| ttls_s.get(index))
+                    .and_then(|previous_index| ttls_s.get(previous_index))
                     .copied()
                     .unwrap_or(0);
                 let ttl_s = ttls_s.get(index).copied().unwrap_or(0);

@@ -36,35 +36,35 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
             )
             .err()
         });
-        let result = write_then_read(server.address, CHECKED_KEYS);
+        let checked = write_then_read(server.address, CHECKED_KEYS);
         stop.store(true, Ordering::Relaxed);
         let background_error = background_load
             .join()
             .ok()
             .flatten()
             .filter(|error| !matches!(error, load::Error::Stopped));
-        background_error.map_or(result, |error| {
+        background_error.map_or(checked, |error| {
             Err(std::io::Error::other(error.to_string()))
         })
     });
     let (lost, refused_checked_keys) = result.map_err(load_error)?;
     refused += refused_checked_keys;
-    let workload = "sets of mixed sizes with memory full";
+    let workload_name = "sets of mixed sizes with memory full";
     Ok(vec![
         Finding::new(
-            workload,
+            workload_name,
             0.0,
             refused as f64,
             format!("refused of {}", filled_keys + CHECKED_KEYS),
         ),
         Finding::new(
-            workload,
+            workload_name,
             0.0,
             lost as f64,
             format!("of {CHECKED_KEYS} not readable at once on another connection"),
         ),
         Finding::new(
-            workload,
+            workload_name,
             compute_budget_mib(MEMORY_MIB),
             bytes_to_mib(server.read_resident_bytes()),
             "MiB resident at -m 64",
@@ -72,12 +72,12 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
     ])
 }
 
-/// Returns how many of `count` keys were not readable immediately, and how many were not stored.
-fn write_then_read(address: SocketAddr, count: u64) -> std::io::Result<(u64, u64)> {
+/// Returns how many of `key_count` keys were not readable immediately, and how many were not stored.
+fn write_then_read(address: SocketAddr, key_count: u64) -> std::io::Result<(u64, u64)> {
     let (mut writer, mut reader) = (Client::connect(address)?, Client::connect(address)?);
     let value_source = ValueSource::new(Size::MIX.max(), 5);
     let (mut lost, mut refused) = (0, 0);
-    for id in 0..count {
+    for id in 0..key_count {
         let value = value_source.value(id, 0, Size::MIX.of(id));
         let mut request = format!("set now{id} 0 0 {}\r\n", value.len()).into_bytes();
         request.extend_from_slice(value);

@@ -46,24 +46,30 @@ pub fn format_percentile_table(measured: &LoadMeasurement) -> String {
     let tally = &measured.tally;
     let histogram = tally.from_intended.as_ref().unwrap_or(&tally.from_send);
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
-    let mut count = 0;
+    let mut cumulative_count = 0;
     for step in histogram.iter_quantiles(5) {
-        count += step.count_since_last_iteration();
+        cumulative_count += step.count_since_last_iteration();
         let quantile = step.quantile_iterated_to();
-        let us = step.value_iterated_to() as f64 / 1e3;
-        let _ = write!(text, "{us:12.3} {quantile:14.12} {count:10}");
+        let value_us = step.value_iterated_to() as f64 / 1e3;
+        let _ = write!(
+            text,
+            "{value_us:12.3} {quantile:14.12} {cumulative_count:10}"
+        );
         if quantile < 1.0 {
             let _ = write!(text, " {:14.2}", 1.0 / (1.0 - quantile));
         }
         text.push('\n');
     }
-    let (mean, deviation) = (histogram.mean() / 1e3, histogram.stdev() / 1e3);
-    let (max, total) = (histogram.max() as f64 / 1e3, histogram.len());
+    let (mean_us, deviation_us) = (histogram.mean() / 1e3, histogram.stdev() / 1e3);
+    let (max_us, total_count) = (histogram.max() as f64 / 1e3, histogram.len());
     let _ = writeln!(
         text,
-        "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]"
+        "#[Mean    = {mean_us:12.3}, StdDeviation   = {deviation_us:12.3}]"
     );
-    let _ = writeln!(text, "#[Max     = {max:12.3}, Total count    = {total:12}]");
+    let _ = writeln!(
+        text,
+        "#[Max     = {max_us:12.3}, Total count    = {total_count:12}]"
+    );
     text
 }
 
@@ -89,25 +95,21 @@ mod tests {
         assert!(text.contains("#[StartTime: 1000.000 "), "{text}");
         assert!(text.contains("#[BaseTime: 1000.000 "), "{text}");
         let mut deserializer = Deserializer::new();
-        let mut found = Vec::new();
+        let (mut counts, mut longest_ms) = (Vec::new(), Vec::new());
         for entry in IntervalLogIterator::new(&log) {
             if let LogEntry::Interval(interval) = entry.unwrap() {
-                let histogram: Histogram<u64> = interval_histogram(&mut deserializer, &interval);
-                let (start_s, max_ms) = (interval.start_timestamp().as_secs(), interval.max());
-                found.push((start_s, histogram.len(), max_ms));
+                let histogram: Histogram<u64> = decode_histogram(&mut deserializer, &interval);
+                counts.push((interval.start_timestamp().as_secs(), histogram.len()));
+                longest_ms.push(interval.max());
                 assert_eq!(interval.duration(), Duration::from_secs(1));
                 assert!(seconds.iter().any(|second| second.histogram == histogram));
             }
         }
-        let counts: Vec<(u64, u64)> = found
-            .iter()
-            .map(|(start_s, count, _)| (*start_s, *count))
-            .collect();
         assert_eq!(counts, [(0, 2), (3, 1)]);
-        assert!((found[1].2 - 5.0).abs() < 0.01, "milliseconds: {found:?}");
+        assert!((longest_ms[1] - 5.0).abs() < 0.01, "{longest_ms:?}");
     }
 
-    fn interval_histogram(
+    fn decode_histogram(
         deserializer: &mut Deserializer,
         interval: &hdrhistogram::serialization::interval_log::IntervalLogHistogram,
     ) -> Histogram<u64> {

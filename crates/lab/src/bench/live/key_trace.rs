@@ -11,7 +11,7 @@ use crate::load::{Size, mix};
 /// A trace in memory.
 #[derive(Debug, Clone)]
 pub struct KeyTrace {
-    /// The number of the key of each row.
+    /// The requests in order, each as the number of its key.
     pub requests: Arc<[u32]>,
     /// Number of distinct keys.
     pub keys: u64,
@@ -24,11 +24,11 @@ impl KeyTrace {
     /// of another key.
     pub fn read(stream: &mut dyn KeyStream, value_bytes_max: u32) -> Result<Self, TraceError> {
         let (mut rows, mut interner) = (Rows::default(), Interner::new());
-        let (mut requests, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
+        let (mut key_numbers, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
         while stream.read(&mut rows)? > 0 {
             for (row, &key) in rows.key.iter().enumerate() {
                 let key_number = interner.intern(key, 0);
-                requests.push(key_number);
+                key_numbers.push(key_number);
                 sizes.resize(interner.len() as usize, None);
                 if let Some(first_size) = sizes.get_mut(key_number as usize) {
                     *first_size = first_size.or(rows.size.get(row).copied().flatten());
@@ -41,11 +41,11 @@ impl KeyTrace {
             known_sizes.get(index as usize).copied().unwrap_or(0)
         };
         let value_bytes = (0..).zip(&sizes).map(|(key_number, size)| {
-            let bytes = size.unwrap_or_else(|| size_of_another_key(key_number));
-            bytes.min(value_bytes_max)
+            let uncut_bytes = size.unwrap_or_else(|| size_of_another_key(key_number));
+            uncut_bytes.min(value_bytes_max)
         });
         Ok(Self {
-            requests: requests.into(),
+            requests: key_numbers.into(),
             keys: u64::from(interner.len()),
             value_bytes: if known_sizes.is_empty() {
                 Arc::default()

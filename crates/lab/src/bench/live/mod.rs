@@ -20,7 +20,7 @@ use crate::statistics::RatioInterval;
 pub use histogram_log::{format_interval_log, format_percentile_table};
 pub use key_trace::KeyTrace;
 pub use result::{Bottleneck, Latencies, LatenciesFrom, LoadMeasurement, Second};
-pub use search::{Objective, Search, TriedRate, search};
+pub use search::{Objective, SearchResult, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
@@ -135,14 +135,14 @@ pub struct Comparison {
     /// Of each target, over the complete rounds.
     pub measured: [LoadMeasurement; 2],
     /// The first over the second.
-    pub ratio: Ratio,
+    pub ratio: TargetRatios,
     /// Why there are fewer rounds than planned.
     pub early_end: Option<EarlyEnd>,
 }
 
 /// Medians over the rounds of the first target's figures over the second's.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
-pub struct Ratio {
+pub struct TargetRatios {
     /// Of the median latency.
     #[serde(rename = "50")]
     pub p50: RatioInterval,
@@ -165,8 +165,8 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
         ..settings.plan(target)
     };
     let first_id = settings.first_id();
-    let range = first_id..first_id + traffic.keys;
-    let workloads = load::Fill::over(&range, &traffic.values, settings.threads);
+    let ids = first_id..first_id + traffic.keys;
+    let workloads = load::Fill::over(&ids, &traffic.values, settings.threads);
     load::run(&plan, workloads, &Meter::None)?.0.complete()?;
     Ok(())
 }
@@ -181,7 +181,9 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
         ..settings.plan(target)
     };
     let first_id = settings.first_id();
-    let workload = DeleteKeys(first_id..first_id + traffic.keys);
+    let workload = DeleteKeys {
+        remaining_ids: first_id..first_id + traffic.keys,
+    };
     load::run(&plan, vec![workload], &Meter::None)?
         .0
         .complete()?;
@@ -205,10 +207,10 @@ fn run_once(
         },
         ..settings.plan(target)
     };
-    let workload = |thread: usize| {
-        let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread as u64);
+    let new_workload = |thread_index: usize| {
+        let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread_index as u64);
         let share = ThreadShare {
-            thread_index: thread,
+            thread_index,
             thread_count: settings.threads,
             round_index: round,
             rounds,
@@ -220,7 +222,7 @@ fn run_once(
             seed,
         )
     };
-    let workloads = (0..settings.threads).map(workload).collect();
+    let workloads = (0..settings.threads).map(new_workload).collect();
     load::run(&plan, workloads, &target.meter).map(|(report, _)| report)
 }
 
@@ -247,10 +249,10 @@ pub fn run(
 
 fn count_rounds(run_for: Duration, pace: Pace) -> u32 {
     let seconds = run_for.as_secs_f64();
-    let by_time = seconds / ROUND_MIN.as_secs_f64();
+    let rounds_by_time = seconds / ROUND_MIN.as_secs_f64();
     let rounds = match pace {
-        Pace::Closed => by_time,
-        Pace::Open(rate) => by_time.min(rate * seconds / ROUND_REQUESTS_MIN),
+        Pace::Closed => rounds_by_time,
+        Pace::Open(rate) => rounds_by_time.min(rate * seconds / ROUND_REQUESTS_MIN),
     };
     (rounds as u32).clamp(ROUNDS_MIN, ROUNDS_MAX)
 }
@@ -271,8 +273,8 @@ pub fn compare(
     let mut early_end = None;
     'rounds: for round in 0..rounds {
         progress(f64::from(round) / f64::from(rounds));
-        let side_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for side in side_order {
+        let target_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for target_index in target_order {
             let warm_up = if round == 0 {
                 settings.warm_up
             } else {
@@ -281,16 +283,16 @@ pub fn compare(
             let pace_and_times = (settings.pace, run_for, warm_up);
             let report = run_once(
                 settings,
-                targets[side],
+                targets[target_index],
                 traffic,
                 pace_and_times,
                 (round, rounds),
             );
             match report.and_then(Report::complete) {
-                Ok(report) => reports[side].push(report),
+                Ok(report) => reports[target_index].push(report),
                 Err(error) => {
                     early_end = Some(EarlyEnd {
-                        target: side,
+                        target: target_index,
                         error,
                     });
                     break 'rounds;
@@ -301,25 +303,25 @@ pub fn compare(
             break;
         }
     }
-    let complete_rounds = reports[0].len().min(reports[1].len());
-    if complete_rounds == 0
+    let complete_round_count = reports[0].len().min(reports[1].len());
+    if complete_round_count == 0
         && let Some(early_end) = early_end
     {
         return Err(early_end);
     }
-    for side_reports in &mut reports {
-        side_reports.truncate(complete_rounds);
+    for target_reports in &mut reports {
+        target_reports.truncate(complete_round_count);
     }
     let ratio_of = |figure: &dyn Fn(&Report) -> f64| {
         let pairs = reports[0].iter().zip(&reports[1]);
         RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
     };
-    let are_visible = targets.iter().all(|target| target.meter.workers() > 0);
-    let ratio = Ratio {
+    let are_servers_visible = targets.iter().all(|target| target.meter.workers() > 0);
+    let ratio = TargetRatios {
         p50: ratio_of(&|report| report.tally.latency_us(50.0)),
         p99: ratio_of(&|report| report.tally.latency_us(99.0)),
         requests_per_second: ratio_of(&Report::rate),
-        server_cpu_us: are_visible.then(|| ratio_of(&Report::cpu_us)),
+        server_cpu_us: are_servers_visible.then(|| ratio_of(&Report::cpu_us)),
     };
     let [first, second] = reports;
     Ok(Comparison {

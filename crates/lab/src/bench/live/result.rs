@@ -44,7 +44,7 @@ pub struct Latencies {
     pub max: f64,
 }
 
-/// Latencies from both ends of the time that a request waits in the generator.
+/// Latencies by the time from which they are measured.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct LatenciesFrom {
     /// From the time at which a request was due; in a closed loop that is when it was sent.
@@ -94,14 +94,14 @@ pub struct Second {
 
 impl Second {
     fn of(second: &SecondHistogram) -> Self {
-        let us = |percent| second.histogram.value_at_percentile(percent) as f64 / 1e3;
+        let percentile_us = |percent| second.histogram.value_at_percentile(percent) as f64 / 1e3;
         Self {
             at_s: second.at_s,
             requests: second.histogram.len(),
-            p50_us: us(50.0),
-            p99_us: us(99.0),
-            p99_9_us: us(99.9),
-            max_us: us(100.0),
+            p50_us: percentile_us(50.0),
+            p99_us: percentile_us(99.0),
+            p99_9_us: percentile_us(99.9),
+            max_us: percentile_us(100.0),
         }
     }
 }
@@ -171,20 +171,20 @@ impl LoadMeasurement {
         let (mut seconds, mut server_cpu_s, mut generator_cpu_s, mut other_cpu_s) =
             (0.0, 0.0, 0.0, 0.0);
         let mut is_generator_bound = false;
-        let mut by_second = LatenciesBySecond::default();
+        let mut latencies_by_second = LatenciesBySecond::default();
         for report in reports {
             tally.add(&report.tally);
-            if let Some(round) = &report.tally.by_second {
-                by_second.add(round, seconds as u64);
+            if let Some(latencies_of_round) = &report.tally.by_second {
+                latencies_by_second.add(latencies_of_round, seconds as u64);
             }
             seconds += report.seconds;
-            server_cpu_s += report.server.cpu_s();
+            server_cpu_s += report.server_cpu.cpu_s();
             generator_cpu_s += report.generator_cores * report.seconds;
             other_cpu_s += report.other_cores * report.seconds;
             is_generator_bound |= report.is_generator_bound;
         }
         let us_per_request = 1e6 / tally.requests.max(1) as f64;
-        let share = |percent| tally.generator_share(percent);
+        let generator_share = |percent| tally.generator_share(percent);
         let is_closed = settings.pace == Pace::Closed;
         // An open loop spins, so only its share of the latency shows that it is late.
         let is_generator_busy =
@@ -195,7 +195,7 @@ impl LoadMeasurement {
             Bottleneck::Server
         } else if is_generator_bound
             || is_generator_busy
-            || share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
+            || generator_share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
         {
             Bottleneck::Generator
         } else {
@@ -211,7 +211,7 @@ impl LoadMeasurement {
         let started_at = reports
             .first()
             .map_or(SystemTime::UNIX_EPOCH, |report| report.started_at);
-        let by_second = by_second.seconds();
+        let by_second = latencies_by_second.seconds();
         let series = by_second.iter().map(Second::of).collect();
         let percentiles = Percentiles::new(latencies_in_order);
         Self {
@@ -230,9 +230,9 @@ impl LoadMeasurement {
                 p99_9: percentiles.estimate(99.9),
             },
             generator_share: GeneratorShares {
-                p50: share(50.0),
-                p99: share(99.0),
-                p99_9: share(99.9),
+                p50: generator_share(50.0),
+                p99: generator_share(99.0),
+                p99_9: generator_share(99.9),
             },
             generator_cpu_us: generator_cpu_s * us_per_request,
             server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * us_per_request),

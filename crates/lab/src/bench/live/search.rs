@@ -30,17 +30,20 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Self, String> {
         let invalid_objective = || format!("{text:?}: expected an objective such as p99.9<1ms");
         let compact: String = text.split_whitespace().collect();
-        let (percent, limit) = compact
+        let (percent_text, limit_text) = compact
             .strip_prefix('p')
             .and_then(|rest| rest.split_once('<'))
             .ok_or_else(invalid_objective)?;
         let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
-        let (number, factor) = units
+        let (number_text, us_per_unit) = units
             .iter()
-            .find_map(|(unit, factor)| Some((limit.strip_suffix(unit)?, factor)))
+            .find_map(|(unit, us_per_unit)| Some((limit_text.strip_suffix(unit)?, us_per_unit)))
             .ok_or_else(invalid_objective)?;
-        let percent: f64 = percent.parse().map_err(|_| invalid_objective())?;
-        let latency_us = number.parse::<f64>().map_err(|_| invalid_objective())? * factor;
+        let percent: f64 = percent_text.parse().map_err(|_| invalid_objective())?;
+        let latency_us = number_text
+            .parse::<f64>()
+            .map_err(|_| invalid_objective())?
+            * us_per_unit;
         let is_valid =
             percent > 0.0 && percent < 100.0 && latency_us > 0.0 && latency_us.is_finite();
         is_valid
@@ -66,7 +69,7 @@ pub struct TriedRate {
 
 /// What a search found.
 #[derive(Debug)]
-pub struct Search {
+pub struct SearchResult {
     /// The rates that were tried, in order.
     pub tried_rates: Vec<TriedRate>,
     /// The measurement of the highest rate that meets the objective, if one does.
@@ -85,32 +88,38 @@ pub fn search(
     traffic: &Traffic,
     objective: Objective,
     mut progress: impl FnMut(f64),
-) -> Result<Search, load::Error> {
-    let steps = BISECTION_STEPS + 1;
-    let step_duration = (settings.run_for / steps).max(Duration::from_millis(200));
+) -> Result<SearchResult, load::Error> {
+    let step_count = BISECTION_STEPS + 1;
+    let step_duration = (settings.run_for / step_count).max(Duration::from_millis(200));
     let warm_up = settings.warm_up.min(step_duration / 2);
     let closed_report = run_once(
         settings,
         target,
         traffic,
         (Pace::Closed, step_duration, warm_up),
-        (0, steps),
+        (0, step_count),
     )?
     .complete()?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
-    let mut search_result = Search {
+    let mut search_result = SearchResult {
         tried_rates: Vec::new(),
         best: None,
         error: None,
     };
     for step in 1..=BISECTION_STEPS {
-        progress(f64::from(step) / f64::from(steps));
+        progress(f64::from(step) / f64::from(step_count));
         if settings.is_stopped() {
             break;
         }
         let rate = f64::midpoint(low_rate, high_rate).max(1.0);
         let pace_and_times = (Pace::Open(rate), step_duration, warm_up);
-        let report = run_once(settings, target, traffic, pace_and_times, (step, steps));
+        let report = run_once(
+            settings,
+            target,
+            traffic,
+            pace_and_times,
+            (step, step_count),
+        );
         let report = match report.and_then(Report::complete) {
             Ok(report) => report,
             Err(error) => {

@@ -53,9 +53,9 @@ impl TrafficRequests {
     ) -> Self {
         let round_offset = match &traffic.popularity {
             Popularity::Random(_) => 0,
-            Popularity::Trace(keys) => {
+            Popularity::Trace(key_numbers) => {
                 let rounds = share.rounds.max(1) as usize;
-                keys.len() / rounds * (share.round_index as usize % rounds)
+                key_numbers.len() / rounds * (share.round_index as usize % rounds)
             }
         };
         Self {
@@ -70,21 +70,21 @@ impl TrafficRequests {
     }
 
     fn next_id(&mut self) -> u64 {
-        let number = match &self.traffic.popularity {
+        let key_number = match &self.traffic.popularity {
             Popularity::Random(picker) => picker.pick(&mut self.rng),
-            Popularity::Trace(keys) => {
-                let number = keys.get(self.position % keys.len().max(1));
+            Popularity::Trace(key_numbers) => {
+                let key_number = key_numbers.get(self.position % key_numbers.len().max(1));
                 self.position += self.stride;
-                number.copied().map_or(0, u64::from)
+                key_number.copied().map_or(0, u64::from)
             }
         };
-        self.first_id + number
+        self.first_id + key_number
     }
 
-    fn get(&mut self, batch: &mut Batch<'_>, keys: usize) {
+    fn get(&mut self, batch: &mut Batch<'_>, key_count: usize) {
         let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
-        for _ in 0..keys {
+        for _ in 0..key_count {
             ids.push(self.next_id());
         }
         batch.get(self, &ids);
@@ -141,11 +141,13 @@ impl Workload for TrafficRequests {
 }
 
 /// Deletes a range of keys.
-pub(super) struct DeleteKeys(pub(super) Range<u64>);
+pub(super) struct DeleteKeys {
+    pub(super) remaining_ids: Range<u64>,
+}
 
 impl Workload for DeleteKeys {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        let Some(id) = self.0.next() else {
+        let Some(id) = self.remaining_ids.next() else {
             return NextStep::Finished;
         };
         batch.delete(self, id);
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
     use crate::load::{Size, Values};
 
-    fn requests(share: ThreadShare) -> TrafficRequests {
+    fn new_requests(share: ThreadShare) -> TrafficRequests {
         let traffic = Traffic {
             popularity: Popularity::Trace((0..40).collect()),
             keys: 40,
@@ -196,7 +198,7 @@ mod tests {
             rounds: 20,
         };
         let ids = |share| -> Vec<u64> {
-            let mut requests = requests(share);
+            let mut requests = new_requests(share);
             (0..21).map(|_| requests.next_id() - (1 << 32)).collect()
         };
         assert_eq!(ids(share(0, 0))[..3], [0, 2, 4]);

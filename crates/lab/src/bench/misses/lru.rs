@@ -7,16 +7,16 @@ use crate::load::KEY_BYTES;
 pub fn count_lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
     let mut misses = 0;
-    for &key_index in &trace.requests {
+    for &sized_key_index in &trace.requested_sized_keys {
         for keyspace_copy in 0..trace.copies {
-            let key_id = trace.key_id(keyspace_copy, key_index as usize) as usize;
+            let key_id = trace.key_id(keyspace_copy, sized_key_index as usize) as usize;
             misses += u64::from(!lru.access(key_id, &trace.value_bytes));
         }
     }
     misses
 }
 
-/// A list through all keys, most recently used first; key `count` is the sentinel between its ends.
+/// A list through all keys, most recently used first; key `key_count` is the sentinel between its ends.
 struct Lru {
     newer: Vec<u32>,
     older: Vec<u32>,
@@ -25,16 +25,17 @@ struct Lru {
 }
 
 impl Lru {
-    fn new(count: usize, capacity_bytes: u64) -> Self {
-        let sentinel = count as u32;
+    fn new(key_count: usize, capacity_bytes: u64) -> Self {
+        let sentinel = key_count as u32;
         Self {
-            newer: vec![sentinel; count + 1],
-            older: vec![sentinel; count + 1],
-            is_resident: vec![false; count],
+            newer: vec![sentinel; key_count + 1],
+            older: vec![sentinel; key_count + 1],
+            is_resident: vec![false; key_count],
             free_bytes: capacity_bytes,
         }
     }
 
+    /// Uses a key, which becomes the newest if it fits; returns whether it was resident.
     #[expect(
         clippy::indexing_slicing,
         reason = "key ids are below the count that sized every vector"
@@ -45,8 +46,8 @@ impl Lru {
         if was_resident {
             self.unlink(key_id);
         } else {
-            let bytes = u64::from(value_bytes[key_id]) + KEY_BYTES as u64;
-            while self.free_bytes < bytes {
+            let item_bytes = u64::from(value_bytes[key_id]) + KEY_BYTES as u64;
+            while self.free_bytes < item_bytes {
                 let victim = self.newer[sentinel] as usize;
                 if victim == sentinel {
                     return false;
@@ -55,7 +56,7 @@ impl Lru {
                 self.is_resident[victim] = false;
                 self.free_bytes += u64::from(value_bytes[victim]) + KEY_BYTES as u64;
             }
-            self.free_bytes -= bytes;
+            self.free_bytes -= item_bytes;
             self.is_resident[key_id] = true;
         }
         let newest = self.older[sentinel] as usize;
@@ -79,16 +80,16 @@ impl Lru {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::test_trace as trace;
+    use super::super::trace::test_trace;
     use super::*;
 
     #[test]
     fn lru_evicts_the_least_recently_used() {
         // Room for two items of 100 bytes: 2 pushes 1 out, since 0 was used again.
         let requests = [0, 1, 0, 2, 0, 1];
-        assert_eq!(count_lru_misses(&trace(&requests, 1), 200), 4);
-        assert_eq!(count_lru_misses(&trace(&requests, 2), 400), 8);
-        assert_eq!(count_lru_misses(&trace(&requests, 1), 300), 3);
-        assert_eq!(count_lru_misses(&trace(&requests, 1), 50), 6);
+        assert_eq!(count_lru_misses(&test_trace(&requests, 1), 200), 4);
+        assert_eq!(count_lru_misses(&test_trace(&requests, 2), 400), 8);
+        assert_eq!(count_lru_misses(&test_trace(&requests, 1), 300), 3);
+        assert_eq!(count_lru_misses(&test_trace(&requests, 1), 50), 6);
     }
 }

@@ -88,7 +88,7 @@ pub struct Forecast {
     pub theirs: f64,
 }
 
-/// The forecasts of a trace, prepared once for all sizes.
+/// Calls `use_forecasts` with the forecasts of a trace, which are prepared once for all sizes.
 pub fn with_forecasts<R>(trace: &Trace, use_forecasts: impl FnOnce(&ServerMemory<'_>) -> R) -> R {
     let prepared = trace.to_prepared_trace();
     use_forecasts(&ServerMemory::new(&prepared, KEY_BYTES as u32))
@@ -209,14 +209,16 @@ struct Replay {
 /// The position of a connection in the replay.
 #[derive(Default)]
 struct Cursor {
-    copies: Vec<u32>,
+    /// The copies of the key space that this connection requests.
+    copy_numbers: Vec<u32>,
     /// Index of the request, and of the copy within it.
     request_index: usize,
     copy_index: usize,
     requested_key_ids: Vec<u64>,
     /// Missed keys not stored yet.
     missed_key_ids: Vec<u64>,
-    is_reading: bool,
+    /// The last request was a multi-get, whose replies come before the next request.
+    must_await_replies: bool,
 }
 
 impl Replay {
@@ -224,7 +226,7 @@ impl Replay {
         let mut cursors: Vec<Cursor> = (0..connections).map(|_| Cursor::default()).collect();
         for (copy, connection) in (0..trace.copies).zip((0..connections as usize).cycle()) {
             if let Some(cursor) = cursors.get_mut(connection) {
-                cursor.copies.push(copy);
+                cursor.copy_numbers.push(copy);
             }
         }
         let value_source = ValueSource::new(VALUE_BYTES_MAX as usize, 1);
@@ -255,14 +257,14 @@ impl Cursor {
         let end = if is_final_read {
             trace.distinct_sized_keys
         } else {
-            trace.requests.len()
+            trace.requested_sized_keys.len()
         };
         while self.requested_key_ids.len() < MULTI_GET_KEYS && self.request_index < end {
-            let Some(&copy) = self.copies.get(self.copy_index) else {
+            let Some(&copy) = self.copy_numbers.get(self.copy_index) else {
                 (self.request_index, self.copy_index) = (self.request_index + 1, 0);
                 continue;
             };
-            let sized_key_index = match trace.requests.get(self.request_index) {
+            let sized_key_index = match trace.requested_sized_keys.get(self.request_index) {
                 Some(&sized_key_index) if !is_final_read => sized_key_index as usize,
                 _ => self.request_index,
             };
@@ -282,19 +284,19 @@ impl Workload for Replay {
             return NextStep::Finished;
         };
         if let Some(id) = cursor.missed_key_ids.pop() {
-            cursor.is_reading = false;
+            cursor.must_await_replies = false;
             batch.set(self, id, 0);
             return NextStep::Sent;
         }
-        if cursor.is_reading {
-            cursor.is_reading = false;
+        if cursor.must_await_replies {
+            cursor.must_await_replies = false;
             return NextStep::Wait;
         }
         cursor.advance(&self.trace, self.is_final_read);
         if cursor.requested_key_ids.is_empty() {
             return NextStep::Finished;
         }
-        cursor.is_reading = true;
+        cursor.must_await_replies = true;
         let requested_key_ids = std::mem::take(&mut cursor.requested_key_ids);
         batch.get(self, &requested_key_ids);
         if let Some(cursor) = self.cursors.get_mut(connection) {
@@ -344,10 +346,10 @@ mod tests {
         assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
         // Everything fits: only first uses miss.
         let ratios = with_forecasts(&trace, |memory| {
-            let m_bytes = 64 << 20;
+            let limit_bytes = 64 << 20;
             [
-                memory.glasscache_miss_ratio(m_bytes, 1),
-                memory.memcached_miss_ratio(m_bytes),
+                memory.glasscache_miss_ratio(limit_bytes, 1),
+                memory.memcached_miss_ratio(limit_bytes),
             ]
         });
         assert_eq!(ratios.map(Some), [Some(9.0 / 12.0); 2]);
@@ -357,7 +359,7 @@ mod tests {
     fn a_multi_get_has_no_duplicates_and_all_copies_of_a_request() {
         let trace = test_trace(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
-            copies: vec![0, 1],
+            copy_numbers: vec![0, 1],
             ..Cursor::default()
         };
         cursor.advance(&trace, false);

@@ -21,7 +21,7 @@ pub struct Trace {
     /// The file's name without its ending.
     pub name: String,
     /// Requests in order, as numbers of distinct (key, size) pairs.
-    pub(super) requests: Vec<u32>,
+    pub(super) requested_sized_keys: Vec<u32>,
     pub(super) distinct_sized_keys: usize,
     /// How many copies run side by side.
     pub copies: u32,
@@ -46,9 +46,9 @@ impl Trace {
         let mut stream = trace::open(&file_name, file, Columns::ALL)
             .map_err(|error| file_error(error.to_string()))?;
         let (mut rows, mut sized_key_indices) = (Rows::default(), HashMap::new());
-        let (mut requests, mut sizes) = (Vec::new(), Vec::new());
-        let requests_limit = requests_max.unwrap_or(usize::MAX);
-        while requests.len() < requests_limit
+        let (mut requested_sized_keys, mut sizes) = (Vec::new(), Vec::new());
+        let request_limit = requests_max.unwrap_or(usize::MAX);
+        while requested_sized_keys.len() < request_limit
             && stream
                 .read(&mut rows)
                 .map_err(|error| file_error(error.to_string()))?
@@ -58,7 +58,7 @@ impl Trace {
                 .key
                 .iter()
                 .enumerate()
-                .take(requests_limit - requests.len())
+                .take(request_limit - requested_sized_keys.len())
             {
                 let size = value_bytes.or(rows.size.get(row).copied().flatten());
                 let next_index = sizes.len() as u32;
@@ -66,7 +66,7 @@ impl Trace {
                 if sized_key_index == next_index {
                     sizes.push(size.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
                 }
-                requests.push(sized_key_index);
+                requested_sized_keys.push(sized_key_index);
             }
         }
         let name = path
@@ -74,13 +74,13 @@ impl Trace {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        Ok(Self::new(name, requests, &sizes))
+        Ok(Self::new(name, requested_sized_keys, &sizes))
     }
 
-    pub(super) fn new(name: String, requests: Vec<u32>, sizes: &[Option<u32>]) -> Self {
+    pub(super) fn new(name: String, requested_sized_keys: Vec<u32>, sizes: &[Option<u32>]) -> Self {
         let mut trace = Self {
             name,
-            requests,
+            requested_sized_keys,
             distinct_sized_keys: sizes.len(),
             copies: 0,
             value_bytes: Vec::new(),
@@ -96,10 +96,10 @@ impl Trace {
         let copy_seed = u64::from(self.copies) << 32;
         let drawn_size =
             |sized_key_index: u64| Size::MIX.of(mix(copy_seed | sized_key_index)) as u32;
-        let bytes = (0..)
+        let copy_value_bytes = (0..)
             .zip(sizes)
             .map(|(sized_key_index, size)| size.unwrap_or_else(|| drawn_size(sized_key_index)));
-        self.value_bytes.extend(bytes);
+        self.value_bytes.extend(copy_value_bytes);
         self.copies += 1;
     }
 
@@ -116,9 +116,12 @@ impl Trace {
 
     /// All copies, request by request, as a trace for a forecast: each key id is a key.
     pub(super) fn to_prepared_trace(&self) -> PreparedTrace {
-        let key_ids = self.requests.iter().flat_map(|&sized_key_index| {
-            (0..self.copies).map(move |copy| self.key_id(copy, sized_key_index as usize) as u32)
-        });
+        let key_ids = self
+            .requested_sized_keys
+            .iter()
+            .flat_map(|&sized_key_index| {
+                (0..self.copies).map(move |copy| self.key_id(copy, sized_key_index as usize) as u32)
+            });
         PreparedTrace::new(InternedTrace {
             ids: key_ids.collect(),
             keys: (0..self.value_bytes.len() as u64).collect(),
@@ -129,7 +132,7 @@ impl Trace {
 
     /// Requests of all copies.
     pub fn requests_of_all_copies(&self) -> u64 {
-        self.requests.len() as u64 * u64::from(self.copies)
+        self.requested_sized_keys.len() as u64 * u64::from(self.copies)
     }
 
     /// Misses that no cache avoids.
@@ -164,12 +167,12 @@ pub fn list_trace_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// A trace of small numbers, each value of 80 bytes.
 #[cfg(test)]
-pub(super) fn test_trace(requests: &[u32], copies: u32) -> Trace {
-    let distinct_sized_keys = requests.iter().max().map_or(0, |max| max + 1) as usize;
+pub(super) fn test_trace(requested_sized_keys: &[u32], copies: u32) -> Trace {
+    let distinct_sized_keys = requested_sized_keys.iter().max().map_or(0, |max| max + 1) as usize;
     let value_bytes = vec![80; distinct_sized_keys * copies as usize];
     Trace {
         name: "t".into(),
-        requests: requests.to_vec(),
+        requested_sized_keys: requested_sized_keys.to_vec(),
         distinct_sized_keys,
         copies,
         value_bytes,

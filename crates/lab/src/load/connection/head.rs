@@ -17,7 +17,7 @@ pub(super) struct ReplyHead<'a> {
     /// Opcode and opaque of a response in binary.
     id: Option<RequestId>,
     /// The line, or in binary the text of an error.
-    text: &'a [u8],
+    line_or_error: &'a [u8],
 }
 
 /// What a reply means for a request.
@@ -28,7 +28,10 @@ pub(super) enum ReplyKind<'a> {
     /// It did not.
     NotDone,
     /// A value of this many bytes follows; only text has the key.
-    Value { key: Option<&'a [u8]>, bytes: usize },
+    Value {
+        key: Option<&'a [u8]>,
+        value_bytes: usize,
+    },
     /// There is no value, and nothing else follows.
     Miss,
     /// No further value.
@@ -36,7 +39,7 @@ pub(super) enum ReplyKind<'a> {
 }
 
 impl<'a> ReplyHead<'a> {
-    /// Parses the head at the front of `input`, and how many bytes it has; `None` if it has not arrived whole.
+    /// Parses the head at the front of `input`; also returns its length. `None` if it has not arrived whole.
     pub(super) fn parse(
         protocol: Protocol,
         input: &'a [u8],
@@ -44,8 +47,9 @@ impl<'a> ReplyHead<'a> {
         if protocol == Protocol::Binary {
             return Self::parse_binary(input);
         }
-        let unexpected = || Error::Unexpected(excerpt(input));
-        let Some((line, line_bytes)) = text::take_line(input).map_err(|_| unexpected())? else {
+        let unexpected_input = || Error::Unexpected(excerpt(input));
+        let Some((line, line_bytes)) = text::take_line(input).map_err(|_| unexpected_input())?
+        else {
             return Ok(None);
         };
         let kind = match protocol {
@@ -55,42 +59,43 @@ impl<'a> ReplyHead<'a> {
         let head = Self {
             kind: kind.ok_or_else(|| Error::Unexpected(excerpt(line)))?,
             id: None,
-            text: line,
+            line_or_error: line,
         };
         Ok(Some((head, line_bytes)))
     }
 
     fn parse_binary(input: &'a [u8]) -> Result<Option<(Self, usize)>, Error> {
-        let parsed = parse_head(input).map_err(|fault| Error::Unexpected(fault.to_string()))?;
-        let Some((parsed, head_bytes)) = parsed else {
+        let parse_result =
+            parse_head(input).map_err(|error| Error::Unexpected(error.to_string()))?;
+        let Some((parsed, head_bytes)) = parse_result else {
             return Ok(None);
         };
         let value_bytes = parsed.value_bytes as usize;
-        let opcode = opcode::without_quiet(parsed.id.opcode);
+        let loud_opcode = opcode::without_quiet(parsed.id.opcode);
         let mut head = Self {
             kind: ReplyKind::Value {
                 key: None,
-                bytes: value_bytes,
+                value_bytes,
             },
             id: Some(parsed.id),
-            text: b"",
+            line_or_error: b"",
         };
-        if (opcode, parsed.status) == (opcode::GET, BinaryStatus::Success) {
+        if (loud_opcode, parsed.status) == (opcode::GET, BinaryStatus::Success) {
             return Ok(Some((head, head_bytes)));
         }
         let response_bytes = head_bytes + value_bytes;
         if response_bytes > HEAD_BYTES_MAX {
             return Err(head.unexpected());
         }
-        let Some(text) = input.get(head_bytes..response_bytes) else {
+        let Some(error_text) = input.get(head_bytes..response_bytes) else {
             return Ok(None);
         };
-        head.text = if text.is_empty() {
+        head.line_or_error = if error_text.is_empty() {
             parsed.status.text()
         } else {
-            text
+            error_text
         };
-        head.kind = match (opcode, parsed.status) {
+        head.kind = match (loud_opcode, parsed.status) {
             (opcode::GET, BinaryStatus::NotFound) => ReplyKind::Miss,
             (opcode::NOOP, BinaryStatus::Success) => ReplyKind::End,
             (opcode::SET | opcode::DELETE, BinaryStatus::Success) => ReplyKind::Done,
@@ -106,7 +111,7 @@ impl<'a> ReplyHead<'a> {
 
     /// The start of the line, or of the text of an error.
     pub(super) fn excerpt(&self) -> String {
-        excerpt(self.text)
+        excerpt(self.line_or_error)
     }
 
     /// The error of a reply that does not match its request.
@@ -114,8 +119,8 @@ impl<'a> ReplyHead<'a> {
         Error::Unexpected(match self.id {
             None => self.excerpt(),
             Some(RequestId { opcode, opaque }) => {
-                let text = self.excerpt();
-                format!("{text} (opcode {opcode:#04x}, opaque {opaque})")
+                let excerpt = self.excerpt();
+                format!("{excerpt} (opcode {opcode:#04x}, opaque {opaque})")
             }
         })
     }
@@ -127,7 +132,7 @@ fn parse_text_line(line: &[u8]) -> Option<ReplyKind<'_>> {
             key, value_bytes, ..
         } => ReplyKind::Value {
             key: Some(key),
-            bytes: usize::try_from(value_bytes).ok()?,
+            value_bytes: usize::try_from(value_bytes).ok()?,
         },
         text::Line::End => ReplyKind::End,
         text::Line::Status(WriteStatus::Done) | text::Line::Number(_) => ReplyKind::Done,
@@ -143,7 +148,7 @@ fn parse_meta_line(line: &[u8]) -> Option<ReplyKind<'_>> {
         } => match code {
             meta::MetaCode::Value => ReplyKind::Value {
                 key: None,
-                bytes: usize::try_from(value_bytes).ok()?,
+                value_bytes: usize::try_from(value_bytes).ok()?,
             },
             meta::MetaCode::Miss => ReplyKind::Miss,
             meta::MetaCode::Done => ReplyKind::Done,

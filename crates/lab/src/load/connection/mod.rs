@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use super::socket::Socket;
 use super::tally::Tally;
-use super::workload::{Batch, KeyTexts, NextStep, Workload, value_end};
+use super::workload::{Batch, KeyTexts, NextStep, Workload, value_terminator};
 use super::{Error, ValueCheck};
 use crate::access::{Access, Protocol};
 pub(crate) use replies::Clock;
@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     read_count: u32,
     measures_delay: bool,
     output: Vec<u8>,
-    /// Bytes of `output`, then of the large value, then of its end that have been written.
+    /// Bytes of `output`, then of the large value, then of its terminator that have been written.
     written_bytes: usize,
     large_value_id: Option<u64>,
     key_texts: KeyTexts,
@@ -41,14 +41,14 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn open(
         target: &Access,
-        index: usize,
+        connection_index: usize,
         check: ValueCheck,
         measures_delay: bool,
     ) -> io::Result<Self> {
         Ok(Self {
             socket: Socket::connect(target, measures_delay)?,
             // Connections take turns, so that one epoll event in several measures a delay.
-            read_count: index as u32 % READS_PER_DELAY,
+            read_count: connection_index as u32 % READS_PER_DELAY,
             measures_delay,
             output: Vec::new(),
             written_bytes: 0,
@@ -56,7 +56,7 @@ impl Connection {
             key_texts: KeyTexts::default(),
             protocol: target.protocol,
             next_opaque: 0,
-            replies: Replies::new(index, target.protocol, check),
+            replies: Replies::new(connection_index, target.protocol, check),
             is_finished: false,
             is_waiting_to_write: false,
         })
@@ -83,7 +83,7 @@ impl Connection {
             let mut batch = Batch {
                 output: &mut self.output,
                 requests: &mut self.replies.requests,
-                keys: &mut self.replies.keys,
+                key_ids: &mut self.replies.key_ids,
                 large_value_id: &mut self.large_value_id,
                 protocol: self.protocol,
                 next_opaque: &mut self.next_opaque,
@@ -115,8 +115,12 @@ impl Connection {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let value = self.large_value_id.map(|id| workload.value(id));
-        let value_end = value.map_or(&b""[..], |_| value_end(self.protocol));
-        let output_parts = [self.output.as_slice(), value.unwrap_or_default(), value_end];
+        let terminator = value.map_or(&b""[..], |_| value_terminator(self.protocol));
+        let output_parts = [
+            self.output.as_slice(),
+            value.unwrap_or_default(),
+            terminator,
+        ];
         let total_bytes: usize = output_parts
             .iter()
             .map(|output_part| output_part.len())
@@ -129,9 +133,9 @@ impl Connection {
             };
             match result {
                 Ok(0) => return Err(Error::Closed),
-                Ok(bytes) => {
-                    self.written_bytes += bytes;
-                    tally.sent_bytes += bytes as u64;
+                Ok(sent_bytes) => {
+                    self.written_bytes += sent_bytes;
+                    tally.sent_bytes += sent_bytes as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -166,7 +170,7 @@ impl Connection {
     ) -> Result<usize, Error> {
         self.read_count = self.read_count.wrapping_add(1);
         let measures_delay = self.measures_delay && self.read_count.is_multiple_of(READS_PER_DELAY);
-        let (bytes, delay_ns) = match self.socket.read(buffer, measures_delay) {
+        let (received_bytes, delay_ns) = match self.socket.read(buffer, measures_delay) {
             Ok((0, _)) => return Err(Error::Closed),
             Ok(read_result) => read_result,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
@@ -174,10 +178,10 @@ impl Connection {
             Err(error) => return Err(error.into()),
         };
         clock.delay_ns = delay_ns;
-        tally.received_bytes += bytes as u64;
-        let data = buffer.get(..bytes).unwrap_or_default();
+        tally.received_bytes += received_bytes as u64;
+        let data = buffer.get(..received_bytes).unwrap_or_default();
         self.replies.feed(data, workload, clock, tally)?;
-        Ok(bytes)
+        Ok(received_bytes)
     }
 }
 

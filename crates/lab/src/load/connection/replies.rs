@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::head::{HEAD_BYTES_MAX, ReplyHead, ReplyKind, excerpt};
 use crate::access::Protocol;
 use crate::load::tally::Tally;
-use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_end};
+use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_terminator};
 use crate::load::{Error, ValueCheck};
 
 /// How many bytes of each end of a value are compared by [`ValueCheck::Edges`].
@@ -15,11 +15,11 @@ const EDGE_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy)]
 enum ParserState {
     Head,
-    /// `matched_bytes` of `bytes` and of what ends a value have been received.
+    /// `received_bytes` of the `value_bytes` and of the terminator after them have been received.
     Value {
         id: u64,
-        bytes: usize,
-        matched_bytes: usize,
+        value_bytes: usize,
+        received_bytes: usize,
         is_correct: bool,
     },
 }
@@ -55,10 +55,10 @@ pub(super) struct Replies {
     check: ValueCheck,
     /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
-    /// Their keys.
-    pub(super) keys: VecDeque<u64>,
+    /// The ids of their keys.
+    pub(super) key_ids: VecDeque<u64>,
     /// Opaque of the oldest of them in binary.
-    next_opaque: u32,
+    oldest_opaque: u32,
     state: ParserState,
     /// The beginning of a head whose end has not been received.
     partial_head: Vec<u8>,
@@ -72,8 +72,8 @@ impl Replies {
             protocol,
             check,
             requests: VecDeque::new(),
-            keys: VecDeque::new(),
-            next_opaque: 0,
+            key_ids: VecDeque::new(),
+            oldest_opaque: 0,
             state: ParserState::Head,
             partial_head: Vec::new(),
             key_text: Vec::new(),
@@ -144,44 +144,50 @@ impl Replies {
     ) -> Result<&'d [u8], Error> {
         let ParserState::Value {
             id,
-            bytes,
-            matched_bytes,
+            value_bytes,
+            received_bytes,
             is_correct,
         } = self.state
         else {
             return Ok(data);
         };
-        let value_end = value_end(self.protocol);
-        let total_bytes = bytes + value_end.len();
-        let (value_data, rest) = data.split_at(data.len().min(total_bytes - matched_bytes));
-        let body = value_data
-            .get(..value_data.len().min(bytes.saturating_sub(matched_bytes)))
+        let terminator = value_terminator(self.protocol);
+        let total_bytes = value_bytes + terminator.len();
+        let (value_data, rest) = data.split_at(data.len().min(total_bytes - received_bytes));
+        let value_part = value_data
+            .get(
+                ..value_data
+                    .len()
+                    .min(value_bytes.saturating_sub(received_bytes)),
+            )
             .unwrap_or_default();
-        let end_data = value_data.get(body.len()..).unwrap_or_default();
-        if value_end
-            .get(matched_bytes.saturating_sub(bytes)..)
-            .is_some_and(|expected| !expected.starts_with(end_data))
+        let terminator_part = value_data.get(value_part.len()..).unwrap_or_default();
+        if terminator
+            .get(received_bytes.saturating_sub(value_bytes)..)
+            .is_some_and(|expected| !expected.starts_with(terminator_part))
         {
-            return Err(Error::Unexpected(excerpt(end_data)));
+            return Err(Error::Unexpected(excerpt(terminator_part)));
         }
-        // The body is empty if only the end of the value is outstanding.
-        let is_match =
-            body.is_empty() || self.check.matches(workload.value(id), matched_bytes, body);
+        // The part is empty if only the terminator is outstanding.
+        let is_match = value_part.is_empty()
+            || self
+                .check
+                .matches(workload.value(id), received_bytes, value_part);
         if !(is_correct && is_match) && tally.first_difference.is_none() {
             tally.first_difference = Some(describe_difference(
                 workload,
                 id,
-                (bytes, matched_bytes),
-                body,
+                (value_bytes, received_bytes),
+                value_part,
             ));
         }
         let is_correct = is_correct && is_match;
-        let matched_bytes = matched_bytes + value_data.len();
-        if matched_bytes < total_bytes {
+        let received_bytes = received_bytes + value_data.len();
+        if received_bytes < total_bytes {
             self.state = ParserState::Value {
                 id,
-                bytes,
-                matched_bytes,
+                value_bytes,
+                received_bytes,
                 is_correct,
             };
             return Ok(rest);
@@ -222,9 +228,9 @@ impl Replies {
             return Err(head.unexpected());
         };
         let result = match (head.kind, request.kind) {
-            (ReplyKind::Value { key, bytes }, RequestKind::Get | RequestKind::Gets) => {
-                self.start_value(head, (key, bytes), workload, tally)?;
-                return match bytes + value_end(self.protocol).len() {
+            (ReplyKind::Value { key, value_bytes }, RequestKind::Get | RequestKind::Gets) => {
+                self.start_value(head, (key, value_bytes), workload, tally)?;
+                return match value_bytes + value_terminator(self.protocol).len() {
                     0 => self.consume_value(&[], workload, clock, tally).map(|_| ()),
                     _ => Ok(()),
                 };
@@ -236,7 +242,7 @@ impl Replies {
             }
             _ => return Err(head.unexpected()),
         };
-        let opaque_after = self.next_opaque.wrapping_add(request.opaques());
+        let opaque_after = self.oldest_opaque.wrapping_add(request.opaques());
         if !head.has_opaque(opaque_after.wrapping_sub(1)) {
             return Err(head.unexpected());
         }
@@ -251,21 +257,25 @@ impl Replies {
     fn start_value<W: Workload>(
         &mut self,
         head: &ReplyHead<'_>,
-        (key, bytes): (Option<&[u8]>, usize),
+        (key, value_bytes): (Option<&[u8]>, usize),
         workload: &mut W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        while let Some(request) = self.requests.front_mut().filter(|request| request.keys > 0) {
-            request.keys -= 1;
-            let id = self.keys.pop_front().unwrap_or_default();
-            let opaque = self.next_opaque;
-            self.next_opaque = opaque.wrapping_add(1);
+        while let Some(request) = self
+            .requests
+            .front_mut()
+            .filter(|request| request.pending_keys > 0)
+        {
+            request.pending_keys -= 1;
+            let id = self.key_ids.pop_front().unwrap_or_default();
+            let opaque = self.oldest_opaque;
+            self.oldest_opaque = opaque.wrapping_add(1);
             if head.has_opaque(opaque) && key.is_none_or(|key| self.is_key_of(id, key, workload)) {
                 self.state = ParserState::Value {
                     id,
-                    bytes,
-                    matched_bytes: 0,
-                    is_correct: workload.value(id).len() == bytes,
+                    value_bytes,
+                    received_bytes: 0,
+                    is_correct: workload.value(id).len() == value_bytes,
                 };
                 return Ok(());
             }
@@ -291,9 +301,9 @@ impl Replies {
         let Some(request) = self.requests.pop_front() else {
             return;
         };
-        self.next_opaque = self.next_opaque.wrapping_add(request.opaques());
-        for _ in 0..request.keys {
-            if let Some(id) = self.keys.pop_front() {
+        self.oldest_opaque = self.oldest_opaque.wrapping_add(request.opaques());
+        for _ in 0..request.pending_keys {
+            if let Some(id) = self.key_ids.pop_front() {
                 self.report_result(id, result, workload, tally);
             }
         }
@@ -307,21 +317,21 @@ impl Replies {
 }
 
 impl ValueCheck {
-    /// Whether `body`, which starts `matched_bytes` bytes into a value, agrees with what was expected there.
-    fn matches(self, expected: &[u8], matched_bytes: usize, body: &[u8]) -> bool {
-        let Some(expected_slice) = expected.get(matched_bytes..matched_bytes + body.len()) else {
+    /// Whether `value_part`, which starts at `offset` of a value, agrees with what was expected there.
+    fn matches(self, expected: &[u8], offset: usize, value_part: &[u8]) -> bool {
+        let Some(expected_slice) = expected.get(offset..offset + value_part.len()) else {
             return false;
         };
         if self == Self::Full || expected.len() <= 4 * EDGE_BYTES {
-            return expected_slice == body;
+            return expected_slice == value_part;
         }
-        let head_bytes = EDGE_BYTES.saturating_sub(matched_bytes).min(body.len());
-        let tail_bytes = (matched_bytes + body.len())
+        let first_edge_bytes = EDGE_BYTES.saturating_sub(offset).min(value_part.len());
+        let last_edge_bytes = (offset + value_part.len())
             .saturating_sub(expected.len() - EDGE_BYTES)
-            .min(body.len());
-        let offset = body.len() - tail_bytes;
-        expected_slice.get(..head_bytes) == body.get(..head_bytes)
-            && expected_slice.get(offset..) == body.get(offset..)
+            .min(value_part.len());
+        let last_edge_start = value_part.len() - last_edge_bytes;
+        expected_slice.get(..first_edge_bytes) == value_part.get(..first_edge_bytes)
+            && expected_slice.get(last_edge_start..) == value_part.get(last_edge_start..)
     }
 }
 
@@ -329,20 +339,22 @@ impl ValueCheck {
 fn describe_difference<W: Workload>(
     workload: &W,
     id: u64,
-    (bytes, matched_bytes): (usize, usize),
-    body: &[u8],
+    (value_bytes, received_bytes): (usize, usize),
+    value_part: &[u8],
 ) -> String {
-    let (mut key, expected) = (Vec::new(), workload.value(id));
-    workload.write_key(id, &mut key);
+    let (mut key_text, expected) = (Vec::new(), workload.value(id));
+    workload.write_key(id, &mut key_text);
     let expected_rest = expected
-        .get(matched_bytes.min(expected.len())..)
+        .get(received_bytes.min(expected.len())..)
         .unwrap_or_default();
-    let offset = matched_bytes
+    let difference_offset = received_bytes
         + expected_rest
             .iter()
-            .zip(body)
+            .zip(value_part)
             .take_while(|(a, b)| a == b)
             .count();
-    let (key, stored) = (excerpt(&key), expected.len());
-    format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {offset}")
+    let (key, stored_bytes) = (excerpt(&key_text), expected.len());
+    format!(
+        "{key:?}: received {value_bytes} bytes, stored {stored_bytes}; they differ from byte {difference_offset}"
+    )
 }
