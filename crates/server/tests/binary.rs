@@ -29,7 +29,7 @@ fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
     };
     request::store(&mut packet, request_id(opcode, opaque), key, &parameters);
     packet.extend_from_slice(value);
-    bytes
+    packet
 }
 
 fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
@@ -42,13 +42,13 @@ fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
     } else {
         request::get(&mut packet, request_id(opcode, opaque), key);
     }
-    bytes
+    packet
 }
 
 fn header_only_request(opcode: u8, opaque: u32) -> Vec<u8> {
     let mut packet = Vec::new();
     request::header_only(&mut packet, request_id(opcode, opaque));
-    bytes
+    packet
 }
 
 /// Opcode, opaque, status and length of the value of each response.
