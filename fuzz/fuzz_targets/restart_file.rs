@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use glasscache_store::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
-use restartable_store::{RestartableStore, STOP, config, fill, recover_damaged};
+use restartable_store::{RestartableStore, STOP_TIME, config, fill, recover_damaged};
 
 /// The file, the snapshot, and the memory before any damage.
 fn stopped() -> &'static (RestartableStore, Vec<u8>, Vec<u8>) {
@@ -21,7 +21,7 @@ fn stopped() -> &'static (RestartableStore, Vec<u8>, Vec<u8>) {
         let restartable_store = RestartableStore::new(config(1 << 20));
         let store = restartable_store.make_empty();
         fill(&store);
-        let snapshot = store.snapshot(STOP).expect("nothing runs");
+        let snapshot = store.snapshot(STOP_TIME).expect("nothing runs");
         drop(store);
         let memory = restartable_store.read();
         (restartable_store, snapshot, memory)

@@ -60,14 +60,14 @@ fn key_of(number: usize) -> String {
     format!("key:{number:016}")
 }
 
-fn set_item(worker: &mut Worker, key_of: &str, value: &[u8]) -> bool {
-    let hash = worker.store().hash(key_of.as_bytes());
+fn set_item(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
+    let hash = worker.store().hash(key.as_bytes());
     let options = SetOptions::default();
     let outcome = if value.len() < 64 << 10 {
-        worker.set(key_of.as_bytes(), hash, value, &options, NOW)
+        worker.set(key.as_bytes(), hash, value, &options, NOW)
     } else {
         let Ok(mut upload) =
-            worker.reserve(key_of.as_bytes(), hash, value.len() as u32, &options, NOW)
+            worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW)
         else {
             return false;
         };
@@ -89,38 +89,38 @@ fn set_item(worker: &mut Worker, key_of: &str, value: &[u8]) -> bool {
     matches!(outcome, SetOutcome::Stored(_))
 }
 
-fn fill_and_report(memory_mib: u64, workers: usize, size: usize) {
+fn fill_and_report(memory_mib: u64, worker_count: usize, value_bytes: usize) {
     let config = Config {
         memory_bytes: memory_mib << 20,
-        workers,
+        workers: worker_count,
         ..Config::default()
     };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let filler: Vec<u8> = (0..1_000_000u32).map(|index| (index * 7) as u8).collect();
-    let (mut sent_bytes, mut count, mut refused, mut random_state) = (0u64, 0, 0, 1);
+    let (mut sent_bytes, mut set_count, mut refused, mut random_state) = (0u64, 0, 0, 1);
     let start_ns = cpu_ns();
     while sent_bytes < 2 * (memory_mib << 20) {
-        let bytes = if size == 0 {
+        let item_value_bytes = if value_bytes == 0 {
             log_normal_size(&mut random_state)
         } else {
-            size
+            value_bytes
         };
-        let value = filler.get(..bytes).unwrap_or(&filler);
-        refused += u64::from(!set_item(&mut worker, &key_of(count), value));
-        sent_bytes += 20 + bytes as u64;
-        count += 1;
+        let value = filler.get(..item_value_bytes).unwrap_or(&filler);
+        refused += u64::from(!set_item(&mut worker, &key_of(set_count), value));
+        sent_bytes += 20 + item_value_bytes as u64;
+        set_count += 1;
     }
-    let set_ns = (cpu_ns() - start_ns) / count as f64;
+    let set_ns = (cpu_ns() - start_ns) / set_count as f64;
     let counters = store.counters();
-    let resident = resident_bytes();
-    let (single, batched) = time_gets(&mut worker, count);
+    let rss_bytes = resident_bytes();
+    let (single, batched) = time_gets(&mut worker, set_count);
     println!(
         "{:>7} B  user/RSS {:.3}  user/-m {:.3}  RSS {:.1} MiB  items {}  index {:.1}%  moved {:.2}  set {set_ns:.0} ns  get {single:.0} ns  get in 16s {batched:.0} ns  refused {refused}",
-        size,
-        counters.user_bytes as f64 / resident as f64,
+        value_bytes,
+        counters.user_bytes as f64 / rss_bytes as f64,
         counters.user_bytes as f64 / (memory_mib << 20) as f64,
-        resident as f64 / 1_048_576.0,
+        rss_bytes as f64 / 1_048_576.0,
         counters.items,
         counters.index_bytes as f64 * 100.0 / (memory_mib << 20) as f64,
         counters.moved_bytes as f64 / sent_bytes as f64,
@@ -128,25 +128,27 @@ fn fill_and_report(memory_mib: u64, workers: usize, size: usize) {
 }
 
 /// Random gets of resident keys, one by one and with buckets and items fetched sixteen ahead.
-fn time_gets(worker: &mut Worker, count: usize) -> (f64, f64) {
+fn time_gets(worker: &mut Worker, stored_count: usize) -> (f64, f64) {
     let mut random_state = 7;
-    let resident = worker.store().counters().items as usize;
-    let first_key_number = count.saturating_sub(resident * 8 / 10).min(count - 1);
+    let resident_items = worker.store().counters().items as usize;
+    let first_key_number = stored_count
+        .saturating_sub(resident_items * 8 / 10)
+        .min(stored_count - 1);
     let keys: Vec<String> = (0..400_000)
         .map(|_| {
             key_of(
                 first_key_number
-                    + next_random(&mut random_state) as usize % (count - first_key_number),
+                    + next_random(&mut random_state) as usize % (stored_count - first_key_number),
             )
         })
         .collect();
-    let time = |batch: usize, worker: &mut Worker| {
+    let time_batches = |batch: usize, worker: &mut Worker| {
         let start_ns = cpu_ns();
-        let mut bytes = 0u64;
+        let mut read_bytes = 0u64;
         for chunk in keys.chunks(batch) {
             let hashes: Vec<_> = chunk
                 .iter()
-                .map(|key_of| worker.store().hash(key_of.as_bytes()))
+                .map(|key| worker.store().hash(key.as_bytes()))
                 .collect();
             if batch > 1 {
                 let prefetches: Vec<_> = hashes
@@ -157,16 +159,16 @@ fn time_gets(worker: &mut Worker, count: usize) -> (f64, f64) {
                     worker.prefetch_item(*hash, prefetch);
                 }
             }
-            for (key_of, hash) in chunk.iter().zip(hashes) {
-                let item = worker.get(key_of.as_bytes(), hash, NOW);
-                bytes += item.map_or(0, |item| u64::from(item.value_bytes()));
+            for (key, hash) in chunk.iter().zip(hashes) {
+                let item = worker.get(key.as_bytes(), hash, NOW);
+                read_bytes += item.map_or(0, |item| u64::from(item.value_bytes()));
             }
             worker.pass();
         }
-        std::hint::black_box(bytes);
+        std::hint::black_box(read_bytes);
         (cpu_ns() - start_ns) / keys.len() as f64
     };
-    (time(1, worker), time(16, worker))
+    (time_batches(1, worker), time_batches(16, worker))
 }
 
 /// Sizes of the fills of a chain; 0 is the mix.
@@ -174,47 +176,47 @@ const FILL_VALUE_BYTES: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 
 /// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read
 /// once.
-fn fill_with_changing_sizes(memory_mib: u64, workers: usize) {
+fn fill_with_changing_sizes(memory_mib: u64, worker_count: usize) {
     let config = Config {
         memory_bytes: memory_mib << 20,
-        workers,
+        workers: worker_count,
         ..Config::default()
     };
     let store = Store::new(config).expect("a store");
-    let mut workers: Vec<Worker> = (0..workers).map(|_| store.worker()).collect();
+    let mut workers: Vec<Worker> = (0..worker_count).map(|_| store.worker()).collect();
     let filler = vec![7; 1_000_000];
     let (mut first_key_number, mut random_state) = (0, 1);
-    for size in FILL_VALUE_BYTES {
-        let (mut sent_bytes, mut count) = (0u64, 0);
+    for value_bytes in FILL_VALUE_BYTES {
+        let (mut sent_bytes, mut set_count) = (0u64, 0);
         while sent_bytes < memory_mib << 20 {
-            let bytes = if size == 0 {
+            let item_value_bytes = if value_bytes == 0 {
                 log_normal_size(&mut random_state)
             } else {
-                size
+                value_bytes
             };
-            let value = filler.get(..bytes).unwrap_or(&filler);
-            let index = count / 64 % workers.len();
-            if let Some(worker) = workers.get_mut(index) {
-                set_item(worker, &key_of(first_key_number + count), value);
+            let value = filler.get(..item_value_bytes).unwrap_or(&filler);
+            let worker_index = set_count / 64 % workers.len();
+            if let Some(worker) = workers.get_mut(worker_index) {
+                set_item(worker, &key_of(first_key_number + set_count), value);
             }
-            if count % 64 == 63 {
+            if set_count % 64 == 63 {
                 workers.iter_mut().for_each(Worker::go_offline);
             }
-            sent_bytes += 20 + bytes as u64;
-            count += 1;
+            sent_bytes += 20 + item_value_bytes as u64;
+            set_count += 1;
         }
-        for number in first_key_number..first_key_number + count {
+        for number in first_key_number..first_key_number + set_count {
             if let Some(worker) = workers.first_mut() {
-                let key_of = key_of(number);
-                worker.get(key_of.as_bytes(), store.hash(key_of.as_bytes()), NOW);
+                let key = key_of(number);
+                worker.get(key.as_bytes(), store.hash(key.as_bytes()), NOW);
                 worker.pass();
             }
         }
-        first_key_number += count;
+        first_key_number += set_count;
         let counters = store.counters();
         let fraction_of_limit = |bytes: u64| bytes as f64 / (memory_mib << 20) as f64;
         println!(
-            "{size:>7} B  user/-m {:.3}  items {:.3}  segments {:.3}  index {:.3}  ghost {:.3}  RSS {:.1} MiB",
+            "{value_bytes:>7} B  user/-m {:.3}  items {:.3}  segments {:.3}  index {:.3}  ghost {:.3}  RSS {:.1} MiB",
             fraction_of_limit(counters.user_bytes),
             fraction_of_limit(counters.item_bytes),
             fraction_of_limit(counters.segment_bytes),
@@ -227,26 +229,29 @@ fn fill_with_changing_sizes(memory_mib: u64, workers: usize) {
 
 fn main() {
     if std::env::args().nth(3).is_some_and(|word| word == "chain") {
-        let number = |index| {
+        let parse_argument = |index| {
             std::env::args()
                 .nth(index)
                 .and_then(|text| text.parse().ok())
         };
-        return fill_with_changing_sizes(number(1).unwrap_or(64), number(2).unwrap_or(4) as usize);
+        return fill_with_changing_sizes(
+            parse_argument(1).unwrap_or(64),
+            parse_argument(2).unwrap_or(4) as usize,
+        );
     }
     let arguments: Vec<usize> = std::env::args()
         .skip(1)
         .filter_map(|text| text.parse().ok())
         .collect();
     let memory_mib = arguments.first().copied().unwrap_or(64) as u64;
-    let workers = arguments.get(1).copied().unwrap_or(2);
+    let worker_count = arguments.get(1).copied().unwrap_or(2);
     let sizes: &[usize] = arguments.get(2..).unwrap_or_default();
     let default_sizes = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
-    for &size in if sizes.is_empty() {
+    for &value_bytes in if sizes.is_empty() {
         &default_sizes
     } else {
         sizes
     } {
-        fill_and_report(memory_mib, workers, size);
+        fill_and_report(memory_mib, worker_count, value_bytes);
     }
 }

@@ -35,73 +35,75 @@ fn is_found(worker: &Worker, key: &str) -> bool {
     minimal_item_value.is_some() || worker.get_hinted(key.as_bytes(), hash, hint, NOW).is_some()
 }
 
-/// Makes `reads` reads; returns the number of hits.
+/// Makes `read_count` reads; returns the number of hits.
 #[inline(never)]
-fn read_all(worker: &mut Worker, keys: &[String], reads: usize) -> usize {
+fn read_all(worker: &mut Worker, keys: &[String], read_count: usize) -> usize {
     let mut hits = 0;
-    for read in 0..reads {
-        let key = keys.get(read % keys.len()).map_or("", String::as_str);
+    for read_number in 0..read_count {
+        let key = keys
+            .get(read_number % keys.len())
+            .map_or("", String::as_str);
         hits += usize::from(is_found(worker, key));
         worker.pass();
     }
     hits
 }
 
-fn time_flush(items: usize) {
+fn time_flush(item_count: usize) {
     let config = Config {
-        memory_bytes: (items as u64 * 80).max(64 << 20),
+        memory_bytes: (item_count as u64 * 80).max(64 << 20),
         ..Config::default()
     };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
-    for item in 0..items {
-        set(&mut worker, &format!("shop:item:{item}"));
+    for number in 0..item_count {
+        set(&mut worker, &format!("shop:item:{number}"));
     }
-    let stored = store.counters().items;
+    let stored_count = store.counters().items;
     let start = Instant::now();
     store
         .flush_prefix(b"shop:", NOW)
         .expect("room for a prefix");
     let flush_us = start.elapsed().as_secs_f64() * 1e6;
-    let step = (items / 100_000).max(1);
-    let keys = (0..items)
+    let step = (item_count / 100_000).max(1);
+    let keys = (0..item_count)
         .step_by(step)
-        .map(|item| format!("shop:item:{item}"));
-    let found = keys.filter(|key| is_found(&worker, key)).count();
-    println!("{stored} items flushed in {flush_us:.1} us; {found} found afterwards");
+        .map(|number| format!("shop:item:{number}"));
+    let found_count = keys.filter(|key| is_found(&worker, key)).count();
+    println!("{stored_count} items flushed in {flush_us:.1} us; {found_count} found afterwards");
 }
 
-fn time_reads(prefixes: usize, reads: usize) {
+fn time_reads(prefix_count: usize, read_count: usize) {
     let store = Store::new(Config::default()).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
     let keys: Vec<String> = (0..ITEMS_READ)
-        .map(|item| format!("user:{item}:profile"))
+        .map(|number| format!("user:{number}:profile"))
         .collect();
     for key in &keys {
         set(&mut worker, key);
     }
-    for prefix in 0..prefixes {
-        let prefix = format!("tenant{prefix}:");
+    for number in 0..prefix_count {
+        let prefix = format!("tenant{number}:");
         store
             .flush_prefix(prefix.as_bytes(), NOW)
             .expect("room for a prefix");
     }
     let start = Instant::now();
-    let hits = read_all(&mut worker, &keys, reads);
-    let read_ns = start.elapsed().as_secs_f64() * 1e9 / reads as f64;
-    println!("{prefixes} prefixes: {hits} hits of {reads} reads, {read_ns:.1} ns each");
+    let hits = read_all(&mut worker, &keys, read_count);
+    let read_ns = start.elapsed().as_secs_f64() * 1e9 / read_count as f64;
+    println!("{prefix_count} prefixes: {hits} hits of {read_count} reads, {read_ns:.1} ns each");
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |index: usize, default| {
+    let parse_argument = |index: usize, default| {
         let text = arguments.get(index);
         text.and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     match arguments.first().map(String::as_str) {
-        Some("read") => time_reads(number(1, 1000), number(2, 1_000_000)),
-        _ => time_flush(number(1, 10_000_000)),
+        Some("read") => time_reads(parse_argument(1, 1000), parse_argument(2, 1_000_000)),
+        _ => time_flush(parse_argument(1, 10_000_000)),
     }
 }

@@ -14,9 +14,9 @@ use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
 
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+fn next_random(random_state: &mut u64) -> u64 {
+    *random_state = random_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*random_state ^ (*random_state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z ^ (z >> 31)
 }
 
@@ -64,18 +64,22 @@ fn main() {
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let value = vec![7; value_bytes];
-    let mut state = 1;
+    let mut random_state = 1;
     for round in 0..argument(3, 8) {
         let start_ns = read_proc_number("/proc/thread-self/schedstat", "");
         for write_number in 0..key_count {
-            let random = next_random(&mut state) as usize % key_count;
-            let key = if round == 0 { write_number } else { random };
-            set_item(&mut worker, &format!("key:{key:016}"), &value);
+            let random_number = next_random(&mut random_state) as usize % key_count;
+            let key_number = if round == 0 {
+                write_number
+            } else {
+                random_number
+            };
+            set_item(&mut worker, &format!("key:{key_number:016}"), &value);
         }
-        let ns =
+        let ns_per_set =
             (read_proc_number("/proc/thread-self/schedstat", "") - start_ns) / key_count as f64;
         println!(
-            "round {round}: {ns:.0} ns per set, {:.0} MB resident for {:.0} MB of items, {:.2} moved",
+            "round {round}: {ns_per_set:.0} ns per set, {:.0} MB resident for {:.0} MB of items, {:.2} moved",
             read_proc_number("/proc/self/status", "VmRSS:") / 1e3,
             store.counters().item_bytes as f64 / 1e6,
             store.counters().moved_bytes as f64 / store.counters().item_bytes as f64,

@@ -43,24 +43,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect();
     let argument = |index: usize, default| arguments.get(index).copied().unwrap_or(default);
     let (mebibytes, value_bytes) = (argument(0, 1024), argument(1, 1000) as usize);
-    let threads = argument(2, 2);
+    let thread_count = argument(2, 2);
     let config = Config {
         memory_bytes: mebibytes << 20,
         ..Config::default()
     };
     let file = memfd_create("memory", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, Store::file_bytes(&config)?)?;
-    let mapped = || MappedFile {
+    let mapped_file = || MappedFile {
         descriptor: file.as_fd(),
         offset: 0,
     };
-    let store = Store::in_file(config.clone(), mapped())?;
+    let store = Store::in_file(config.clone(), mapped_file())?;
     let mut worker = store.worker();
     worker.go_online();
     let value = vec![7; value_bytes];
-    let mut keys = 0u64..;
+    let mut key_numbers = 0u64..;
     while store.counters().evictions == 0 {
-        for number in keys.by_ref().take(1000) {
+        for number in key_numbers.by_ref().take(1000) {
             let key = format!("some:key:{number:012}");
             let hash = store.hash(key.as_bytes());
             worker.set(key.as_bytes(), hash, &value, &SetOptions::default(), NOW);
@@ -68,20 +68,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     drop(worker);
-    let before = store.counters();
-    println!("{} items of {value_bytes} bytes", before.items);
-    let stop = StopTime {
+    let item_count = store.counters().items;
+    println!("{item_count} items of {value_bytes} bytes");
+    let stop_time = StopTime {
         second: NOW,
         unix_ms: 0,
     };
-    let snapshot = print_duration("saved", || store.snapshot(stop)).unwrap_or_default();
+    let snapshot = print_duration("saved", || store.snapshot(stop_time)).unwrap_or_default();
     drop(store);
     let store = print_duration("recovered", || {
         let snapshot = Snapshot::decode(&snapshot)?;
-        Store::recover(config, mapped(), &snapshot, |check| {
-            std::thread::scope(|scope| (1..threads).for_each(|_| drop(scope.spawn(check))));
+        Store::recover(config, mapped_file(), &snapshot, |check| {
+            std::thread::scope(|scope| (1..thread_count).for_each(|_| drop(scope.spawn(check))));
         })
     })?;
-    assert_eq!(store.counters().items, before.items, "items were lost");
+    assert_eq!(store.counters().items, item_count, "items were lost");
     Ok(())
 }

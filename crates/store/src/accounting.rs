@@ -67,29 +67,30 @@ impl ItemAccounting {
         self.new_item_bytes_mean_scaled.get() / NEW_ITEM_WINDOW
     }
 
-    /// Counts a new copy that was published in place of `old`, or as a new item; `shared` pieces are now part of it.
+    /// Counts a new copy that was published in place of `old`, or as a new item; `shared_pieces` are now part of it.
     #[inline]
     pub(crate) fn count_publication(
         &self,
         old: Option<&LocatedItem>,
         was_alive: bool,
-        new: Addr,
-        shared: &[Addr],
+        new_addr: Addr,
+        shared_pieces: &[Addr],
     ) {
-        let new = self.store.locate(new);
-        self.count_new(&new);
+        let new_item = self.store.locate(new_addr);
+        self.count_new(&new_item);
         self.count(CounterId::ItemsTotal, 1);
         match old {
             None => {
-                let mean = self.new_item_bytes_mean_scaled.get();
-                self.new_item_bytes_mean_scaled
-                    .set(mean - mean / NEW_ITEM_WINDOW + Store::user_bytes(&new));
+                let mean_scaled = self.new_item_bytes_mean_scaled.get();
+                self.new_item_bytes_mean_scaled.set(
+                    mean_scaled - mean_scaled / NEW_ITEM_WINDOW + Store::user_bytes(&new_item),
+                );
             }
             Some(old) => {
                 if !was_alive {
                     self.count_expired(old);
                 }
-                self.release_item(old, shared);
+                self.release_item(old, shared_pieces);
             }
         }
     }
@@ -102,20 +103,20 @@ impl ItemAccounting {
     /// Counts an item in (1) or out (-1).
     fn count_item(&self, item: &LocatedItem, sign: i64) {
         if let Some(block) = self.counter_block() {
-            count_item(&self.store, block, item, sign);
+            count_item_in_block(&self.store, block, item, sign);
         }
         self.adjust_item_count(sign);
     }
 
-    /// Releases an item that no slot names any more; `shared` pieces are part of its successor.
-    pub(crate) fn release_item(&self, item: &LocatedItem, shared: &[Addr]) {
+    /// Releases an item that no slot names any more; `shared_pieces` are part of its successor.
+    pub(crate) fn release_item(&self, item: &LocatedItem, shared_pieces: &[Addr]) {
         self.count_item(item, -1);
         let store = &*self.store;
         if item.header.is_chained {
-            let mut shared = shared.to_vec();
-            shared.sort_unstable();
+            let mut shared_pieces = shared_pieces.to_vec();
+            shared_pieces.sort_unstable();
             for piece in store.pieces_of(item) {
-                if shared.binary_search(&piece).is_err() {
+                if shared_pieces.binary_search(&piece).is_err() {
                     store
                         .segments
                         .count_dead(piece, piece_record_bytes(store.piece_data_bytes(piece)));
@@ -226,11 +227,11 @@ impl ItemAccounting {
     /// Makes a few splits or merges, if the number of items requires them; true if more are due.
     pub(crate) fn resize_index(&self) -> bool {
         let store = &*self.store;
-        let items = store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
+        let item_count = store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
         for _ in 0..RESIZE_STEPS {
-            let outcome = if store.index.needs_split(items) {
+            let outcome = if store.index.needs_split(item_count) {
                 store.index.split(store, store)
-            } else if store.index.needs_merge(items) {
+            } else if store.index.needs_merge(item_count) {
                 store.index.merge(store)
             } else {
                 return false;
@@ -239,16 +240,16 @@ impl ItemAccounting {
                 return false;
             }
         }
-        store.index.needs_split(items) || store.index.needs_merge(items)
+        store.index.needs_split(item_count) || store.index.needs_merge(item_count)
     }
 
     /// Lets the ghost follow the number of items; once per victim, because only a store that evicts needs one.
     pub(crate) fn resize_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
-            let items = self.store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
+            let item_count = self.store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
             self.store.ghost.resize_step(
-                items * percent / 100,
+                item_count * percent / 100,
                 &self.store.segments,
                 SEGMENTS_FOR_EVICTION,
             );
@@ -258,8 +259,13 @@ impl ItemAccounting {
 
 /// Counts an item in (1) or out (-1) of a block.
 #[inline]
-pub(crate) fn count_item(store: &Store, block: &CounterBlock, item: &LocatedItem, sign: i64) {
-    let pieces: usize = store
+pub(crate) fn count_item_in_block(
+    store: &Store,
+    block: &CounterBlock,
+    item: &LocatedItem,
+    sign: i64,
+) {
+    let piece_bytes: usize = store
         .pieces_of(item)
         .map(|piece| piece_record_bytes(store.piece_data_bytes(piece)))
         .sum();
@@ -267,7 +273,7 @@ pub(crate) fn count_item(store: &Store, block: &CounterBlock, item: &LocatedItem
     block.add(CounterId::UserBytes, sign * Store::user_bytes(item) as i64);
     block.add(
         CounterId::ItemBytes,
-        sign * (store.record_bytes(item) + pieces) as i64,
+        sign * (store.record_bytes(item) + piece_bytes) as i64,
     );
     let memcached_bytes = Store::memcached_item_bytes(
         item.header.key_bytes,

@@ -47,15 +47,15 @@ fn change_number(
     {
         return Ok(ArithOutcome::Exists);
     }
-    let Some(number) = parse_number(old_text) else {
+    let Some(old_number) = parse_number(old_text) else {
         return Ok(ArithOutcome::NotANumber);
     };
-    let value = if options.is_decrement {
-        number.saturating_sub(options.delta)
+    let new_number = if options.is_decrement {
+        old_number.saturating_sub(options.delta)
     } else {
-        number.wrapping_add(options.delta)
+        old_number.wrapping_add(options.delta)
     };
-    let mut digits = decimal_digits(value);
+    let mut digits = decimal_digits(new_number);
     let is_longer = digits.len() > old_text.len();
     digits.resize(digits.len().max(old_text.len()), b' ');
     let expiry = options.touch.unwrap_or(old.header.expiry);
@@ -71,7 +71,7 @@ fn change_number(
         is_growing: false,
     })?;
     Ok(ArithOutcome::Number {
-        value,
+        value: new_number,
         unique: stored.unique,
         expiry,
         expiry_before: old.header.expiry,
@@ -83,7 +83,7 @@ fn create_number(
     write: &WriteOperation<'_>,
     options: &ArithOptions,
 ) -> Result<ArithOutcome, RetryReason> {
-    let Some((value, expiry)) = options.initial else {
+    let Some((initial_number, expiry)) = options.initial else {
         write.remove_dead();
         return Ok(ArithOutcome::NotFound);
     };
@@ -94,11 +94,11 @@ fn create_number(
         state_bits: bits::exposed_bit(options.hides_unique),
         inherited_bits: 0,
         last_access: write.now(),
-        parts: &[ValuePart::Bytes(&decimal_digits(value))],
+        parts: &[ValuePart::Bytes(&decimal_digits(initial_number))],
         is_growing: false,
     })?;
     Ok(ArithOutcome::Number {
-        value,
+        value: initial_number,
         unique: stored.unique,
         expiry,
         expiry_before: Expiry::Never,
@@ -111,13 +111,13 @@ fn decimal_digits(number: u64) -> Vec<u8> {
 }
 
 /// The number at the start of a value: spaces, digits, then the end or a space (as strtoull with memcached's check).
-fn parse_number(old_text: &[u8]) -> Option<u64> {
-    let old_text = old_text.trim_ascii_start();
-    let end = old_text
+fn parse_number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let end = text
         .iter()
         .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(old_text.len());
-    let (digits, after_digits) = old_text.split_at(end);
+        .unwrap_or(text.len());
+    let (digits, after_digits) = text.split_at(end);
     if after_digits
         .first()
         .is_some_and(|byte| !byte.is_ascii_whitespace())

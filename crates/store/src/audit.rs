@@ -48,14 +48,14 @@ impl Store {
                 .appender
                 .list_segments(|id, used_bytes| open_segments.push((id, used_bytes)));
         }
-        let mut records = HashSet::new();
+        let mut live_items = HashSet::new();
         let mut segment_count = 0;
         for view in self.segments.list_segments() {
-            let open_used = open_segments
+            let open_used_bytes = open_segments
                 .iter()
                 .find(|(id, _)| *id == view.id)
                 .map(|(_, used_bytes)| *used_bytes);
-            let used_bytes = match open_used {
+            let used_bytes = match open_used_bytes {
                 Some(used_bytes) => used_bytes,
                 None if view.has_state(SegmentState::Sealed)
                     || view.has_state(SegmentState::Sweeping) =>
@@ -67,17 +67,17 @@ impl Store {
                         !view.has_state(SegmentState::Open),
                         "an open segment that no worker knows"
                     );
-                    let bytes = if view.has_state(SegmentState::Lines) {
+                    let category_bytes = if view.has_state(SegmentState::Lines) {
                         &mut audit.line_bytes
                     } else {
                         &mut audit.free_bytes
                     };
-                    *bytes += segment_bytes;
+                    *category_bytes += segment_bytes;
                     segment_count += 1;
                     continue;
                 }
             };
-            let live_bytes = self.audit_segment(view.id, used_bytes, &mut records);
+            let live_bytes = self.audit_segment(view.id, used_bytes, &mut live_items);
             assert_eq!(
                 live_bytes, view.live_bytes,
                 "live bytes of segment {:?}",
@@ -94,7 +94,7 @@ impl Store {
             self.arena().segment_count() * segment_bytes,
             "a byte counted twice or not at all"
         );
-        audit.items = self.audit_index(&records);
+        audit.items = self.audit_index(&live_items);
         assert_eq!(
             audit.items as u64,
             self.counters().items,
@@ -102,7 +102,7 @@ impl Store {
         );
         assert_eq!(
             audit.line_bytes / segment_bytes,
-            self.index.segments() + self.ghost.segments()
+            self.index.segment_count() + self.ghost.segment_count()
         );
         audit
     }
@@ -112,33 +112,33 @@ impl Store {
         &self,
         id: SegmentId,
         used_bytes: usize,
-        records: &mut HashSet<Addr>,
+        live_items: &mut HashSet<Addr>,
     ) -> usize {
         let start = self.arena().segment_start(id);
         let (mut offset, mut live_bytes) = (0, 0);
         while offset < used_bytes {
-            let record = start.plus(offset);
-            let (bytes, is_live) = match self.record_at(record) {
+            let addr = start.plus(offset);
+            let (record_bytes, is_live) = match self.record_at(addr) {
                 Some(Record::Piece { data_bytes, hash }) => (
                     piece_record_bytes(data_bytes),
-                    self.has_owner(record, KeyHash(hash)),
+                    self.has_owner(addr, KeyHash(hash)),
                 ),
                 Some(Record::Item) => {
-                    let item = self.locate(record);
+                    let item = self.locate(addr);
                     let hash = self.hash(self.key_of(&item));
                     let is_live = self
                         .index
-                        .find(hash, |found_item| found_item == record)
+                        .find(hash, |slot_item| slot_item == addr)
                         .is_some();
                     if is_live {
-                        assert!(records.insert(record), "an item found twice");
+                        assert!(live_items.insert(addr), "an item found twice");
                     }
                     (self.record_bytes(&item), is_live)
                 }
-                None => panic!("no record at {record:?}"),
+                None => panic!("no record at {addr:?}"),
             };
-            offset += bytes;
-            live_bytes += if is_live { bytes } else { 0 };
+            offset += record_bytes;
+            live_bytes += if is_live { record_bytes } else { 0 };
         }
         assert_eq!(
             offset, used_bytes,
@@ -150,22 +150,22 @@ impl Store {
     fn has_owner(&self, piece: Addr, hash: KeyHash) -> bool {
         let owns = |addr| {
             let item = self.locate(addr);
-            item.header.is_chained && self.pieces_of(&item).any(|found_item| found_item == piece)
+            item.header.is_chained && self.pieces_of(&item).any(|item_piece| item_piece == piece)
         };
         self.index.find(hash, owns).is_some()
     }
 
     /// Every slot names an item that was found, no two the same.
-    fn audit_index(&self, records: &HashSet<Addr>) -> usize {
+    fn audit_index(&self, live_items: &HashSet<Addr>) -> usize {
         let (mut cursor, mut seen_addresses, mut entries) = (Some(0), HashSet::new(), Vec::new());
-        while let Some(position) = cursor {
-            let buckets = self
+        while let Some(walk_cursor) = cursor {
+            let bucket_count = self
                 .index
-                .entries_of(KeyHash(u64::reverse_bits(position)), &mut entries);
-            cursor = crate::index::next_cursor(position, buckets);
+                .entries_of(KeyHash(u64::reverse_bits(walk_cursor)), &mut entries);
+            cursor = crate::index::next_cursor(walk_cursor, bucket_count);
             for entry in &entries {
                 assert!(
-                    records.contains(&entry.item()),
+                    live_items.contains(&entry.item()),
                     "a slot names what is not in a segment"
                 );
                 assert!(
@@ -176,7 +176,7 @@ impl Store {
         }
         assert_eq!(
             seen_addresses.len(),
-            records.len(),
+            live_items.len(),
             "an item that no walk of the index finds"
         );
         seen_addresses.len()

@@ -74,8 +74,8 @@ impl<'w> Chain<'w> {
     /// Bytes of the pieces that were written for the value.
     pub(crate) fn new_piece_bytes(&self) -> usize {
         let store = self.allocator.store();
-        let bytes = |&piece: &Addr| store.piece_data_bytes(piece);
-        self.new_pieces.iter().map(bytes).sum()
+        let data_bytes = |&piece: &Addr| store.piece_data_bytes(piece);
+        self.new_pieces.iter().map(data_bytes).sum()
     }
 
     /// Records that a published head names the pieces, so that they are kept.
@@ -143,8 +143,8 @@ impl Chain<'_> {
         let store = self.allocator.store();
         for &piece in &self.new_pieces {
             if !self.is_published {
-                let bytes = piece_record_bytes(store.piece_data_bytes(piece));
-                store.segments.count_dead(piece, bytes);
+                let record_bytes = piece_record_bytes(store.piece_data_bytes(piece));
+                store.segments.count_dead(piece, record_bytes);
             }
             store.segments.unpin(piece);
         }

@@ -95,11 +95,11 @@ pub(crate) struct CounterBlock {
 }
 
 impl CounterBlock {
-    pub(crate) fn new(classes: usize) -> Self {
-        let class = || std::array::from_fn(|_| AtomicI64::new(0));
+    pub(crate) fn new(class_count: usize) -> Self {
+        let new_class = || std::array::from_fn(|_| AtomicI64::new(0));
         CounterBlock {
             counts: std::array::from_fn(|_| AtomicI64::new(0)),
-            classes: (0..classes).map(|_| class()).collect(),
+            classes: (0..class_count).map(|_| new_class()).collect(),
         }
     }
 
@@ -113,12 +113,12 @@ impl CounterBlock {
 
     /// Adds everything that another block counted; no other thread uses either meanwhile.
     pub(crate) fn add_all(&self, other_block: &CounterBlock) {
-        for (counter, other_block) in self.counts.iter().zip(&other_block.counts) {
-            add_to_counter(counter, other_block.load(Ordering::Relaxed));
+        for (counter, other_counter) in self.counts.iter().zip(&other_block.counts) {
+            add_to_counter(counter, other_counter.load(Ordering::Relaxed));
         }
-        for (class, other_block) in self.classes.iter().zip(&other_block.classes) {
-            for (counter, other_block) in class.iter().zip(other_block) {
-                add_to_counter(counter, other_block.load(Ordering::Relaxed));
+        for (class, other_class) in self.classes.iter().zip(&other_block.classes) {
+            for (counter, other_counter) in class.iter().zip(other_class) {
+                add_to_counter(counter, other_counter.load(Ordering::Relaxed));
             }
         }
     }
@@ -126,9 +126,9 @@ impl CounterBlock {
     /// Adds items and requested bytes to a slab class.
     #[inline]
     pub(crate) fn add_to_class(&self, class: usize, items: i64, bytes: i64) {
-        if let Some([counter, size, ..]) = self.classes.get(class) {
-            add_to_counter(counter, items);
-            add_to_counter(size, bytes);
+        if let Some([item_counter, byte_counter, ..]) = self.classes.get(class) {
+            add_to_counter(item_counter, items);
+            add_to_counter(byte_counter, bytes);
         }
     }
 
@@ -151,12 +151,12 @@ fn add_to_counter(counter: &AtomicI64, amount: i64) {
 }
 
 /// A pair of numbers for each class.
-fn class_pairs(classes: &[[i64; 4]], total_of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
-    let pair = |numbers: &[i64; 4]| {
-        let (first, second) = total_of(*numbers);
+fn class_pairs(classes: &[[i64; 4]], select_pair: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
+    let to_pair = |numbers: &[i64; 4]| {
+        let (first, second) = select_pair(*numbers);
         (first.max(0) as u64, second.max(0) as u64)
     };
-    classes.iter().map(pair).collect()
+    classes.iter().map(to_pair).collect()
 }
 
 /// Sums what the workers counted.
@@ -168,8 +168,8 @@ pub(crate) fn sum_blocks<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> 
             *total += counter.load(Ordering::Relaxed);
         }
         classes.resize(classes.len().max(block.classes.len()), [0; 4]);
-        for (totals, numbers) in classes.iter_mut().zip(&block.classes) {
-            for (total, counter) in totals.iter_mut().zip(numbers) {
+        for (class_totals, class_counters) in classes.iter_mut().zip(&block.classes) {
+            for (total, counter) in class_totals.iter_mut().zip(class_counters) {
                 *total += counter.load(Ordering::Relaxed);
             }
         }

@@ -9,7 +9,7 @@ use crate::store::Store;
 /// One thread's registration among the epochs.
 pub(crate) struct Participant {
     store: Arc<Store>,
-    /// Its entry among the epochs; `None` beyond `config.workers`.
+    /// Its record among the epochs; `None` beyond `config.workers`.
     worker_index: Option<usize>,
     is_online: Cell<bool>,
     /// Whether no item was returned since the last pass: then an operation may pass by itself if needed.
@@ -17,7 +17,7 @@ pub(crate) struct Participant {
 }
 
 impl Participant {
-    /// Takes an entry, offline at first.
+    /// Takes a record, offline at first.
     pub(crate) fn register(store: Arc<Store>) -> Self {
         Participant {
             worker_index: store.segments.epochs().register(),

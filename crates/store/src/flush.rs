@@ -95,7 +95,7 @@ impl Flushes {
 
     /// Number of prefixes that are remembered, and the bytes of their table.
     pub(crate) fn prefix_count_and_bytes(&self) -> (usize, usize) {
-        (self.prefixes.count(), self.prefixes.table_bytes())
+        (self.prefixes.prefix_count(), self.prefixes.table_bytes())
     }
 
     /// Makes everything written before under keys that start with `prefix` dead. `oldest_generation` returns the lowest
@@ -231,7 +231,7 @@ mod interleaved {
     use crate::request::KeyHash;
 
     const NOW: Seconds = Seconds(10);
-    const KEY: KeyHash = KeyHash(0);
+    const KEY_HASH: KeyHash = KeyHash(0);
     const ITEM_ADDR: Addr = Addr(2);
     const COPY_ADDR: Addr = Addr(4);
 
@@ -258,10 +258,10 @@ mod interleaved {
                 flushes: Flushes::new(7),
                 copy_generation: AtomicU64::new(0),
             };
-            let entry = Entry::new(KEY, 0, ITEM_ADDR);
+            let entry = Entry::new(KEY_HASH, 0, ITEM_ADDR);
             flushed_item
                 .index
-                .lock(KEY)
+                .lock(KEY_HASH)
                 .insert(entry, &NoSegments)
                 .unwrap();
             Arc::new(flushed_item)
@@ -277,14 +277,14 @@ mod interleaved {
             if self.is_flushed(0) {
                 return;
             }
-            let mut bucket = self.index.lock(KEY);
-            if let Some(slot) = bucket.find(KEY, |addr| addr == ITEM_ADDR) {
-                bucket.replace(slot, Entry::new(KEY, 0, COPY_ADDR));
+            let mut bucket = self.index.lock(KEY_HASH);
+            if let Some(slot) = bucket.find(KEY_HASH, |addr| addr == ITEM_ADDR) {
+                bucket.replace(slot, Entry::new(KEY_HASH, 0, COPY_ADDR));
             }
         }
 
         fn has_living_item(&self) -> bool {
-            self.index.find(KEY, |_| true).is_some_and(|hit| {
+            self.index.find(KEY_HASH, |_| true).is_some_and(|hit| {
                 let generation = if hit.entry.item() == COPY_ADDR {
                     self.copy_generation.load(Ordering::Relaxed)
                 } else {

@@ -23,8 +23,7 @@ const TAG_BITS: u32 = 16;
 pub(crate) struct Ghost {
     lines: Lines,
     directory: Box<[AtomicU32]>,
-    /// Segments in use.
-    segments: AtomicUsize,
+    segments_in_use: AtomicUsize,
     next_segment: Mutex<Option<ClearingSegment>>,
     /// Segments taken and not yet in use: 0 or 1.
     segments_ahead: AtomicUsize,
@@ -46,15 +45,15 @@ impl Ghost {
         Ghost {
             lines,
             directory: (0..segments_max).map(|_| AtomicU32::new(0)).collect(),
-            segments: AtomicUsize::new(0),
+            segments_in_use: AtomicUsize::new(0),
             next_segment: Mutex::new(None),
             segments_ahead: AtomicUsize::new(0),
         }
     }
 
     /// Segments that the ghost holds.
-    pub(crate) fn segments(&self) -> usize {
-        self.segments.load(Ordering::Acquire) + self.segments_ahead.load(Ordering::Relaxed)
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments_in_use.load(Ordering::Acquire) + self.segments_ahead.load(Ordering::Relaxed)
     }
 
     /// Remembers an evicted key.
@@ -85,15 +84,16 @@ impl Ghost {
         false
     }
 
-    /// Grows or shrinks by one segment towards `tags` tags, if a segment is available; several calls may be needed.
-    pub(crate) fn resize_step(&self, tags: usize, segments: &Segments, spare_min: usize) {
+    /// Grows or shrinks by one segment towards `target_tags` tags, if a segment is available; several calls may be
+    /// needed.
+    pub(crate) fn resize_step(&self, target_tags: usize, segments: &Segments, spare_min: usize) {
         let Some(mut next_segment) = guard_if_free(self.next_segment.try_lock()) else {
             return;
         };
-        let segment_count = self.segments.load(Ordering::Relaxed);
+        let segment_count = self.segments_in_use.load(Ordering::Relaxed);
         let tags_per_segment = self.lines.lines_per_segment() * TAGS_PER_LINE;
         // Rounded up: a store of few large items has a ghost too.
-        let target_segments = tags.div_ceil(tags_per_segment);
+        let target_segments = target_tags.div_ceil(tags_per_segment);
         if target_segments > segment_count {
             let Some(slot) = self.directory.get(segment_count) else {
                 return;
@@ -116,14 +116,16 @@ impl Ghost {
             }
             self.segments_ahead.store(0, Ordering::Relaxed);
             slot.store(clearing.segment.0, Ordering::Release);
-            self.segments.store(segment_count + 1, Ordering::Release);
+            self.segments_in_use
+                .store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
         } else if target_segments + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
-            self.segments.store(segment_count - 1, Ordering::Release);
+            self.segments_in_use
+                .store(segment_count - 1, Ordering::Release);
             segments.free_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
@@ -145,13 +147,13 @@ impl Ghost {
     }
 
     fn line_of(&self, hash: KeyHash) -> Option<&Line> {
-        let segments = self.segments.load(Ordering::Acquire);
-        if segments == 0 {
+        let segment_count = self.segments_in_use.load(Ordering::Acquire);
+        if segment_count == 0 {
             return None;
         }
         // Other bits of the hash than those of the index, so that the keys of a bucket spread.
         let spread = KeyHash(hash.0.rotate_right(20));
-        let line_number = bucket_of(spread, segments * self.lines.lines_per_segment());
+        let line_number = bucket_of(spread, segment_count * self.lines.lines_per_segment());
         let segment = self
             .directory
             .get(line_number / self.lines.lines_per_segment())?

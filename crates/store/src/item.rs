@@ -7,7 +7,7 @@
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
 //! ```
 //!
-//! A minimal item (`KIND_MINIMAL`) so costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
+//! Thus a minimal item (`KIND_MINIMAL`) costs 5 bytes, one of up to 64 KiB 6. Expiry is seconds since the segment's base
 //! time (2 bytes) or of the clock (4); the unique is stored only where it differs from what the address gives. A
 //! chained item has, in the value's place, the number of its pieces (4 bytes) and their addresses (6 each). A piece is a
 //! record of its own, with the hash of its key, by which whoever moves it finds its head. What is abandoned
@@ -172,7 +172,7 @@ impl Header {
         let value_bytes =
             read_field(&mut remaining, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
         let flags = read_field(&mut remaining, width(FLAG_WIDTHS, flag_code)) as u32;
-        let expiry = read_field(&mut remaining, width(EXPIRY_WIDTHS, expiry_code)) as u32;
+        let stored_expiry = read_field(&mut remaining, width(EXPIRY_WIDTHS, expiry_code)) as u32;
         let unique = read_field(&mut remaining, width(UNIQUE_WIDTHS, unique_code));
         Header {
             key_bytes: usize::from(key_bytes),
@@ -181,14 +181,14 @@ impl Header {
             flags,
             expiry: match expiry_code {
                 0 => Expiry::Never,
-                1 => Expiry::At(Seconds(base_time.0.saturating_add(expiry))),
-                _ => Expiry::At(Seconds(expiry)),
+                1 => Expiry::At(Seconds(base_time.0.saturating_add(stored_expiry))),
+                _ => Expiry::At(Seconds(stored_expiry)),
             },
             unique: (unique_code != 0).then_some(unique),
         }
     }
 
-    /// Writes the header, without the state word, and returns its length including them.
+    /// Writes the header, without the state word, and returns its length including that.
     pub(crate) fn write(&self, base_time: Seconds, buffer: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let value_code = match self.value_bytes {
             _ if self.is_chained => usize::from(VALUE_CODE_CHAINED),
@@ -202,7 +202,7 @@ impl Header {
             0x100..=0xffff => 2,
             _ => 3,
         };
-        let (expiry_code, expiry) = match self.expiry {
+        let (expiry_code, expiry_s) = match self.expiry {
             Expiry::Never => (0, 0),
             Expiry::At(second) => match second.0.checked_sub(base_time.0) {
                 Some(delta) if delta <= 0xffff => (1, delta),
@@ -224,13 +224,13 @@ impl Header {
         let fields = [
             (u64::from(self.value_bytes), width(VALUE_WIDTHS, value_code)),
             (u64::from(self.flags), width(FLAG_WIDTHS, flag_code)),
-            (u64::from(expiry), width(EXPIRY_WIDTHS, expiry_code)),
+            (u64::from(expiry_s), width(EXPIRY_WIDTHS, expiry_code)),
             (self.unique.unwrap_or(0), width(UNIQUE_WIDTHS, unique_code)),
         ];
         let mut offset = FIXED_HEADER_BYTES;
-        for (number, width) in fields {
-            write_le(buffer, offset, number, width);
-            offset += width;
+        for (number, field_width) in fields {
+            write_le(buffer, offset, number, field_width);
+            offset += field_width;
         }
         offset
     }
@@ -283,8 +283,8 @@ fn read_le_any_width(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn width(table: [usize; 4], encoded: usize) -> usize {
-    table.get(encoded).copied().unwrap_or(0)
+fn width(table: [usize; 4], code: usize) -> usize {
+    table.get(code).copied().unwrap_or(0)
 }
 
 #[inline]
@@ -330,13 +330,17 @@ mod tests {
                                 expiry,
                                 unique,
                             };
-                            let mut bytes = [0; HEADER_BYTES_MAX];
-                            let len = header.write(Seconds(1000), &mut bytes);
-                            let fields = usize::from(FIELD_BYTES_BY_KIND[usize::from(bytes[3])]);
-                            assert_eq!(len, FIXED_HEADER_BYTES + fields);
-                            let read =
-                                Header::parse([bytes[2], bytes[3]], &bytes[4..len], Seconds(1000));
-                            assert_eq!(read, header);
+                            let mut buffer = [0; HEADER_BYTES_MAX];
+                            let len = header.write(Seconds(1000), &mut buffer);
+                            let field_bytes =
+                                usize::from(FIELD_BYTES_BY_KIND[usize::from(buffer[3])]);
+                            assert_eq!(len, FIXED_HEADER_BYTES + field_bytes);
+                            let parsed = Header::parse(
+                                [buffer[2], buffer[3]],
+                                &buffer[4..len],
+                                Seconds(1000),
+                            );
+                            assert_eq!(parsed, header);
                         }
                     }
                 }
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_and_dead_records_are_distinguished_from_items() {
+    fn a_piece_is_parsed_as_one_and_zeros_are_not_a_record() {
         assert_eq!(
             parse_record(&piece_header(77, u64::MAX - 5)[ITEM_ALIGN..]),
             Some(Record::Piece {

@@ -29,7 +29,7 @@ impl<'w> Item<'w> {
         }
     }
 
-    pub(crate) fn with_access(
+    pub(crate) fn with_last_access(
         store: &'w Arc<Store>,
         located: LocatedItem,
         state_word: u16,
@@ -74,9 +74,9 @@ impl<'w> Item<'w> {
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &'w [u8]> + use<'w> {
         let store: &'w Store = self.store;
-        let whole_value = self.value();
+        let inline_value = self.value();
         let pieces: Vec<Addr> = store.pieces_of(&self.located).collect();
-        whole_value
+        inline_value
             .into_iter()
             .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
     }
@@ -129,7 +129,7 @@ impl<'w> Item<'w> {
         let store = Arc::clone(self.store);
         let mut held_value = HeldValue {
             store,
-            whole_value: None,
+            inline_extent: None,
             pieces: Vec::new(),
         };
         if let Some(value) = self.value() {
@@ -137,9 +137,14 @@ impl<'w> Item<'w> {
             if !held_value.store.segments.hold(addr) {
                 return None;
             }
-            let offset =
-                value.as_ptr().addr() - held_value.store.arena().bytes(addr, 0).as_ptr().addr();
-            held_value.whole_value = Some((addr, offset, value.len()));
+            let offset = value.as_ptr().addr()
+                - held_value
+                    .store
+                    .arena()
+                    .published_range(addr, 0)
+                    .as_ptr()
+                    .addr();
+            held_value.inline_extent = Some((addr, offset, value.len()));
         }
         for piece in self.store.pieces_of(&self.located) {
             if !held_value.store.segments.hold(piece) {
@@ -154,19 +159,19 @@ impl<'w> Item<'w> {
 /// A value held by reference beyond the epoch; dropping it releases the segments.
 pub struct HeldValue {
     store: Arc<Store>,
-    /// The item, and the offset of its value.
-    whole_value: Option<(Addr, usize, usize)>,
+    /// The address of the item, and offset and length of its value, if that is in the item itself.
+    inline_extent: Option<(Addr, usize, usize)>,
     pieces: Vec<Addr>,
 }
 
 impl HeldValue {
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let whole_value = self
-            .whole_value
+        let inline_value = self
+            .inline_extent
             .iter()
-            .map(|&(addr, offset, len)| self.store.arena().bytes(addr.plus(offset), len));
-        whole_value.chain(
+            .map(|&(addr, offset, len)| self.store.arena().published_range(addr.plus(offset), len));
+        inline_value.chain(
             self.pieces
                 .iter()
                 .map(|&piece| self.store.piece_data(piece)),
@@ -176,8 +181,8 @@ impl HeldValue {
 
 impl Drop for HeldValue {
     fn drop(&mut self) {
-        let whole_value = self.whole_value.iter().map(|&(addr, ..)| addr);
-        whole_value
+        let inline_addr = self.inline_extent.iter().map(|&(addr, ..)| addr);
+        inline_addr
             .chain(self.pieces.iter().copied())
             .for_each(|addr| self.store.segments.unhold(addr));
     }

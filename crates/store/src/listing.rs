@@ -34,17 +34,17 @@ pub struct Listing {
 
 impl Listing {
     /// A listing from the beginning. `seed` orders it and must be random if clients are not trusted.
-    pub fn new(seed: u64, items: u64) -> Listing {
-        let passes = items
+    pub fn new(seed: u64, item_count: u64) -> Listing {
+        let pass_count = item_count
             .div_ceil(PASS_ITEMS_MAX)
             .next_power_of_two()
             .clamp(1, PASSES_MAX);
-        let expected = items / passes;
+        let expected_pass_items = item_count / pass_count;
         Listing {
             random_state: seed | 1,
-            pass_count: passes,
+            pass_count,
             current_pass: 0,
-            pass_items: (expected + expected / 16 + 1024) as usize,
+            pass_items: (expected_pass_items + expected_pass_items / 16 + 1024) as usize,
             cursor: Some(0),
             hashes: Vec::new(),
             entries: Vec::new(),
@@ -66,9 +66,9 @@ impl Listing {
                 .reserve_exact(self.pass_items.max(self.hashes.len() / 4));
         }
         self.hashes.push(hash);
-        let count = self.hashes.len();
-        let index = ((u128::from(self.random_state) * count as u128) >> 64) as usize;
-        self.hashes.swap(index, count - 1);
+        let kept_count = self.hashes.len();
+        let index = ((u128::from(self.random_state) * kept_count as u128) >> 64) as usize;
+        self.hashes.swap(index, kept_count - 1);
     }
 
     /// Whether an item with this tag belongs to the current pass.
@@ -117,7 +117,7 @@ impl Worker {
         let mut examined = 0;
         while let Some(cursor) = listing.cursor {
             let mut entries = std::mem::take(&mut listing.entries);
-            let buckets = store
+            let bucket_count = store
                 .index
                 .entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
             for entry in &entries {
@@ -132,7 +132,7 @@ impl Worker {
             }
             examined += entries.len().max(1);
             listing.entries = entries;
-            listing.cursor = next_cursor(cursor, buckets);
+            listing.cursor = next_cursor(cursor, bucket_count);
             if examined >= limit {
                 break;
             }

@@ -55,32 +55,35 @@ impl Store {
     pub(crate) fn has_key(&self, addr: Addr, key: &[u8]) -> bool {
         let [key_bytes, kind] = self.fixed_header(addr);
         usize::from(key_bytes) == key.len() && {
-            let fields = usize::from(
+            let field_bytes = usize::from(
                 FIELD_BYTES_BY_KIND
                     .get(usize::from(kind))
                     .copied()
                     .unwrap_or(0),
             );
             self.arena()
-                .bytes(addr.plus(FIXED_HEADER_BYTES + fields), key.len())
+                .published_range(addr.plus(FIXED_HEADER_BYTES + field_bytes), key.len())
                 == key
         }
     }
 
     /// The record at `addr`, an offset in a segment where a record starts. Its state word is not read: others
-    /// may change them concurrently.
+    /// may change it concurrently.
     pub(crate) fn record_at(&self, addr: Addr) -> Option<Record> {
         let segment_bytes_left = self.arena().segment_bytes() - self.arena().offset_of(addr);
         let readable_bytes =
             PIECE_HEADER_BYTES.min(segment_bytes_left) - ITEM_ALIGN.min(segment_bytes_left);
-        item::parse_record(self.arena().bytes(addr.plus(ITEM_ALIGN), readable_bytes))
+        item::parse_record(
+            self.arena()
+                .published_range(addr.plus(ITEM_ALIGN), readable_bytes),
+        )
     }
 
     /// Reads the header at `addr`.
     #[inline]
     pub(crate) fn locate(&self, addr: Addr) -> LocatedItem {
-        let fixed = self.fixed_header(addr);
-        let [_, kind] = fixed;
+        let fixed_header = self.fixed_header(addr);
+        let [_, kind] = fixed_header;
         let field_bytes = usize::from(
             FIELD_BYTES_BY_KIND
                 .get(usize::from(kind))
@@ -89,9 +92,9 @@ impl Store {
         );
         let fields = self
             .arena()
-            .bytes(addr.plus(FIXED_HEADER_BYTES), field_bytes);
+            .published_range(addr.plus(FIXED_HEADER_BYTES), field_bytes);
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
-        let header = Header::parse(fixed, fields, base_time);
+        let header = Header::parse(fixed_header, fields, base_time);
         LocatedItem {
             addr,
             header,
@@ -106,15 +109,16 @@ impl Store {
     #[inline]
     pub(crate) fn minimal_item_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
-        let &[key_bytes, KIND_MINIMAL, value_bytes] =
-            self.arena().bytes(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
+        let &[key_bytes, KIND_MINIMAL, value_bytes] = self
+            .arena()
+            .published_range(addr.plus(2), MINIMAL_HEADER_BYTES - 2)
         else {
             return None;
         };
         let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
         let record = self
             .arena()
-            .bytes(addr.plus(MINIMAL_HEADER_BYTES), key_bytes + value_bytes);
+            .published_range(addr.plus(MINIMAL_HEADER_BYTES), key_bytes + value_bytes);
         let (item_key, value) = record.split_at_checked(key_bytes)?;
         let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let is_flushed = self.segments.flushes.is_flushed(generation, || item_key);
@@ -124,7 +128,7 @@ impl Store {
     #[inline]
     fn fixed_header(&self, addr: Addr) -> [u8; 2] {
         self.arena()
-            .bytes(addr.plus(2), 2)
+            .published_range(addr.plus(2), 2)
             .try_into()
             .unwrap_or([0; 2])
     }
@@ -150,24 +154,25 @@ impl Store {
     #[inline]
     pub(crate) fn is_flushed_at(&self, addr: Addr, key: &[u8]) -> bool {
         let flushes = &self.segments.flushes;
-        flushes.is_flushed(self.segments.generation_and_base_time(addr).0, || key)
+        let (generation, _) = self.segments.generation_and_base_time(addr);
+        flushes.is_flushed(generation, || key)
     }
 
     /// The key of an item.
     pub(crate) fn key_of(&self, item: &LocatedItem) -> &[u8] {
         self.arena()
-            .bytes(item.addr.plus(item.header_bytes), item.header.key_bytes)
+            .published_range(item.addr.plus(item.header_bytes), item.header.key_bytes)
     }
 
     /// The value of an item that is not chained; empty for one that is.
     #[inline]
     pub(crate) fn inline_value(&self, item: &LocatedItem) -> &[u8] {
-        let bytes = if item.header.is_chained {
+        let value_bytes = if item.header.is_chained {
             0
         } else {
             item.header.value_bytes as usize
         };
-        self.arena().bytes(item.body_addr(), bytes)
+        self.arena().published_range(item.body_addr(), value_bytes)
     }
 
     /// Addresses of the pieces of a chained item, none for another.
@@ -176,9 +181,9 @@ impl Store {
         item: &LocatedItem,
     ) -> impl ExactSizeIterator<Item = Addr> + use<'_> {
         let table = item.body_addr().plus(PIECE_COUNT_BYTES);
-        (0..self.piece_count(item)).map(move |piece| {
-            Addr(item::read_le(self.arena().bytes(
-                table.plus(piece * PIECE_ADDRESS_BYTES),
+        (0..self.piece_count(item)).map(move |index| {
+            Addr(item::read_le(self.arena().published_range(
+                table.plus(index * PIECE_ADDRESS_BYTES),
                 PIECE_ADDRESS_BYTES,
             )))
         })
@@ -186,7 +191,10 @@ impl Store {
 
     fn piece_count(&self, item: &LocatedItem) -> usize {
         if item.header.is_chained {
-            item::read_le(self.arena().bytes(item.body_addr(), PIECE_COUNT_BYTES)) as usize
+            item::read_le(
+                self.arena()
+                    .published_range(item.body_addr(), PIECE_COUNT_BYTES),
+            ) as usize
         } else {
             0
         }
@@ -203,7 +211,7 @@ impl Store {
     /// A piece's data.
     pub(crate) fn piece_data(&self, piece: Addr) -> &[u8] {
         self.arena()
-            .bytes(piece.plus(PIECE_HEADER_BYTES), self.piece_data_bytes(piece))
+            .published_range(piece.plus(PIECE_HEADER_BYTES), self.piece_data_bytes(piece))
     }
 
     /// Bytes of the item's own record, without pieces.
@@ -331,12 +339,12 @@ fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
             first_and_last_bytes::<16>(lhs),
             first_and_last_bytes::<16>(rhs),
         ) {
-            (Some(lhs), Some(rhs)) => lhs == rhs,
+            (Some(lhs_ends), Some(rhs_ends)) => lhs_ends == rhs_ends,
             _ => match (
                 first_and_last_bytes::<8>(lhs),
                 first_and_last_bytes::<8>(rhs),
             ) {
-                (Some(lhs), Some(rhs)) => lhs == rhs,
+                (Some(lhs_ends), Some(rhs_ends)) => lhs_ends == rhs_ends,
                 _ => lhs == rhs,
             },
         }
@@ -344,8 +352,8 @@ fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
 
 impl ItemHashes for Store {
     fn hash_of(&self, item: Addr) -> KeyHash {
-        let item = self.locate(item);
-        self.hash(self.key_of(&item))
+        let located = self.locate(item);
+        self.hash(self.key_of(&located))
     }
 
     fn prefetch(&self, item: Addr) {

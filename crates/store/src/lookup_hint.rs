@@ -55,10 +55,10 @@ impl Worker {
     /// Searches another line of the index that [`Worker::prefetch_item`] prefetched; best some work later.
     #[inline]
     pub fn prefetch_next_line<'w>(&'w self, hash: KeyHash, hint: LookupHint<'w>) -> LookupHint<'w> {
-        let Some(line) = hint.next_line else {
+        let Some(line_id) = hint.next_line else {
             return hint;
         };
-        let hit = self.store.index.probe_next_line(hash, line);
+        let hit = self.store.index.probe_next_line(hash, line_id);
         hit.map_or(LookupHint::default(), |hit| self.prefetch_lines(hit))
     }
 

@@ -70,7 +70,7 @@ impl SegmentKind {
     pub(crate) fn for_chain_head(self) -> SegmentKind {
         match self {
             SegmentKind::LongTtl => SegmentKind::Upload,
-            other => other,
+            kind => kind,
         }
     }
 
@@ -166,7 +166,7 @@ pub(crate) struct AppendedRecord {
 pub(crate) struct SegmentRequest {
     /// Segments that must stay spare.
     pub(crate) spare_min: usize,
-    /// The base second of the new segment.
+    /// The base time of the new segment.
     pub(crate) base_time: Seconds,
     /// The position in the queue that it inherits.
     pub(crate) queue_position: Option<u64>,
@@ -196,19 +196,20 @@ impl Appender {
     ) -> Option<AppendedRecord> {
         let store = &*self.store;
         let body_bytes = new_record.body.stored_bytes();
-        let bytes_max = item::padded_bytes(HEADER_BYTES_MAX + new_record.key.len() + body_bytes);
-        if bytes_max > store.arena().segment_bytes() {
+        let record_bytes_max =
+            item::padded_bytes(HEADER_BYTES_MAX + new_record.key.len() + body_bytes);
+        if record_bytes_max > store.arena().segment_bytes() {
             return None;
         }
         let flushes = &store.segments.flushes;
         let (addr, base_time) =
-            self.find_record_space(segment_kind, bytes_max, request, |generation| {
+            self.find_record_space(segment_kind, record_bytes_max, request, |generation| {
                 flushes.is_flushed(generation, || new_record.key)
             })?;
         let implied_unique = store.segments.implied_unique(addr);
         let stored_unique = match new_record.unique {
             UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
-            UniqueSource::Above(old) => Some(store.segments.counted_unique(old)),
+            UniqueSource::Above(old) => Some(store.segments.next_counted_unique(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
             // one.
             UniqueSource::Exactly(unique) | UniqueSource::Renewed(unique) => Some(unique),
@@ -221,8 +222,8 @@ impl Appender {
             expiry: new_record.expiry,
             unique: stored_unique,
         };
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        let header_bytes = header.write(base_time, &mut bytes);
+        let mut header_buffer = [0; HEADER_BYTES_MAX];
+        let header_bytes = header.write(base_time, &mut header_buffer);
         let record_bytes = item::padded_bytes(header_bytes + new_record.key.len() + body_bytes);
         let arena = store.arena();
         let access = item::encode_access(new_record.last_access.0.saturating_sub(base_time.0));
@@ -230,7 +231,10 @@ impl Appender {
             new_record.state_bits | access,
             std::sync::atomic::Ordering::Relaxed,
         );
-        arena.write(addr.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
+        arena.write(
+            addr.plus(2),
+            header_buffer.get(2..header_bytes).unwrap_or_default(),
+        );
         arena.write(addr.plus(header_bytes), new_record.key);
         write_body(
             store,
@@ -262,11 +266,13 @@ impl Appender {
         request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
-        let min_bytes = item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
+        let record_bytes_min =
+            item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
-        let (addr, _) = self.find_record_space(segment_kind, min_bytes, request, |generation| {
-            generation < store.segments.flushes.living_generation_min()
-        })?;
+        let (addr, _) =
+            self.find_record_space(segment_kind, record_bytes_min, request, |generation| {
+                generation < store.segments.flushes.living_generation_min()
+            })?;
         let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
         let data_bytes = wanted_bytes.min(segment_bytes_left - PIECE_HEADER_BYTES);
         store
@@ -301,40 +307,40 @@ impl Appender {
 
     /// How many bytes the open segment of `segment_kind` has left.
     pub(crate) fn open_bytes_left(&self, segment_kind: SegmentKind) -> usize {
-        let open = self.open_segments.borrow();
-        let open = open.get(segment_kind as usize).and_then(Option::as_ref);
-        open.map_or(0, |open| {
+        let open_segments = self.open_segments.borrow();
+        let slot = open_segments.get(segment_kind as usize);
+        slot.and_then(Option::as_ref).map_or(0, |open| {
             self.store.arena().segment_bytes() - open.used_bytes
         })
     }
 
     /// Seals segments that are older than the bound or expired as a whole; without a time, all.
     pub(crate) fn seal(&self, now: Option<Seconds>) {
-        for open in self.open_segments.borrow_mut().iter_mut() {
+        for slot in self.open_segments.borrow_mut().iter_mut() {
             let is_due = |open: &OpenSegment| {
                 now.is_none_or(|now| {
                     open.opened_at.0 + OPEN_SECONDS_MAX <= now.0 || open.last_expiry_s <= now.0
                 })
             };
-            if open.as_ref().is_some_and(is_due)
-                && let Some(old) = open.take()
+            if slot.as_ref().is_some_and(is_due)
+                && let Some(due) = slot.take()
             {
                 self.store.segments.seal(
-                    old.id,
-                    old.used_bytes,
-                    old.last_expiry_s,
-                    old.queue_position,
+                    due.id,
+                    due.used_bytes,
+                    due.last_expiry_s,
+                    due.queue_position,
                 );
             }
         }
     }
 
-    /// Finds where the next record of `segment_kind` goes, and the base second of the segment: in the open segment, or
+    /// Finds where the next record of `segment_kind` goes, and the base time of the segment: in the open segment, or
     /// in a new one if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
     fn find_record_space(
         &self,
         segment_kind: SegmentKind,
-        bytes: usize,
+        record_bytes_min: usize,
         request: SegmentRequest,
         is_flushed: impl FnOnce(u64) -> bool,
     ) -> Option<(Addr, Seconds)> {
@@ -342,7 +348,8 @@ impl Appender {
         let mut open_segments = self.open_segments.borrow_mut();
         let slot = open_segments.get_mut(segment_kind as usize)?;
         let has_room = |open: &OpenSegment| {
-            open.used_bytes + bytes <= store.arena().segment_bytes() && !is_flushed(open.generation)
+            open.used_bytes + record_bytes_min <= store.arena().segment_bytes()
+                && !is_flushed(open.generation)
         };
         if !slot.as_ref().is_some_and(has_room) {
             if let Some(full) = slot.take() {

@@ -133,21 +133,21 @@ impl PolicyKind {
                 ..TwoQueuePolicy::S3_FIFO
             }),
             PolicyKind::Fifo => Box::new(SingleQueuePolicy {
-                decide_nonzero: |_| Decision::Evict { remember: false },
+                decide_used: |_| Decision::Evict { remember: false },
                 continues_after_last_swept: false,
             }),
             PolicyKind::Clock => Box::new(SingleQueuePolicy {
-                decide_nonzero: |frequency| Decision::Promote {
+                decide_used: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
                 continues_after_last_swept: false,
             }),
             PolicyKind::Lru => Box::new(SingleQueuePolicy {
-                decide_nonzero: |_| Decision::Promote { frequency: 0 },
+                decide_used: |_| Decision::Promote { frequency: 0 },
                 continues_after_last_swept: false,
             }),
             PolicyKind::Sieve => Box::new(SingleQueuePolicy {
-                decide_nonzero: |_| Decision::Stay { frequency: 0 },
+                decide_used: |_| Decision::Stay { frequency: 0 },
                 continues_after_last_swept: true,
             }),
         }
@@ -200,9 +200,13 @@ impl Policy for TwoQueuePolicy {
 
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
         let total_bytes = queue_sizes.small_bytes + queue_sizes.main_bytes;
-        let is_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
+        let takes_from_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
         VictimChoice {
-            queue: if is_small { Queue::Small } else { Queue::Main },
+            queue: if takes_from_small {
+                Queue::Small
+            } else {
+                Queue::Main
+            },
             after_position: 0,
         }
     }
@@ -231,9 +235,9 @@ impl Policy for TwoQueuePolicy {
     }
 }
 
-/// One queue: unused items are evicted, used ones handled as `decide_nonzero` decides.
+/// One queue: unused items are evicted, used ones handled as `decide_used` decides.
 struct SingleQueuePolicy {
-    decide_nonzero: fn(u8) -> Decision,
+    decide_used: fn(u8) -> Decision,
     continues_after_last_swept: bool,
 }
 
@@ -257,7 +261,7 @@ impl Policy for SingleQueuePolicy {
         if item.frequency == 0 {
             Decision::Evict { remember: false }
         } else {
-            (self.decide_nonzero)(item.frequency)
+            (self.decide_used)(item.frequency)
         }
     }
 }

@@ -56,12 +56,12 @@ pub(crate) struct PrefixFlushes {
     /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
     latest_flush_by_group: OnceLock<Box<[AtomicU64]>>,
     tables: [OnceLock<Box<[PrefixSlot]>>; TABLE_COUNT],
-    /// The table to read.
-    active_table: AtomicUsize,
+    /// That of the table to read.
+    active_table_index: AtomicUsize,
     /// How often a table that readers may still read was cleared.
     clear_count: AtomicU64,
     /// Prefixes in the active table.
-    count: AtomicUsize,
+    prefix_count: AtomicUsize,
     /// The lengths of prefixes: bit `n` of these 256 is set if one has `n` bytes.
     length_set: [AtomicU64; 4],
 }
@@ -77,28 +77,28 @@ impl PrefixFlushes {
             shortest_length: AtomicUsize::new(0),
             latest_flush_by_group: OnceLock::new(),
             tables: std::array::from_fn(|_| OnceLock::new()),
-            active_table: AtomicUsize::new(0),
+            active_table_index: AtomicUsize::new(0),
             clear_count: AtomicU64::new(0),
-            count: AtomicUsize::new(0),
+            prefix_count: AtomicUsize::new(0),
             length_set: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
     /// Number of prefixes remembered.
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+    pub(crate) fn prefix_count(&self) -> usize {
+        self.prefix_count.load(Ordering::Relaxed)
     }
 
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
-        let slots =
+        let slot_count =
             |table: &OnceLock<Box<[PrefixSlot]>>| table.get().map_or(0, |slots| slots.len());
-        let groups = self
+        let group_count = self
             .latest_flush_by_group
             .get()
             .map_or(0, |latest_flushes| latest_flushes.len());
-        self.tables.iter().map(slots).sum::<usize>() * size_of::<PrefixSlot>()
-            + groups * size_of::<AtomicU64>()
+        self.tables.iter().map(slot_count).sum::<usize>() * size_of::<PrefixSlot>()
+            + group_count * size_of::<AtomicU64>()
     }
 
     /// Whether a prefix of `key` was flushed after the flush with number `since`.
@@ -140,10 +140,10 @@ impl PrefixFlushes {
             return false;
         };
         let mut hasher = PrefixHasher::new(self.seed);
-        for (word, lengths) in self.length_set.iter().enumerate() {
-            let mut lengths = lengths.load(Ordering::Acquire);
-            while lengths != 0 {
-                let length = word * WORD_BITS + lengths.trailing_zeros() as usize;
+        for (word_index, length_word) in self.length_set.iter().enumerate() {
+            let mut remaining_lengths = length_word.load(Ordering::Acquire);
+            while remaining_lengths != 0 {
+                let length = word_index * WORD_BITS + remaining_lengths.trailing_zeros() as usize;
                 if length > key.len() {
                     return false;
                 }
@@ -151,9 +151,9 @@ impl PrefixFlushes {
                 if slot.is_some_and(|slot| slot.flush_number.load(Ordering::Acquire) > since) {
                     return true;
                 }
-                lengths &= lengths - 1;
+                remaining_lengths &= remaining_lengths - 1;
             }
-            if key.len() < (word + 1) * WORD_BITS {
+            if key.len() < (word_index + 1) * WORD_BITS {
                 return false;
             }
         }
@@ -172,7 +172,7 @@ impl PrefixFlushes {
         if let Some(slot) = self.active_slots().and_then(|slots| find_slot(slots, hash)) {
             slot.flush_number.store(flush_number, Ordering::Release);
         } else {
-            let is_full = |slots: &[PrefixSlot]| self.count() >= slots.len() / 2;
+            let is_full = |slots: &[PrefixSlot]| self.prefix_count() >= slots.len() / 2;
             if self.active_slots().is_none_or(is_full) {
                 self.rebuild(last_forgettable_flush())?;
             }
@@ -180,7 +180,7 @@ impl PrefixFlushes {
                 lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
             insert_hash(self.active_slots().unwrap_or_default(), hash, flush_number);
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.prefix_count.fetch_add(1, Ordering::Relaxed);
         }
         self.record_group(prefix, flush_number);
         Ok(())
@@ -190,14 +190,15 @@ impl PrefixFlushes {
     /// gets the number of the flush before, because the starts of that length are not known.
     fn record_group(&self, prefix: &[u8], flush_number: u64) {
         let latest_flushes = self.latest_flush_by_group.get_or_init(|| {
-            let zero = || AtomicU64::new(0);
-            (0..GROUP_COUNT).map(|_| zero()).collect()
+            let new_group = || AtomicU64::new(0);
+            (0..GROUP_COUNT).map(|_| new_group()).collect()
         });
         let words = self.length_set.iter().enumerate();
-        let mut lengths = words.map(|(word, lengths)| (word, lengths.load(Ordering::Relaxed)));
-        let first = lengths.find(|&(_, lengths)| lengths != 0);
-        let shortest_length = first.map_or(prefix.len(), |(word, lengths)| {
-            word * WORD_BITS + lengths.trailing_zeros() as usize
+        let mut lengths =
+            words.map(|(word_index, lengths)| (word_index, lengths.load(Ordering::Relaxed)));
+        let first_word = lengths.find(|&(_, lengths)| lengths != 0);
+        let shortest_length = first_word.map_or(prefix.len(), |(word_index, lengths)| {
+            word_index * WORD_BITS + lengths.trailing_zeros() as usize
         });
         if shortest_length != self.shortest_length.load(Ordering::Relaxed) {
             for group in latest_flushes {
@@ -232,13 +233,13 @@ impl PrefixFlushes {
         let Some(table) = self.tables.get(table_index) else {
             return;
         };
-        let empty = || PrefixSlot {
+        let new_slot = || PrefixSlot {
             hash: AtomicU64::new(0),
             flush_number: AtomicU64::new(0),
         };
         let slots = table.get_or_init(|| {
             (0..FIRST_TABLE_SLOTS << table_index)
-                .map(|_| empty())
+                .map(|_| new_slot())
                 .collect()
         });
         let mut shortest_length = usize::MAX;
@@ -251,20 +252,21 @@ impl PrefixFlushes {
             }
         }
         // The starts are not known: each group may have had the latest flush.
-        let group = || AtomicU64::new(last_flush_number);
+        let new_group = || AtomicU64::new(last_flush_number);
         self.latest_flush_by_group
-            .get_or_init(|| (0..GROUP_COUNT).map(|_| group()).collect());
+            .get_or_init(|| (0..GROUP_COUNT).map(|_| new_group()).collect());
         self.shortest_length
             .store(shortest_length, Ordering::Release);
-        self.count.store(prefixes.len(), Ordering::Relaxed);
-        self.active_table.store(table_index, Ordering::Release);
+        self.prefix_count.store(prefixes.len(), Ordering::Relaxed);
+        self.active_table_index
+            .store(table_index, Ordering::Release);
     }
 
     /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or
     /// before.
     #[cold]
     fn rebuild(&self, last_forgettable_flush: u64) -> Result<(), TableFull> {
-        let active_table = self.active_table.load(Ordering::Relaxed);
+        let active_table_index = self.active_table_index.load(Ordering::Relaxed);
         let old_slots = self.active_slots().unwrap_or_default();
         let retained = || {
             let slots = old_slots.iter().map(|slot| {
@@ -274,28 +276,28 @@ impl PrefixFlushes {
             slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > last_forgettable_flush)
         };
         let retained_count = retained().count();
-        let next_table = match active_table {
-            _ if old_slots.is_empty() => active_table,
-            _ if active_table < FIRST_LARGEST_TABLE => active_table + 1,
+        let next_table_index = match active_table_index {
+            _ if old_slots.is_empty() => active_table_index,
+            _ if active_table_index < FIRST_LARGEST_TABLE => active_table_index + 1,
             FIRST_LARGEST_TABLE => FIRST_LARGEST_TABLE + 1,
             _ => FIRST_LARGEST_TABLE,
         };
         if !old_slots.is_empty()
-            && active_table >= FIRST_LARGEST_TABLE
+            && active_table_index >= FIRST_LARGEST_TABLE
             && retained_count >= old_slots.len() / 2
         {
             return Err(TableFull);
         }
-        let Some(table) = self.tables.get(next_table) else {
+        let Some(table) = self.tables.get(next_table_index) else {
             return Err(TableFull);
         };
         let slots = table.get_or_init(|| {
-            let empty = || PrefixSlot {
+            let new_slot = || PrefixSlot {
                 hash: AtomicU64::new(0),
                 flush_number: AtomicU64::new(0),
             };
-            let slot_count = FIRST_TABLE_SLOTS << next_table.min(FIRST_LARGEST_TABLE);
-            (0..slot_count).map(|_| empty()).collect()
+            let slot_count = FIRST_TABLE_SLOTS << next_table_index.min(FIRST_LARGEST_TABLE);
+            (0..slot_count).map(|_| new_slot()).collect()
         });
         // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
         // them sees the count.
@@ -315,15 +317,19 @@ impl PrefixFlushes {
         for (word, lengths) in self.length_set.iter().zip(lengths) {
             word.store(lengths, Ordering::Release);
         }
-        self.count.store(retained_count, Ordering::Relaxed);
-        self.active_table.store(next_table, Ordering::Release);
+        self.prefix_count.store(retained_count, Ordering::Relaxed);
+        self.active_table_index
+            .store(next_table_index, Ordering::Release);
         Ok(())
     }
 
     #[inline]
     fn active_slots(&self) -> Option<&[PrefixSlot]> {
-        let active_table = self.active_table.load(Ordering::Acquire);
-        self.tables.get(active_table)?.get().map(|slots| &**slots)
+        let active_table_index = self.active_table_index.load(Ordering::Acquire);
+        self.tables
+            .get(active_table_index)?
+            .get()
+            .map(|slots| &**slots)
     }
 }
 

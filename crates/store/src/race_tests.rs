@@ -15,7 +15,7 @@ use crate::{Config, Store, Worker};
 const NOW: Seconds = Seconds(10);
 const KEY: &[u8] = b"key";
 
-fn store() -> Arc<Store> {
+fn new_store() -> Arc<Store> {
     let config = Config {
         memory_bytes: 2 << 20,
         ..Config::default()
@@ -23,18 +23,18 @@ fn store() -> Arc<Store> {
     Store::new(config).unwrap()
 }
 
-fn worker(store: &Arc<Store>) -> Worker {
+fn new_worker(store: &Arc<Store>) -> Worker {
     let mut worker = store.worker();
     worker.go_online();
     worker
 }
 
-fn hash(worker: &Worker) -> KeyHash {
+fn key_hash(worker: &Worker) -> KeyHash {
     worker.store().hash(KEY)
 }
 
-fn set(worker: &Worker) -> CasUnique {
-    match worker.set(KEY, hash(worker), b"5", &SetOptions::default(), NOW) {
+fn set_key(worker: &Worker) -> CasUnique {
+    match worker.set(KEY, key_hash(worker), b"5", &SetOptions::default(), NOW) {
         SetOutcome::Stored(unique) => unique,
         other => panic!("{other:?}"),
     }
@@ -42,29 +42,29 @@ fn set(worker: &Worker) -> CasUnique {
 
 /// An operation on the key after its lookup.
 fn begin_write(worker: &Worker) -> WriteOperation<'_> {
-    let mut write = worker.new_write(KEY, hash(worker), NOW);
+    let mut write = worker.new_write(KEY, key_hash(worker), NOW);
     write.look_up();
     write
 }
 
 fn is_readable(worker: &Worker) -> bool {
-    worker.get(KEY, hash(worker), NOW).is_some()
+    worker.get(KEY, key_hash(worker), NOW).is_some()
 }
 
 fn publish_touch(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReason> {
     let old = write.found.present.unwrap();
-    let change = CopyChanges {
+    let changes = CopyChanges {
         expiry: Expiry::At(Seconds(500)),
         unique: UniqueSource::Exactly(write.store().unique_of(&old)),
         state_bits: 0,
         inherited_bits: bits::COPIED_MARKS,
         counts_as_access: true,
     };
-    write.rewrite(&old, change)
+    write.rewrite(&old, changes)
 }
 
 fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReason> {
-    let new = NewCopy {
+    let new_copy = NewCopy {
         flags: 0,
         expiry: Expiry::Never,
         unique: write.unique_source(None),
@@ -74,15 +74,15 @@ fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, Retr
         parts: &[ValuePart::Bytes(b"6")],
         is_growing: false,
     };
-    write.publish(&new)
+    write.publish(&new_copy)
 }
 
 #[test]
 fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
-    let store = store();
-    let worker = worker(&store);
+    let store = new_store();
+    let worker = new_worker(&store);
     for publish in [publish_touch, publish_replacement] {
-        set(&worker);
+        set_key(&worker);
         let write = begin_write(&worker);
         store.flush(NOW, NOW);
         assert_eq!(publish(&write), Err(RetryReason::Changed));
@@ -92,10 +92,10 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
 
 #[test]
 fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
-    let store = store();
-    let worker = worker(&store);
+    let store = new_store();
+    let worker = new_worker(&store);
     for publish in [publish_touch, publish_replacement] {
-        set(&worker);
+        set_key(&worker);
         let write = begin_write(&worker);
         store.flush_prefix(b"ke", NOW).unwrap();
         assert_eq!(publish(&write), Err(RetryReason::Changed));
@@ -105,10 +105,10 @@ fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
 
 #[test]
 fn a_copy_of_an_item_is_published_though_another_prefix_was_flushed_meanwhile() {
-    let store = store();
-    let worker = worker(&store);
+    let store = new_store();
+    let worker = new_worker(&store);
     for publish in [publish_touch, publish_replacement] {
-        set(&worker);
+        set_key(&worker);
         let write = begin_write(&worker);
         store.flush_prefix(b"other", NOW).unwrap();
         assert!(publish(&write).is_ok());
@@ -118,8 +118,8 @@ fn a_copy_of_an_item_is_published_though_another_prefix_was_flushed_meanwhile() 
 
 #[test]
 fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
-    let store = store();
-    let (older, newer) = (worker(&store), worker(&store));
+    let store = new_store();
+    let (older, newer) = (new_worker(&store), new_worker(&store));
     // The older worker's segment is open since before the flush, and stays open for other keys.
     older.set(
         b"other",
@@ -136,7 +136,7 @@ fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
         &SetOptions::default(),
         NOW,
     );
-    set(&newer);
+    set_key(&newer);
     let write = begin_write(&older);
     assert!(publish_touch(&write).is_ok());
     assert!(is_readable(&newer));
@@ -144,9 +144,9 @@ fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
 
 #[test]
 fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
-    let store = store();
-    let worker = worker(&store);
-    set(&worker);
+    let store = new_store();
+    let worker = new_worker(&store);
+    set_key(&worker);
     store.flush(NOW, NOW);
     let write = begin_write(&worker);
     store.flush(NOW, NOW);
@@ -156,21 +156,23 @@ fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
 
 #[test]
 fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
-    let store = store();
-    let worker = worker(&store);
-    let unique = set(&worker);
+    let store = new_store();
+    let worker = new_worker(&store);
+    let unique = set_key(&worker);
     let invalidate = DeleteOptions {
         invalidate: true,
         ..DeleteOptions::default()
     };
-    worker.delete(KEY, hash(&worker), &invalidate, NOW);
+    worker.delete(KEY, key_hash(&worker), &invalidate, NOW);
     let write = begin_write(&worker);
     let client_wins = || {
         let options = GetOptions {
             may_win: true,
             ..GetOptions::default()
         };
-        let (_, lease) = worker.get_with(KEY, hash(&worker), &options, NOW).unwrap();
+        let (_, lease) = worker
+            .get_with(KEY, key_hash(&worker), &options, NOW)
+            .unwrap();
         lease.won
     };
     let options = SetOptions {
@@ -178,15 +180,15 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         invalidate: true,
         ..SetOptions::default()
     };
-    let set = SetOperation {
+    let stale_set = SetOperation {
         value: &[ValuePart::Bytes(b"6")],
         options: &options,
     };
-    let copy = set
+    let overwrite = stale_set
         .decide_overwrite(&write, &write.found.present.unwrap())
         .unwrap();
     assert!(client_wins());
-    assert!(set.overwrite(&write, copy).is_ok());
+    assert!(stale_set.overwrite(&write, overwrite).is_ok());
     assert!(
         !client_wins(),
         "two clients won the right to store the item again"
@@ -195,32 +197,32 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
 
 #[test]
 fn an_exposed_unique_does_not_return_after_a_delete_and_a_set_by_another_worker() {
-    let store = store();
-    let (older, newer) = (worker(&store), worker(&store));
+    let store = new_store();
+    let (older, newer) = (new_worker(&store), new_worker(&store));
     // Each opens a segment with its first write: those of `newer` give the larger uniques.
     older.set(b"a", store.hash(b"a"), b"1", &SetOptions::default(), NOW);
     newer.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);
     let mut earlier_uniques = std::collections::HashSet::new();
     for _ in 0..20 {
-        assert!(earlier_uniques.insert(set(&newer)));
+        assert!(earlier_uniques.insert(set_key(&newer)));
         for _ in 0..20 {
-            assert!(earlier_uniques.insert(set(&older)));
+            assert!(earlier_uniques.insert(set_key(&older)));
         }
-        newer.delete(KEY, hash(&newer), &DeleteOptions::default(), NOW);
+        newer.delete(KEY, key_hash(&newer), &DeleteOptions::default(), NOW);
     }
 }
 
 #[test]
 fn a_unique_that_a_client_chose_is_followed_by_larger_ones_for_that_key_alone() {
-    let store = store();
-    let worker = worker(&store);
+    let store = new_store();
+    let worker = new_worker(&store);
     for chosen in [1 << 50, u64::MAX - 1, u64::MAX] {
         let options = SetOptions {
             new_unique: Some(CasUnique(chosen)),
             ..SetOptions::default()
         };
-        worker.set(KEY, hash(&worker), b"5", &options, NOW);
-        assert_eq!(set(&worker).0, chosen.wrapping_add(1).max(1));
+        worker.set(KEY, key_hash(&worker), b"5", &options, NOW);
+        assert_eq!(set_key(&worker).0, chosen.wrapping_add(1).max(1));
         let other = worker.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);
         assert!(matches!(other, SetOutcome::Stored(unique) if unique.0 < 1 << 40));
     }

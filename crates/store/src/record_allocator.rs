@@ -47,14 +47,14 @@ impl RecordAllocator<'_> {
         self.context.accounting.store()
     }
 
-    /// Sweeps in proportion to the `bytes` written: the part of this write in keeping segments free.
+    /// Sweeps in proportion to the bytes written: the part of this write in keeping segments free.
     #[inline]
-    pub(crate) fn sweep_proportionally(&self, bytes: usize) {
+    pub(crate) fn sweep_proportionally(&self, written_bytes: usize) {
         let store = self.store();
         let missing_segments = store
             .reserve_segments()
             .saturating_sub(store.segments.spare_segments());
-        let due_bytes = bytes + WRITE_BYTES_MIN;
+        let due_bytes = written_bytes + WRITE_BYTES_MIN;
         let (due_bytes, goal) = if missing_segments > 0 {
             (
                 due_bytes * SWEEP_FACTOR * missing_segments,
@@ -106,30 +106,30 @@ impl RecordAllocator<'_> {
         append: impl Fn(SegmentRequest) -> Option<T>,
     ) -> Result<T, Shortage> {
         let now = self.context.now;
-        let request = |spare_min| SegmentRequest {
+        let new_request = |spare_min| SegmentRequest {
             spare_min,
             base_time: now,
             queue_position: None,
             now,
         };
-        if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
+        if let Some(appended) = append(new_request(SEGMENTS_FOR_EVICTION)) {
             return Ok(appended);
         }
         let store = self.store();
         for _ in 0..SWEEPS_MAX {
-            let bytes = store.arena().segment_bytes();
-            let has_swept = self
-                .sweeper
-                .sweep(self.context, bytes, SweepGoal::FreeSegments);
+            let segment_bytes = store.arena().segment_bytes();
+            let has_swept =
+                self.sweeper
+                    .sweep(self.context, segment_bytes, SweepGoal::FreeSegments);
             store.segments.reclaim_limbo_now();
-            if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
+            if let Some(appended) = append(new_request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(appended);
             }
             if !has_swept {
                 break;
             }
         }
-        append(request(0)).ok_or(if store.segments.spare_segments() > 0 {
+        append(new_request(0)).ok_or(if store.segments.spare_segments() > 0 {
             Shortage::Temporary
         } else {
             Shortage::Permanent

@@ -96,7 +96,7 @@ pub struct GetOptions {
     pub recache_after_touch: bool,
     /// Give the one win of a stale or expiring item to this caller. Only a caller that can report it may take it.
     pub may_win: bool,
-    /// Do not count the hit, neither for eviction nor for h, l and t (meta `q` with `k`: no bump).
+    /// Do not count the hit, neither for eviction nor for h, l and t (meta `u`).
     pub no_bump: bool,
     /// The unique for an item that `vivify` creates (meta `E`).
     pub new_unique: Option<CasUnique>,

@@ -1,7 +1,7 @@
 //! Uploads: memory for a value whose bytes are still arriving.
 //!
-//! A small value is collected outside the store and copied once. A larger one gets pieces in segments of the
-//! worker's upload segment, each only when the bytes before it have arrived, so that a client that announces much and
+//! A small value is collected outside the store and copied once. A larger one gets pieces in the worker's
+//! upload segment, each only when the bytes before it have arrived, so that a client that announces much and
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, usually by an eighth of `-m`
 //! (`uploads`).
 
@@ -121,7 +121,7 @@ impl Worker {
             ..
         } = &*reservation;
         let part = match inline_buffer {
-            Some(bytes) => ValuePart::Bytes(bytes),
+            Some(buffer) => ValuePart::Bytes(buffer),
             None => ValuePart::Pieces(pieces),
         };
         let value = &[part];
@@ -152,7 +152,9 @@ impl Reservation {
             (Some(inline_buffer), _) => inline_buffer
                 .get_mut(self.filled_bytes..)
                 .unwrap_or_default(),
-            (None, Some((addr, bytes))) => self.store.arena().unpublished_range(addr, bytes),
+            (None, Some((addr, bytes_left))) => {
+                self.store.arena().unpublished_range(addr, bytes_left)
+            }
             (None, None) => &mut [],
         }
     }
@@ -175,9 +177,9 @@ impl Reservation {
             return None;
         }
         let (allocator, mut attempts) = (worker.record_allocator(now), Attempts::default());
-        let (piece, bytes) = loop {
+        let (piece, data_bytes) = loop {
             match allocator.append_piece(SegmentKind::Upload, self.hash, wanted_bytes) {
-                Ok(piece_and_bytes) => break piece_and_bytes,
+                Ok(piece_and_length) => break piece_and_length,
                 Err(shortage) if allocator.prepare_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
                     self.awaits_segment = shortage == Shortage::Temporary;
@@ -186,26 +188,26 @@ impl Reservation {
                 }
             }
         };
-        if bytes < wanted_bytes {
-            uploads.return_unused(self.id, (wanted_bytes - bytes) as u64);
+        if data_bytes < wanted_bytes {
+            uploads.return_unused(self.id, (wanted_bytes - data_bytes) as u64);
         }
         uploads.record_progress(self.id, now);
         self.pieces.push(piece);
-        allocator.sweep_proportionally(bytes);
-        let data = piece.plus(PIECE_HEADER_BYTES);
+        allocator.sweep_proportionally(data_bytes);
+        let data_addr = piece.plus(PIECE_HEADER_BYTES);
         // The kernel copies into prefetched lines a quarter faster than into those it has to fetch one after the
         // other.
-        self.store.arena().prefetch_range(data, bytes);
-        Some((data, bytes))
+        self.store.arena().prefetch_range(data_addr, data_bytes);
+        Some((data_addr, data_bytes))
     }
 
-    /// Records that `bytes` of `space` were written.
-    pub fn advance(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.value_bytes - self.filled_bytes);
-        self.filled_bytes += bytes;
+    /// Records that `written_bytes` of `space` were written.
+    pub fn advance(&mut self, written_bytes: usize) {
+        let written_bytes = written_bytes.min(self.value_bytes - self.filled_bytes);
+        self.filled_bytes += written_bytes;
         self.unfilled_piece = match self.unfilled_piece {
-            Some((addr, bytes_left)) if bytes_left > bytes => {
-                Some((addr.plus(bytes), bytes_left - bytes))
+            Some((addr, bytes_left)) if bytes_left > written_bytes => {
+                Some((addr.plus(written_bytes), bytes_left - written_bytes))
             }
             _ => None,
         };

@@ -37,7 +37,7 @@ impl Attempts {
     }
 
     /// Counts that another worker was faster; false when the operation must end.
-    pub(crate) fn prepare_retry(&mut self) -> bool {
+    pub(crate) fn count_lost_race(&mut self) -> bool {
         self.lost_races += 1;
         strict_assert!(
             self.lost_races < LOST_RACES_MAX,

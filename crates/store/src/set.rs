@@ -56,7 +56,7 @@ impl SetOperation<'_> {
 
     fn try_set(&self, write: &WriteOperation<'_>) -> Result<SetOutcome, RetryReason> {
         let options = self.options;
-        let copy = match (options.mode, write.found.live_item()) {
+        let overwrite = match (options.mode, write.found.live_item()) {
             (SetMode::Add, Some(old)) => {
                 write
                     .store()
@@ -72,7 +72,7 @@ impl SetOperation<'_> {
             },
             (SetMode::Set | SetMode::Replace, Some(old)) => {
                 match self.decide_overwrite(write, &old) {
-                    Ok(copy) => copy,
+                    Ok(decided) => decided,
                     Err(outcome) => return Ok(outcome),
                 }
             }
@@ -82,7 +82,7 @@ impl SetOperation<'_> {
             (SetMode::Replace, None) => return Ok(SetOutcome::NotStored),
             (SetMode::Set | SetMode::Add, None) => Overwrite::plain(options.expiry),
         };
-        self.overwrite(write, copy).map(stored_outcome)
+        self.overwrite(write, overwrite).map(stored_outcome)
     }
 
     /// Decides by the CAS unique, for `cas`, `ms C` and `ms C I`, whether and how the item is overwritten.
@@ -113,14 +113,14 @@ impl SetOperation<'_> {
     pub(crate) fn overwrite(
         &self,
         write: &WriteOperation<'_>,
-        copy: Overwrite,
+        overwrite: Overwrite,
     ) -> Result<PublishedCopy, RetryReason> {
         write.publish(&NewCopy {
             flags: self.options.flags,
-            expiry: copy.expiry,
+            expiry: overwrite.expiry,
             unique: write.unique_source(self.options.new_unique),
-            state_bits: copy.state_bits | bits::exposed_bit(self.options.hides_unique),
-            inherited_bits: copy.inherited_bits,
+            state_bits: overwrite.state_bits | bits::exposed_bit(self.options.hides_unique),
+            inherited_bits: overwrite.inherited_bits,
             last_access: write.now(),
             parts: self.value,
             is_growing: false,
@@ -182,7 +182,7 @@ impl SetOperation<'_> {
                 .copied()
                 .collect()
         };
-        let new = NewCopy {
+        let new_copy = NewCopy {
             flags: old.header.flags,
             expiry: old.header.expiry,
             unique: write.unique_source(options.new_unique),
@@ -192,7 +192,7 @@ impl SetOperation<'_> {
             parts: &value_parts,
             is_growing: true,
         };
-        write.publish(&new).map(stored_outcome)
+        write.publish(&new_copy).map(stored_outcome)
     }
 }
 

@@ -25,23 +25,23 @@ pub(crate) fn is_sparse(live_bytes: usize, used_bytes: usize) -> bool {
 pub(crate) struct SparseList {
     ids: Mutex<Vec<SegmentId>>,
     /// Length of the list, readable without the lock.
-    count: AtomicUsize,
+    listed_count: AtomicUsize,
     /// A segment is in the list at most once, which bounds it.
     listed_flags: Box<[AtomicBool]>,
 }
 
 impl SparseList {
-    pub(crate) fn new(segments: usize) -> Self {
+    pub(crate) fn new(segment_count: usize) -> Self {
         SparseList {
             ids: Mutex::new(Vec::new()),
-            count: AtomicUsize::new(0),
-            listed_flags: (0..segments).map(|_| AtomicBool::new(false)).collect(),
+            listed_count: AtomicUsize::new(0),
+            listed_flags: (0..segment_count).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.listed_count.load(Ordering::Relaxed) == 0
     }
 
     /// Adds a segment, unless it is already listed.
@@ -51,7 +51,7 @@ impl SparseList {
         let flag = self.listed_flags.get(id.0 as usize);
         if flag.is_some_and(|flag| !flag.swap(true, Ordering::Relaxed)) {
             ids.push(id);
-            self.count.store(ids.len(), Ordering::Relaxed);
+            self.listed_count.store(ids.len(), Ordering::Relaxed);
         }
     }
 
@@ -59,7 +59,7 @@ impl SparseList {
     pub(crate) fn pop(&self) -> Option<SegmentId> {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ids.pop()?;
-        self.count.store(ids.len(), Ordering::Relaxed);
+        self.listed_count.store(ids.len(), Ordering::Relaxed);
         if let Some(flag) = self.listed_flags.get(id.0 as usize) {
             flag.store(false, Ordering::Relaxed);
         }
@@ -90,12 +90,12 @@ mod tests {
         let store = Store::new(Config::default()).unwrap();
         let mut worker = store.worker();
         let (value, options) = ([7; 1000], SetOptions::default());
-        let mut state = 1u64;
+        let mut random_state = 1u64;
         for _ in 0..100_000 {
-            state = state
+            random_state = random_state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            let key = ((state >> 33) % 4000).to_string();
+            let key = ((random_state >> 33) % 4000).to_string();
             worker.set(
                 key.as_bytes(),
                 store.hash(key.as_bytes()),

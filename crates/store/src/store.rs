@@ -116,7 +116,7 @@ impl Store {
         shift: u32,
     ) -> Result<Arc<Store>, Error> {
         let layout = Layout::new(&config, shift)?;
-        let arena = Arc::new(map_arena(layout.segments, segments_max(shift), shift)?);
+        let arena = Arc::new(map_arena(layout.segment_count, segments_max(shift), shift)?);
         arena.request_huge_pages(layout.budget.segments);
         Ok(Self::new_empty(config, policy, layout, &arena))
     }
@@ -147,15 +147,15 @@ impl Store {
         index: Index,
     ) -> Store {
         let arena = Arc::clone(segments.arena());
-        let mapped = arena.segment_count();
-        let classes = config.slab_chunk_bytes.len();
+        let mapped_segments = arena.segment_count();
+        let class_count = config.slab_chunk_bytes.len();
         Store {
             secrets: RapidSecrets::seed(config.hash_seed),
             index,
-            ghost: Ghost::new(Lines::new(arena), mapped),
+            ghost: Ghost::new(Lines::new(arena), mapped_segments),
             policy: policy.new_policy(),
             counter_blocks: (0..config.workers)
-                .map(|_| CounterBlock::new(classes))
+                .map(|_| CounterBlock::new(class_count))
                 .collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
@@ -203,17 +203,18 @@ impl Store {
     /// Counts the table of flushed prefixes as it is now.
     pub(crate) fn charge_prefix_table(&self) {
         let (_, table_bytes) = self.segments.flushes.prefix_count_and_bytes();
-        let before = self
+        let table_bytes_before = self
             .prefix_table_bytes
             .swap(table_bytes as i64, Ordering::Relaxed);
-        if before != table_bytes as i64 {
-            self.charge_buffers(table_bytes as i64 - before);
+        if table_bytes_before != table_bytes as i64 {
+            self.charge_buffers(table_bytes as i64 - table_bytes_before);
         }
     }
 
     /// Number of prefixes that are remembered because they were flushed.
     pub fn flushed_prefixes(&self) -> usize {
-        self.segments.flushes.prefix_count_and_bytes().0
+        let (prefix_count, _) = self.segments.flushes.prefix_count_and_bytes();
+        prefix_count
     }
 
     /// Lets a pending flush take effect; every operation calls this first.
@@ -225,17 +226,18 @@ impl Store {
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
     /// the start, hardly more than the first.
     pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
-        let mapped = (self.arena().segment_count() * self.arena().segment_bytes()) as u64;
+        let mapped_bytes = (self.arena().segment_count() * self.arena().segment_bytes()) as u64;
         if bytes < MEMORY_BYTES_MIN {
             return Err(Error::MemoryTooSmall(bytes));
         }
-        if bytes > mapped {
-            return Err(Error::MemoryTooLarge(bytes, mapped));
+        if bytes > mapped_bytes {
+            return Err(Error::MemoryTooLarge(bytes, mapped_bytes));
         }
         self.memory_bytes.store(bytes, Ordering::Relaxed);
         self.apply_budget();
-        let segments = bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
-        self.arena().request_huge_pages(segments);
+        let allowed_segments =
+            bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
+        self.arena().request_huge_pages(allowed_segments);
         Ok(())
     }
 
@@ -246,9 +248,11 @@ impl Store {
 
     /// Counts memory outside the store that belongs inside `-m` (connection buffers); any thread may call it.
     pub fn charge_buffers(&self, delta_bytes: i64) {
-        let before = self.buffer_bytes.fetch_add(delta_bytes, Ordering::Relaxed);
-        let segment = self.arena().segment_bytes() as i64;
-        if before / segment != (before + delta_bytes) / segment {
+        let buffer_bytes_before = self.buffer_bytes.fetch_add(delta_bytes, Ordering::Relaxed);
+        let segment_bytes = self.arena().segment_bytes() as i64;
+        if buffer_bytes_before / segment_bytes
+            != (buffer_bytes_before + delta_bytes) / segment_bytes
+        {
             self.apply_budget();
         }
     }
@@ -267,16 +271,21 @@ impl Store {
 
     /// A snapshot of the contents and counters of the store.
     pub fn counters(&self) -> Counters {
-        let segment = self.arena().segment_bytes() as u64;
-        let (index, ghost) = (self.index.segments() as u64, self.ghost.segments() as u64);
+        let segment_bytes = self.arena().segment_bytes() as u64;
+        let (index_segments, ghost_segments) = (
+            self.index.segment_count() as u64,
+            self.ghost.segment_count() as u64,
+        );
         Counters {
-            index_bytes: index * segment,
-            ghost_bytes: ghost * segment,
-            segment_bytes: (self.segments.in_use() as u64).saturating_sub(index + ghost) * segment,
+            index_bytes: index_segments * segment_bytes,
+            ghost_bytes: ghost_segments * segment_bytes,
+            segment_bytes: (self.segments.in_use() as u64)
+                .saturating_sub(index_segments + ghost_segments)
+                * segment_bytes,
             buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
             held_segments: self.segments.held_segments() as u64,
-            ready_bytes: self.segments.backed_ahead_count() as u64 * segment,
-            upload_bytes: self.uploads.bytes(),
+            ready_bytes: self.segments.backed_ahead_count() as u64 * segment_bytes,
+            upload_bytes: self.uploads.held_bytes(),
             ..counters::sum_blocks(self.counter_blocks.iter())
         }
     }
@@ -289,7 +298,7 @@ impl Store {
 
     /// Whether uncommitted uploads hold the maximum: another gets no memory until one ends.
     pub fn uploads_are_full(&self) -> bool {
-        self.uploads.bytes() + PIECE_BYTES_MAX as u64 > self.upload_bytes_max()
+        self.uploads.held_bytes() + PIECE_BYTES_MAX as u64 > self.upload_bytes_max()
     }
 
     /// When an upload that holds anything had its last piece; `None` if there is none.
@@ -358,10 +367,10 @@ impl Store {
     /// that a few clients can send large values at once; at least enough for the largest possible value.
     pub(crate) fn upload_bytes_max(&self) -> u64 {
         let memory_bytes = self.memory_bytes();
-        let largest = u64::from(self.config.item_bytes_max).min(memory_bytes / 2);
+        let largest_item_bytes = u64::from(self.config.item_bytes_max).min(memory_bytes / 2);
         (memory_bytes / 8)
             .max((memory_bytes / 4).min(UPLOAD_BYTES_MIN))
-            .max(largest)
+            .max(largest_item_bytes)
     }
 
     /// The bytes that memcached would count for an item.
@@ -372,8 +381,9 @@ impl Store {
 
     /// Whether an item is over `-I`, or can never fit.
     pub(crate) fn is_too_large(&self, key: &[u8], value_bytes: usize, flags: u32) -> bool {
-        let bytes = Self::memcached_item_bytes(key.len(), value_bytes, flags);
-        bytes > self.config.item_bytes_max as usize || bytes as u64 > self.memory_bytes() / 2
+        let item_bytes = Self::memcached_item_bytes(key.len(), value_bytes, flags);
+        item_bytes > self.config.item_bytes_max as usize
+            || item_bytes as u64 > self.memory_bytes() / 2
     }
 
     /// The slab class that memcached would put an item of this size in.
@@ -392,21 +402,21 @@ pub(crate) struct Layout {
     reserve_segments: usize,
     budget: Budget,
     /// As many as the limit allows, with those of the index outside of it.
-    pub(crate) segments: usize,
+    pub(crate) segment_count: usize,
 }
 
 impl Layout {
     pub(crate) fn new(config: &Config, shift: u32) -> Result<Self, Error> {
         let reserve_segments = reserve_segments_for(config.workers, shift);
         let budget = compute_budget(config.memory_bytes, 0, reserve_segments, shift);
-        let segments = budget.segments + budget.index_extra;
-        if segments > segments_max(shift) {
+        let segment_count = budget.segments + budget.extra_line_segments;
+        if segment_count > segments_max(shift) {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
         Ok(Layout {
             reserve_segments,
             budget,
-            segments,
+            segment_count,
         })
     }
 
@@ -442,18 +452,18 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise
-/// more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`):
-/// then the limit cannot be raised.
-fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
+/// Maps [`MAPPED_LIMIT_FACTOR`] times `segment_count`, at most `segments_max`, or only these if the system does not
+/// promise more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them
+/// (`ulimit -v`): then the limit cannot be raised.
+fn map_arena(segment_count: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
-        return Arena::new(segments, shift);
+        return Arena::new(segment_count, shift);
     }
     Arena::new(
-        (segments * MAPPED_LIMIT_FACTOR as usize).min(segments_max),
+        (segment_count * MAPPED_LIMIT_FACTOR as usize).min(segments_max),
         shift,
     )
-    .or_else(|_| Arena::new(segments, shift))
+    .or_else(|_| Arena::new(segment_count, shift))
 }
 
 /// Segments that are kept free ahead of the writers.
@@ -465,7 +475,7 @@ fn reserve_segments_for(workers: usize, segment_shift: u32) -> usize {
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = shift_for(memory_bytes);
     let budget = compute_budget(memory_bytes, 0, reserve_segments_for(workers, shift), shift);
-    (budget.index_extra as u64) << shift
+    (budget.extra_line_segments as u64) << shift
 }
 
 /// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
@@ -483,7 +493,7 @@ fn compute_budget(
         .min(limit_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
         segments: (bytes_left >> segment_shift) as usize + reserve_segments,
-        index_extra: (outside_bytes >> segment_shift) as usize,
+        extra_line_segments: (outside_bytes >> segment_shift) as usize,
     }
 }
 

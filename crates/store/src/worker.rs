@@ -40,7 +40,7 @@ pub struct Worker {
     pub(crate) appender: Appender,
     pub(crate) sweeper: Sweeper,
     last_maintained_at: Cell<Seconds>,
-    /// Dropped last: the next owner of its entry takes over its counters too.
+    /// Dropped last: the next owner of its record takes over its counters too.
     pub(crate) participant: Participant,
 }
 
@@ -238,10 +238,14 @@ impl Worker {
         }
         let found =
             get_and_update::run_get_and_update(&mut self.new_write(key, hash, now), options)?;
-        Ok(found.map(|found| {
-            let (item, access) = (found.item, found.last_access);
-            let item = Item::with_access(self.mark_borrowed(), item, found.state_word, access);
-            (item, found.lease)
+        Ok(found.map(|returned| {
+            let item = Item::with_last_access(
+                self.mark_borrowed(),
+                returned.item,
+                returned.state_word,
+                returned.last_access,
+            );
+            (item, returned.lease)
         }))
     }
 

@@ -129,7 +129,7 @@ impl<'w> WriteOperation<'w> {
                 Err(reason) => reason,
             };
             let may_continue = match reason {
-                RetryReason::Changed => self.attempts.prepare_retry(),
+                RetryReason::Changed => self.attempts.count_lost_race(),
                 RetryReason::NoRoom(shortage) => {
                     self.allocator.prepare_retry(shortage, &mut self.attempts)
                 }
@@ -182,19 +182,23 @@ impl<'w> WriteOperation<'w> {
     }
 
     /// Writes a new copy and publishes it in place of the found item.
-    pub(crate) fn publish(&self, new: &NewCopy<'_>) -> Result<PublishedCopy, RetryReason> {
+    pub(crate) fn publish(&self, new_copy: &NewCopy<'_>) -> Result<PublishedCopy, RetryReason> {
         let context = self.allocator.context;
-        let segment_kind = self.choose_segment_kind(new.expiry);
-        let value_bytes: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
+        let segment_kind = self.choose_segment_kind(new_copy.expiry);
+        let value_bytes: usize = new_copy
+            .parts
+            .iter()
+            .map(|part| part.len(self.store()))
+            .sum();
         let mut chain = Chain::new(self.allocator, self.hash, segment_kind);
         let one_slice: [&[u8]; 1];
         let value_slices: Vec<&[u8]>;
-        let body = match new.parts {
-            [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, segment_kind, new) => {
+        let body = match new_copy.parts {
+            [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, segment_kind, new_copy) => {
                 one_slice = [*bytes];
                 RecordBody::Inline(&one_slice)
             }
-            parts if self.fits_inline(value_bytes, segment_kind, new) => {
+            parts if self.fits_inline(value_bytes, segment_kind, new_copy) => {
                 let slices = parts.iter().filter_map(|part| match part {
                     ValuePart::Bytes(bytes) => Some(*bytes),
                     ValuePart::Pieces(_) => None,
@@ -212,11 +216,11 @@ impl<'w> WriteOperation<'w> {
         };
         let new_record = NewRecord {
             key: self.key,
-            flags: new.flags,
-            expiry: new.expiry,
-            unique: new.unique,
-            state_bits: new.state_bits,
-            last_access: new.last_access,
+            flags: new_copy.flags,
+            expiry: new_copy.expiry,
+            unique: new_copy.unique,
+            state_bits: new_copy.state_bits,
+            last_access: new_copy.last_access,
             body,
         };
         let is_uploaded = matches!(body, RecordBody::Chain { .. }) && chain.reuses_all_pieces();
@@ -229,11 +233,11 @@ impl<'w> WriteOperation<'w> {
         let publication = Publication {
             key: self.key,
             hash: self.hash,
-            expected: self.found.present.map(|old| old.addr),
-            new: appended.addr,
+            expected_addr: self.found.present.map(|old| old.addr),
+            new_addr: appended.addr,
             frequency: None,
-            inherited_bits: new.inherited_bits,
-            only_if_expected_is_current: self.found.is_alive,
+            inherited_bits: new_copy.inherited_bits,
+            only_if_expected_unflushed: self.found.is_alive,
             has_new_unique: false,
         };
         if !publication.publish(context) {
@@ -257,7 +261,7 @@ impl<'w> WriteOperation<'w> {
     pub(crate) fn rewrite(
         &self,
         old: &LocatedItem,
-        change: CopyChanges,
+        changes: CopyChanges,
     ) -> Result<PublishedCopy, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
@@ -265,17 +269,17 @@ impl<'w> WriteOperation<'w> {
             ValuePart::Bytes(store.inline_value(old)),
             ValuePart::Pieces(&pieces),
         ];
-        let access = if change.counts_as_access {
+        let access = if changes.counts_as_access {
             self.now()
         } else {
             Store::access_of(old, store.state_word_of(old.addr))
         };
         self.publish(&NewCopy {
             flags: old.header.flags,
-            expiry: change.expiry,
-            unique: change.unique,
-            state_bits: change.state_bits,
-            inherited_bits: change.inherited_bits,
+            expiry: changes.expiry,
+            unique: changes.unique,
+            state_bits: changes.state_bits,
+            inherited_bits: changes.inherited_bits,
             last_access: access,
             parts: &value_parts,
             is_growing: false,
@@ -288,17 +292,17 @@ impl<'w> WriteOperation<'w> {
         &self,
         value_bytes: usize,
         segment_kind: SegmentKind,
-        new: &NewCopy<'_>,
+        new_copy: &NewCopy<'_>,
     ) -> bool {
-        let bytes = HEADER_BYTES_MAX + self.key.len() + value_bytes;
-        let has_pieces = new
+        let record_bytes = HEADER_BYTES_MAX + self.key.len() + value_bytes;
+        let has_pieces = new_copy
             .parts
             .iter()
             .any(|part| matches!(part, ValuePart::Pieces(pieces) if !pieces.is_empty()));
         !has_pieces
-            && (bytes <= self.store().inline_bytes_max()
-                || (!new.is_growing
-                    && bytes
+            && (record_bytes <= self.store().inline_bytes_max()
+                || (!new_copy.is_growing
+                    && record_bytes
                         < self
                             .allocator
                             .context

@@ -11,7 +11,7 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 const RESERVE_BYTES: u64 = 4 << 17;
 const VALUE_BYTES: usize = 4_000;
 
-fn store(memory_bytes: u64) -> (Arc<Store>, Worker) {
+fn new_store_and_worker(memory_bytes: u64) -> (Arc<Store>, Worker) {
     let config = Config {
         memory_bytes,
         workers: 1,
@@ -46,7 +46,7 @@ fn taken_bytes(store: &Store) -> u64 {
 
 #[test]
 fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
-    let (store, mut worker) = store(MEMORY_BYTES);
+    let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     assert!(!store.needs_backing());
     assert_eq!(back_all_needed(&store), 0);
     set(&mut worker, 0);
@@ -56,16 +56,20 @@ fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
 
 #[test]
 fn writes_take_ready_memory_before_unused_memory() {
-    let (store, mut worker) = store(MEMORY_BYTES);
+    let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     set(&mut worker, 0);
     back_all_needed(&store);
     let mut refills = 0;
     for number in 1..5_000 {
-        let before = (taken_bytes(&store), store.counters().ready_bytes);
+        let (taken_before, ready_before) = (taken_bytes(&store), store.counters().ready_bytes);
         set(&mut worker, number);
-        let after = (taken_bytes(&store), store.counters().ready_bytes);
-        assert_eq!(after.0 - before.0, before.1 - after.1, "at {number}");
-        assert_eq!(store.needs_backing(), after.1 < HUGE_PAGE_BYTES);
+        let (taken_after, ready_after) = (taken_bytes(&store), store.counters().ready_bytes);
+        assert_eq!(
+            taken_after - taken_before,
+            ready_before - ready_after,
+            "at {number}"
+        );
+        assert_eq!(store.needs_backing(), ready_after < HUGE_PAGE_BYTES);
         refills += u32::from(store.needs_backing());
         assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
     }
@@ -75,7 +79,7 @@ fn writes_take_ready_memory_before_unused_memory() {
 
 #[test]
 fn ready_memory_is_inside_the_limit_and_returned_first_when_it_falls() {
-    let (store, mut worker) = store(MEMORY_BYTES);
+    let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     set(&mut worker, 0);
     assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
     store.set_memory(1 << 20).unwrap();
@@ -96,7 +100,7 @@ fn ready_memory_is_inside_the_limit_and_returned_first_when_it_falls() {
 
 #[test]
 fn a_store_without_huge_pages_backs_nothing_ahead() {
-    let (store, mut worker) = store(8 << 20);
+    let (store, mut worker) = new_store_and_worker(8 << 20);
     for number in 0..1_000 {
         set(&mut worker, number);
         assert_eq!(back_all_needed(&store), 0);

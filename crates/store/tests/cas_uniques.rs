@@ -12,7 +12,7 @@ const TRACKED_KEYS_PER_KIND: usize = 600;
 /// Other keys that are stored in each round, more than fit, so that the tracked items are moved.
 const OTHER_KEYS_PER_ROUND: usize = 60_000;
 
-fn store() -> Arc<Store> {
+fn new_store() -> Arc<Store> {
     let config = Config {
         memory_bytes: 2 << 20,
         ..Config::default()
@@ -45,7 +45,7 @@ fn tracked_keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
 
 /// Stores other keys and reads the tracked ones between them, so that the tracked items are moved and not evicted.
 fn move_items(worker: &mut Worker, round: usize) {
-    let unexposed_unique = SetOptions {
+    let unexposed_options = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
@@ -53,7 +53,7 @@ fn move_items(worker: &mut Worker, round: usize) {
         set(
             worker,
             &format!("other:{round}:{number}"),
-            &unexposed_unique,
+            &unexposed_options,
         );
         for kind in ["set", "got", "unexposed"] {
             read(
@@ -67,29 +67,29 @@ fn move_items(worker: &mut Worker, round: usize) {
 
 #[test]
 fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
-    let store = store();
+    let store = new_store();
     let mut worker = store.worker();
     worker.go_online();
-    let unexposed_unique = SetOptions {
+    let unexposed_options = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
-    let mut exposed: HashMap<String, CasUnique> = HashMap::new();
-    let mut unexposed: HashMap<String, CasUnique> = HashMap::new();
+    let mut exposed_uniques: HashMap<String, CasUnique> = HashMap::new();
+    let mut unexposed_uniques: HashMap<String, CasUnique> = HashMap::new();
     for key in tracked_keys("set") {
-        exposed.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
+        exposed_uniques.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
     }
     for key in tracked_keys("got") {
-        set(&worker, &key, &unexposed_unique);
-        exposed.insert(key.clone(), unique_of(&worker, &key).unwrap());
+        set(&worker, &key, &unexposed_options);
+        exposed_uniques.insert(key.clone(), unique_of(&worker, &key).unwrap());
     }
     for key in tracked_keys("unexposed") {
-        unexposed.insert(key.clone(), set(&worker, &key, &unexposed_unique));
+        unexposed_uniques.insert(key.clone(), set(&worker, &key, &unexposed_options));
     }
     worker.pass();
     for round in 0..2 {
         move_items(&mut worker, round);
-        exposed.retain(|key, unique| {
+        exposed_uniques.retain(|key, unique| {
             let current = unique_of(&worker, key);
             assert!(
                 current.is_none_or(|current| current == *unique),
@@ -99,22 +99,22 @@ fn an_exposed_unique_stays_and_an_unexposed_one_only_grows() {
         });
     }
     assert!(
-        exposed.len() > TRACKED_KEYS_PER_KIND,
+        exposed_uniques.len() > TRACKED_KEYS_PER_KIND,
         "{} of the exposed ones are left",
-        exposed.len()
+        exposed_uniques.len()
     );
     assert!(
         store.counters().moved_items > 2 * TRACKED_KEYS_PER_KIND as u64,
         "nothing was moved"
     );
-    let mut grown = 0;
-    for (key, before) in &unexposed {
+    let mut grown_count = 0;
+    for (key, before) in &unexposed_uniques {
         let current = unique_of(&worker, key);
         assert!(current.is_none_or(|current| current >= *before), "{key}");
-        grown += usize::from(current > Some(*before));
+        grown_count += usize::from(current > Some(*before));
     }
     assert!(
-        grown > TRACKED_KEYS_PER_KIND / 2,
-        "only {grown} unexposed uniques grew: items that are moved need not keep them"
+        grown_count > TRACKED_KEYS_PER_KIND / 2,
+        "only {grown_count} unexposed uniques grew: items that are moved need not keep them"
     );
 }

@@ -17,7 +17,7 @@ use glasscache_store::{Store, Worker};
 const NOW: Seconds = Seconds(2);
 /// Buckets of the first table of a store of 4 MiB: one segment of 8 KiB.
 const BUCKETS: u64 = 128;
-/// Minimum number of items in a full chain: a bucket and sixteen overflow lines of seven slots.
+/// Items in a full chain: a bucket and sixteen overflow lines of seven slots.
 const CHAIN_ITEMS: usize = 7 * 17;
 /// Keys of others, spread over all buckets.
 const OTHER_KEYS: usize = 500;
@@ -28,7 +28,7 @@ const OTHER_KEY_EVERY: usize = 10;
 struct StoreWithModel<'w> {
     worker: &'w mut Worker,
     present: HashSet<Vec<u8>>,
-    evicted: u64,
+    evicted_count: u64,
 }
 
 impl StoreWithModel<'_> {
@@ -41,11 +41,11 @@ impl StoreWithModel<'_> {
         let StoreWithModel {
             worker,
             present,
-            evicted,
+            evicted_count,
         } = self;
         worker.take_evicted(&mut |item| {
             assert!(present.remove(&*item.key), "evicted and was not there");
-            *evicted += 1;
+            *evicted_count += 1;
         });
         worker.pass();
     }
@@ -89,7 +89,7 @@ fn colliding_keys(store: &Store) -> impl Iterator<Item = Vec<u8>> + '_ {
 
 #[test]
 fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_does_not() {
-    let keys: usize =
+    let key_count: usize =
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(20_000, |text| text.parse().unwrap());
     let config = Config {
         memory_bytes: 4 << 20,
@@ -104,18 +104,18 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     let mut checked_store = StoreWithModel {
         worker: &mut worker,
         present: HashSet::new(),
-        evicted: 0,
+        evicted_count: 0,
     };
-    let other = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
+    let other_key_of = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
     for number in 0..OTHER_KEYS {
-        checked_store.set(&other(number), b"others'");
+        checked_store.set(&other_key_of(number), b"others'");
     }
     let mut recent_keys: Vec<Vec<u8>> = Vec::new();
-    for (number, key) in colliding_keys(&store).take(keys).enumerate() {
+    for (number, key) in colliding_keys(&store).take(key_count).enumerate() {
         checked_store.set(&key, b"1");
         if number + 1 == CHAIN_ITEMS / 2 {
             assert_eq!(
-                checked_store.evicted, 0,
+                checked_store.evicted_count, 0,
                 "a key was evicted although the chain had room"
             );
         }
@@ -126,9 +126,9 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
             checked_store.delete(&key);
         }
         if number % OTHER_KEY_EVERY == 0 {
-            let key = other(number / OTHER_KEY_EVERY);
-            checked_store.get(&key, Some(b"others'"));
-            checked_store.set(&key, b"others'");
+            let other_key = other_key_of(number / OTHER_KEY_EVERY);
+            checked_store.get(&other_key, Some(b"others'"));
+            checked_store.set(&other_key, b"others'");
         }
         recent_keys.push(key);
         if recent_keys.len() == 4 * CHAIN_ITEMS {
@@ -137,11 +137,14 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
             }
         }
     }
-    let (present, evicted) = (checked_store.present.len(), checked_store.evicted);
+    let (present_count, evicted_count) = (checked_store.present.len(), checked_store.evicted_count);
     let counters = store.counters();
-    eprintln!("{keys} keys: {present} present, {evicted} evicted, {counters:?}");
-    assert_eq!(counters.items as usize, present);
-    assert_eq!(counters.displaced, evicted, "something else evicted");
-    assert!(counters.displaced as usize > keys / 4, "no chain was full");
-    assert_eq!(store.audit(&[&worker]).items, present);
+    eprintln!("{key_count} keys: {present_count} present, {evicted_count} evicted, {counters:?}");
+    assert_eq!(counters.items as usize, present_count);
+    assert_eq!(counters.displaced, evicted_count, "something else evicted");
+    assert!(
+        counters.displaced as usize > key_count / 4,
+        "no chain was full"
+    );
+    assert_eq!(store.audit(&[&worker]).items, present_count);
 }

@@ -7,11 +7,11 @@ const NOW: Seconds = Seconds(2);
 const RESERVE_SEGMENTS: u64 = 1 + 2 + 16;
 
 /// Fills the store with `times` its memory in values of one size, all under new keys; none may be refused.
-fn fill(worker: &mut Worker, value_bytes: usize, times: f64, from: u64) {
-    let bytes = worker.store().memory_bytes() as f64 * times;
-    let count = bytes as u64 / (value_bytes as u64 + 20);
+fn fill(worker: &mut Worker, value_bytes: usize, times: f64, first_number: u64) {
+    let total_bytes = worker.store().memory_bytes() as f64 * times;
+    let item_count = total_bytes as u64 / (value_bytes as u64 + 20);
     let value = vec![7; value_bytes];
-    for number in from..from + count {
+    for number in first_number..first_number + item_count {
         let key = format!("key:{number:016}");
         let hash = worker.store().hash(key.as_bytes());
         let outcome = worker.set(key.as_bytes(), hash, &value, &SetOptions::default(), NOW);
@@ -48,13 +48,13 @@ fn all_segments_together_stay_within_the_limit_and_its_allowance() {
         for (round, value_bytes) in (0..).zip([10, 1000, 10, 20_000]) {
             fill(&mut worker, value_bytes, 1.5, round << 40);
             let counters = store.counters();
-            let taken = taken_bytes(&counters);
+            let total_taken_bytes = taken_bytes(&counters);
             assert!(
-                taken <= bytes_max,
+                total_taken_bytes <= bytes_max,
                 "{value_bytes} B at {memory_bytes}: {counters:?}"
             );
             assert!(
-                taken + reserve_bytes >= memory_bytes,
+                total_taken_bytes + reserve_bytes >= memory_bytes,
                 "{value_bytes} B at {memory_bytes}: {counters:?}"
             );
         }
@@ -71,13 +71,16 @@ fn an_index_that_shrinks_returns_its_memory() {
     let mut worker = store.worker();
     worker.go_online();
     fill(&mut worker, 10, 1.5, 0);
-    let many = store.counters();
+    let with_many_items = store.counters();
     fill(&mut worker, 5000, 3.0, 1 << 40);
-    let few = store.counters();
+    let with_few_items = store.counters();
     assert!(
-        few.index_bytes * 4 < many.index_bytes,
-        "{few:?} after {many:?}"
+        with_few_items.index_bytes * 4 < with_many_items.index_bytes,
+        "{with_few_items:?} after {with_many_items:?}"
     );
-    let outside = taken_bytes(&few).saturating_sub(store.memory_bytes());
-    assert!(outside <= few.index_bytes + few.ghost_bytes, "{few:?}");
+    let outside_the_limit = taken_bytes(&with_few_items).saturating_sub(store.memory_bytes());
+    assert!(
+        outside_the_limit <= with_few_items.index_bytes + with_few_items.ghost_bytes,
+        "{with_few_items:?}"
+    );
 }

@@ -11,7 +11,7 @@ use glasscache_store::{
 const NOW: Seconds = Seconds(10);
 const PREFIXES_MAX: usize = 65_536;
 
-fn store(memory_bytes: u64) -> (Arc<Store>, Worker) {
+fn new_store_and_worker(memory_bytes: u64) -> (Arc<Store>, Worker) {
     let store = Store::new(Config {
         memory_bytes,
         workers: 1,
@@ -23,13 +23,13 @@ fn store(memory_bytes: u64) -> (Arc<Store>, Worker) {
     (store, worker)
 }
 
-fn set_as(worker: &Worker, key: &str, value: &[u8], options: SetOptions) -> SetOutcome {
+fn set_with(worker: &Worker, key: &str, value: &[u8], options: SetOptions) -> SetOutcome {
     let hash = worker.store().hash(key.as_bytes());
     worker.set(key.as_bytes(), hash, value, &options, NOW)
 }
 
 fn set(worker: &Worker, key: &str) -> CasUnique {
-    match set_as(worker, key, b"5", SetOptions::default()) {
+    match set_with(worker, key, b"5", SetOptions::default()) {
         SetOutcome::Stored(unique) => unique,
         other => panic!("{other:?}"),
     }
@@ -48,7 +48,7 @@ fn is_readable(worker: &Worker, key: &str) -> bool {
 
 #[test]
 fn items_under_the_prefix_are_gone_and_all_others_stay() {
-    let (store, worker) = store(8 << 20);
+    let (store, worker) = new_store_and_worker(8 << 20);
     let keys = ["a", "a:", "a:1", "a:b:1", "b:1", "b:a:", "A:1", "aa:1"];
     for key in keys {
         set(&worker, key);
@@ -62,7 +62,7 @@ fn items_under_the_prefix_are_gone_and_all_others_stay() {
 
 #[test]
 fn what_is_set_after_the_flush_stays_until_the_next_one() {
-    let (store, worker) = store(8 << 20);
+    let (store, worker) = new_store_and_worker(8 << 20);
     for _ in 0..3 {
         set(&worker, "a:1");
         assert!(is_readable(&worker, "a:1"));
@@ -81,11 +81,11 @@ fn what_is_set_after_the_flush_stays_until_the_next_one() {
 
 #[test]
 fn every_operation_takes_a_flushed_item_for_missing() {
-    let (store, worker) = store(8 << 20);
+    let (store, worker) = new_store_and_worker(8 << 20);
     let key = "a:1";
     let hash = store.hash(key.as_bytes());
     let unique = set(&worker, key);
-    let flush = || {
+    let set_and_flush = || {
         set(&worker, key);
         store.flush_prefix(b"a:", NOW).unwrap();
     };
@@ -94,62 +94,65 @@ fn every_operation_takes_a_flushed_item_for_missing() {
         ..SetOptions::default()
     };
     for mode in [SetMode::Replace, SetMode::Append, SetMode::Prepend] {
-        flush();
-        let outcome = set_as(&worker, key, b"7", with_mode(mode));
+        set_and_flush();
+        let outcome = set_with(&worker, key, b"7", with_mode(mode));
         assert_eq!(outcome, SetOutcome::NotStored, "{mode:?}");
     }
-    flush();
-    let compare = SetOptions {
+    set_and_flush();
+    let compare_and_swap = SetOptions {
         required_cas: Some(unique),
         ..SetOptions::default()
     };
-    assert_eq!(set_as(&worker, key, b"7", compare), SetOutcome::NotFound);
-    flush();
+    assert_eq!(
+        set_with(&worker, key, b"7", compare_and_swap),
+        SetOutcome::NotFound
+    );
+    set_and_flush();
     let arith = worker.arith(key.as_bytes(), hash, &ArithOptions::default(), NOW);
     assert_eq!(arith, ArithOutcome::NotFound);
-    flush();
+    set_and_flush();
     let touch = GetOptions {
         touch: Some(Expiry::Never),
         ..GetOptions::default()
     };
     assert!(worker.get_with(key.as_bytes(), hash, &touch, NOW).is_none());
-    flush();
+    set_and_flush();
     let delete = worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
     assert_eq!(delete, DeleteOutcome::NotFound);
-    flush();
-    let added = set_as(&worker, key, b"7", with_mode(SetMode::Add));
-    assert!(matches!(added, SetOutcome::Stored(new) if new > unique));
+    set_and_flush();
+    let added = set_with(&worker, key, b"7", with_mode(SetMode::Add));
+    assert!(matches!(added, SetOutcome::Stored(new_unique) if new_unique > unique));
 }
 
 #[test]
 fn a_listing_shows_no_flushed_item() {
-    let (store, worker) = store(8 << 20);
+    let (store, worker) = new_store_and_worker(8 << 20);
     for number in 0..1000 {
         set(&worker, &format!("a:{number}"));
         set(&worker, &format!("b:{number}"));
     }
     store.flush_prefix(b"a:", NOW).unwrap();
     let mut listing = Listing::new(1, store.counters().items);
-    let mut listed = 0;
+    let mut listed_count = 0;
     let mut visit = |item: &glasscache_store::Item<'_>| {
         assert!(item.key().starts_with(b"b:"));
-        listed += 1;
+        listed_count += 1;
     };
     while worker.list(&mut listing, 100, NOW, &mut visit).is_some() {}
-    assert_eq!(listed, 1000);
+    assert_eq!(listed_count, 1000);
 }
 
 #[test]
 fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
     const MEMORY_BYTES: u64 = 8 << 20;
-    let (store, mut worker) = store(MEMORY_BYTES);
+    let (store, mut worker) = new_store_and_worker(MEMORY_BYTES);
     let value = [b'v'; 500];
     let mut number = 0;
-    let mut fill = |worker: &mut Worker, prefix: &str, bytes: u64| {
-        for _ in 0..bytes / value.len() as u64 {
+    let mut fill = |worker: &mut Worker, prefix: &str, total_bytes: u64| {
+        for _ in 0..total_bytes / value.len() as u64 {
             number += 1;
             let key = format!("{prefix}{number}");
-            set_as(worker, &key, &value, SetOptions::default());
+            set_with(worker, &key, &value, SetOptions::default());
             // Read, so that the policy would rather keep it.
             for _ in 0..3 {
                 is_readable(worker, &key);
@@ -162,24 +165,28 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
     let before = store.counters();
     fill(&mut worker, "b:", MEMORY_BYTES);
     let after = store.counters();
-    let expected = MEMORY_BYTES / value.len() as u64 * 9 / 10;
+    let expected_items = MEMORY_BYTES / value.len() as u64 * 9 / 10;
     assert_eq!(
         after.reclaimed - before.reclaimed,
         before.items,
         "some are left"
     );
-    assert!(after.items >= expected, "{} of {expected}", after.items);
+    assert!(
+        after.items >= expected_items,
+        "{} of {expected_items}",
+        after.items
+    );
     // The new items are swept too, and a few of them are evicted before the last old segment is reached.
     let evicted = after.evictions - before.evictions;
     assert!(
-        evicted <= expected / 10,
+        evicted <= expected_items / 10,
         "{evicted} evicted instead of reclaimed"
     );
 }
 
 #[test]
 fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_nothing_any_more() {
-    let (store, mut worker) = store(8 << 20);
+    let (store, mut worker) = new_store_and_worker(8 << 20);
     set(&worker, "kept");
     for number in 0..PREFIXES_MAX {
         store
@@ -202,13 +209,13 @@ fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_nothing_any_m
 
 #[test]
 fn the_table_of_prefixes_is_inside_the_memory_limit() {
-    let (store, _worker) = store(64 << 20);
+    let (store, _worker) = new_store_and_worker(64 << 20);
     assert_eq!(store.counters().buffer_bytes, 0);
     for number in 0..PREFIXES_MAX {
         store
             .flush_prefix(format!("{number}:").as_bytes(), NOW)
             .unwrap();
     }
-    let bytes = store.counters().buffer_bytes;
-    assert!((1 << 20..=6 << 20).contains(&bytes), "{bytes}");
+    let table_bytes = store.counters().buffer_bytes;
+    assert!((1 << 20..=6 << 20).contains(&table_bytes), "{table_bytes}");
 }

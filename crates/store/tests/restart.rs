@@ -29,7 +29,7 @@ use glasscache_store::{
 
 use map::{Model, Rng, stored_item};
 use operations::operate;
-use restart::restartable_store::{NOW, RestartableStore, STOP, config, fill};
+use restart::restartable_store::{NOW, RestartableStore, STOP_TIME, config, fill};
 
 fn set(worker: &Worker, key: &str, value: &[u8], expiry: Expiry) -> u64 {
     let options = SetOptions {
@@ -117,16 +117,16 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
         set(&worker, &format!("key:{number}"), &value, Expiry::Never);
         worker.pass();
     }
-    let expected = values(&store, 1000);
+    let expected = read_values(&store, 1000);
     let before = store.counters();
     let hash = store.hash(b"upload");
     let options = SetOptions::default();
     let reserve = || worker.reserve(b"upload", hash, 300_000, &options, NOW);
     let mut reservation = reserve().ok().unwrap();
     let space = reservation.space(&worker, NOW);
-    let bytes = space.len();
+    let space_bytes = space.len();
     space.fill(1);
-    reservation.advance(bytes);
+    reservation.advance(space_bytes);
     assert!(
         restartable_store
             .take_over_of_live(&store, &UncommittedBytes::default())
@@ -145,14 +145,14 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
         .unwrap();
     assert_eq!(next.audit(&[]).items as u64, before.items);
     assert_eq!(next.audit(&[]).live_bytes as u64, before.item_bytes);
-    assert_eq!(values(&next, 1000), expected);
+    assert_eq!(read_values(&next, 1000), expected);
     drop(next);
     // It was not taken over after all: the upload continues.
     while !reservation.is_complete() {
         let space = reservation.space(&worker, NOW);
-        let bytes = space.len();
+        let space_bytes = space.len();
         space.fill(1);
-        reservation.advance(bytes);
+        reservation.advance(space_bytes);
     }
     let outcome = worker.commit(reservation, NOW);
     assert!(matches!(outcome, SetOutcome::Stored(_)));
@@ -166,7 +166,7 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
     let store = restartable_store.make_empty();
     fill(&store);
     // Reading removes what has expired.
-    let expected = values(&store, 1000);
+    let expected = read_values(&store, 1000);
     let before = store.counters();
     let other_classes = Config {
         slab_chunk_bytes: vec![100, 1 << 20],
@@ -179,7 +179,7 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
     let after = store.counters();
     assert_eq!(after.items, before.items);
     assert_eq!(after.by_slab_class.len(), 2);
-    assert_eq!(values(&store, 1000), expected);
+    assert_eq!(read_values(&store, 1000), expected);
     let refused = restartable_store.take_over_as(store, config(16 << 20));
     assert!(refused.err().unwrap().to_string().contains("(-m)"));
 }
@@ -221,12 +221,12 @@ fn an_index_of_many_segments_with_overflow_lines_comes_back() {
     drop(worker);
     let before = store.counters();
     assert!(before.index_bytes > 20 * (8 << 20) / 512, "{before:?}");
-    let snapshot = store.snapshot(STOP).unwrap();
-    let expected: Vec<_> = values(&store, 60_000);
+    let snapshot = store.snapshot(STOP_TIME).unwrap();
+    let expected: Vec<_> = read_values(&store, 60_000);
     drop(store);
     let store = restartable_store.recover(&snapshot).unwrap();
     assert_eq!(store.audit(&[]).items as u64, before.items);
-    assert_eq!(values(&store, 60_000), expected);
+    assert_eq!(read_values(&store, 60_000), expected);
     assert_eq!(store.counters().index_bytes, before.index_bytes);
     // It grows and shrinks as before.
     let mut worker = store.worker();
@@ -247,11 +247,11 @@ fn an_index_of_many_segments_with_overflow_lines_comes_back() {
     assert_eq!(store.audit(&[&worker]).items, 0);
 }
 
-fn values(store: &std::sync::Arc<Store>, count: usize) -> Vec<Option<Vec<u8>>> {
+fn read_values(store: &std::sync::Arc<Store>, key_count: usize) -> Vec<Option<Vec<u8>>> {
     let mut worker = store.worker();
     worker.go_online();
-    let get = |number| get(&worker, &format!("key:{number}"), NOW);
-    (0..count).map(get).collect()
+    let read_value = |number| get(&worker, &format!("key:{number}"), NOW);
+    (0..key_count).map(read_value).collect()
 }
 
 #[test]
@@ -321,13 +321,8 @@ fn marks_and_accesses_of_an_item_come_back() {
         ..GetOptions::default()
     };
     let hash = store.hash(b"won");
-    assert!(
-        worker
-            .get_with(b"won", hash, &options, Seconds(7))
-            .unwrap()
-            .1
-            .won
-    );
+    let (_, lease) = worker.get_with(b"won", hash, &options, Seconds(7)).unwrap();
+    assert!(lease.won);
     drop(worker);
     let store = restartable_store.restart(store);
     let mut worker = store.worker();
@@ -347,9 +342,9 @@ fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "key", b"value", Expiry::Never);
-    assert!(store.snapshot(STOP).is_none());
+    assert!(store.snapshot(STOP_TIME).is_none());
     drop(worker);
-    assert!(store.snapshot(STOP).is_some());
+    assert!(store.snapshot(STOP_TIME).is_some());
 }
 
 #[test]
@@ -381,41 +376,43 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
     let restartable_store = RestartableStore::new(config(2 << 20));
     let store = restartable_store.make_empty();
     fill(&store);
-    let snapshot = store.snapshot(STOP).unwrap();
-    let items = store.counters().items;
+    let snapshot = store.snapshot(STOP_TIME).unwrap();
+    let item_count = store.counters().items;
     drop(store);
     let decoded = Snapshot::decode(&snapshot).unwrap();
-    assert_eq!(decoded.stop(), STOP);
+    assert_eq!(decoded.stop(), STOP_TIME);
     let error = decoded.memory_bytes(&config(4 << 20)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "it was made with 2097152 bytes of memory, now there are 4194304 (-m)"
     );
     for workers in [1, 9] {
-        let other = Config {
+        let other_config = Config {
             workers,
             item_bytes_max: 1 << 19,
             hash_seed: 99,
             ..config(2 << 20)
         };
-        let store = restartable_store.recover_as(&snapshot, other).unwrap();
+        let store = restartable_store
+            .recover_as(&snapshot, other_config)
+            .unwrap();
         let audit = store.audit(&[]);
-        assert_eq!(audit.items as u64, items);
+        assert_eq!(audit.items as u64, item_count);
     }
 }
 
 #[test]
 fn other_bytes_another_version_and_damage_are_distinguished() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let snapshot = restartable_store.make_empty().snapshot(STOP).unwrap();
+    let snapshot = restartable_store.make_empty().snapshot(STOP_TIME).unwrap();
     for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {
         assert_eq!(Snapshot::decode(foreign), Err(SnapshotError::Foreign));
     }
     let reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
-    let mut other = snapshot.clone();
-    other[8] += 1;
+    let mut other_version = snapshot.clone();
+    other_version[8] += 1;
     assert_eq!(
-        reason(&other),
+        reason(&other_version),
         "its layout has version 2, this server has 1"
     );
     for cut in 12..snapshot.len() {
@@ -436,21 +433,24 @@ fn a_changed_byte_of_the_memory_is_found() {
     let restartable_store = RestartableStore::new(config(1 << 20));
     let store = restartable_store.make_empty();
     fill(&store);
-    let snapshot = store.snapshot(STOP).unwrap();
+    let snapshot = store.snapshot(STOP_TIME).unwrap();
     drop(store);
     let mut rng = Rng::from_seed(5);
-    let (mut found, memory) = (0, restartable_store.read());
+    let (mut found_count, memory) = (0, restartable_store.read());
     for _ in 0..60 {
         let offset = rng.below(memory.len() as u64 / 4);
         restartable_store.write(offset, &[memory[offset as usize] ^ 0x10]);
         if let Err(error) = restartable_store.recover(&snapshot) {
             let reason = "it is damaged: the checksum of the memory is wrong";
             assert_eq!(error.to_string(), reason);
-            found += 1;
+            found_count += 1;
         }
         restartable_store.write(offset, &[memory[offset as usize]]);
     }
-    assert!(found > 10, "only {found}, the others were in free segments");
+    assert!(
+        found_count > 10,
+        "only {found_count}, the others were in free segments"
+    );
     assert!(restartable_store.recover(&snapshot).is_ok());
 }
 
@@ -460,19 +460,23 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
     let restartable_store = RestartableStore::new(config(1 << 20));
     let store = restartable_store.make_empty();
     fill(&store);
-    let snapshot = store.snapshot(STOP).unwrap();
+    let snapshot = store.snapshot(STOP_TIME).unwrap();
     drop(store);
     let memory = restartable_store.read();
     let (mut accepted, mut refused) = (0, 0);
     for seed in 0..1500 {
         let mut rng = Rng::from_seed(seed);
-        let outcome = restart::restartable_store::recover_damaged(
+        let is_accepted = restart::restartable_store::recover_damaged(
             &restartable_store,
             &snapshot,
             &memory,
             |bound| rng.below(bound),
         );
-        *(if outcome { &mut accepted } else { &mut refused }) += 1;
+        *(if is_accepted {
+            &mut accepted
+        } else {
+            &mut refused
+        }) += 1;
     }
     eprintln!("{accepted} accepted, {refused} refused");
     assert!(accepted > 50 && refused > 50);
@@ -485,7 +489,7 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
     let restartable_store = RestartableStore::new(config(1 << 20));
     let store = restartable_store.make_empty();
     fill(&store);
-    let snapshot = store.snapshot(STOP).unwrap();
+    let snapshot = store.snapshot(STOP_TIME).unwrap();
     drop(store);
     let memory = restartable_store.read();
     // The first line of the index with an entry: a control word and seven slots.
@@ -494,13 +498,13 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
         .0
         .iter()
         .map(|word| u64::from_le_bytes(*word));
-    let (slot, entry) = words
+    let (slot_index, entry) = words
         .enumerate()
         .find(|(index, word)| index % 8 != 0 && *word != 0)
         .unwrap();
     for bit in memory.len().ilog2() + 1..ADDRESS_BITS {
         let mut damaged = memory.clone();
-        damaged[slot * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
+        damaged[slot_index * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
         let snapshot = Store::with_checksums_of(&snapshot, &damaged).unwrap();
         restartable_store.write(0, &damaged);
         let Err(error) = restartable_store.recover(&snapshot) else {

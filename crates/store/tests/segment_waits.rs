@@ -21,6 +21,15 @@ struct StoreWithoutFreeSegment {
     hash: KeyHash,
 }
 
+/// What a reader sees of an item.
+#[derive(Debug, PartialEq, Eq)]
+struct SeenItem {
+    value: Vec<u8>,
+    unique: CasUnique,
+    expiry: Expiry,
+    was_fetched: bool,
+}
+
 impl StoreWithoutFreeSegment {
     fn new() -> StoreWithoutFreeSegment {
         let config = Config {
@@ -49,8 +58,8 @@ impl StoreWithoutFreeSegment {
         fill(&mut writer);
         reader.pass();
         let hash = store.hash(KEY);
-        let set = writer.try_set(KEY, hash, b"5", &SetOptions::default(), NOW);
-        assert!(matches!(set, Ok(SetOutcome::Stored(_))));
+        let stored = writer.try_set(KEY, hash, b"5", &SetOptions::default(), NOW);
+        assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
         fill(&mut writer);
         StoreWithoutFreeSegment {
             store,
@@ -77,30 +86,37 @@ impl StoreWithoutFreeSegment {
     }
 
     fn touch(&self) -> Result<bool, NoRoomYet> {
-        let found = self.writer.try_get_with(KEY, self.hash, &touch(), NOW)?;
+        let found = self
+            .writer
+            .try_get_with(KEY, self.hash, &touch_options(), NOW)?;
         Ok(found.is_some())
     }
 
     fn invalidate(&self) -> Result<DeleteOutcome, NoRoomYet> {
-        self.writer.try_delete(KEY, self.hash, &invalidate(), NOW)
+        self.writer
+            .try_delete(KEY, self.hash, &invalidate_options(), NOW)
     }
 
     /// The item as a reader sees it.
-    fn item(&self) -> Option<(Vec<u8>, CasUnique, Expiry, bool)> {
+    fn item(&self) -> Option<SeenItem> {
         let item = self.reader.peek(KEY, self.hash, NOW)?;
-        let seen_item = (item.value()?.to_vec(), item.unique(), item.expiry());
-        Some((seen_item.0, seen_item.1, seen_item.2, item.was_fetched()))
+        Some(SeenItem {
+            value: item.value()?.to_vec(),
+            unique: item.unique(),
+            expiry: item.expiry(),
+            was_fetched: item.was_fetched(),
+        })
     }
 }
 
-fn touch() -> GetOptions {
+fn touch_options() -> GetOptions {
     GetOptions {
         touch: Some(TOUCHED),
         ..GetOptions::default()
     }
 }
 
-fn invalidate() -> DeleteOptions {
+fn invalidate_options() -> DeleteOptions {
     DeleteOptions {
         invalidate: true,
         ..DeleteOptions::default()
@@ -111,8 +127,8 @@ fn invalidate() -> DeleteOptions {
 fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
     let mut blocked_store = StoreWithoutFreeSegment::new();
     let before = blocked_store.item();
-    assert_eq!(before.as_ref().map(|item| &item.0[..]), Some(&b"5"[..]));
-    let evicted = blocked_store.store.counters().evictions;
+    assert_eq!(before.as_ref().map(|item| &item.value[..]), Some(&b"5"[..]));
+    let evictions_before = blocked_store.store.counters().evictions;
     for _ in 0..100 {
         for mode in [SetMode::Set, SetMode::Replace, SetMode::Append] {
             assert_eq!(blocked_store.set(mode), Err(NoRoomYet));
@@ -125,7 +141,7 @@ fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
     assert_eq!(blocked_store.item(), before);
     let counters = blocked_store.store.counters();
     assert_eq!(counters.refused, 0);
-    assert_eq!(counters.evictions, evicted, "waiting evicts");
+    assert_eq!(counters.evictions, evictions_before, "waiting evicts");
     blocked_store.reader.pass();
     assert!(matches!(
         blocked_store.set(SetMode::Append),
@@ -136,7 +152,7 @@ fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
         Ok(ArithOutcome::Number { value: 51, .. })
     ));
     assert_eq!(blocked_store.touch(), Ok(true));
-    assert_eq!(blocked_store.item().map(|item| item.2), Some(TOUCHED));
+    assert_eq!(blocked_store.item().map(|item| item.expiry), Some(TOUCHED));
     assert_eq!(blocked_store.invalidate(), Ok(DeleteOutcome::Deleted));
     assert!(blocked_store.item().is_some(), "deleted, not marked");
 }
@@ -156,16 +172,16 @@ fn an_upload_without_a_segment_continues_when_the_reader_passes() {
     blocked_store.reader.pass();
     while !upload.is_complete() {
         let space = upload.space(&blocked_store.writer, NOW);
-        let bytes = space.len();
-        assert!(bytes > 0, "no room");
+        let space_bytes = space.len();
+        assert!(space_bytes > 0, "no room");
         space.fill(9);
-        upload.advance(bytes);
+        upload.advance(space_bytes);
     }
     let stored = blocked_store.writer.try_commit(&mut upload, NOW);
     assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
     // A second time there is nothing left to commit.
-    let again = blocked_store.writer.try_commit(&mut upload, NOW);
-    assert_eq!(again, Ok(SetOutcome::NotStored));
+    let second_commit = blocked_store.writer.try_commit(&mut upload, NOW);
+    assert_eq!(second_commit, Ok(SetOutcome::NotStored));
     drop(upload);
     let item = blocked_store.writer.get(key, hash, NOW).unwrap();
     let value: Vec<u8> = item.pieces().flatten().copied().collect();
@@ -201,12 +217,12 @@ fn an_item_that_cannot_wait_for_a_touch_or_mark_is_removed() {
     let blocked_store = StoreWithoutFreeSegment::new();
     let touched = blocked_store
         .writer
-        .get_with(KEY, blocked_store.hash, &touch(), NOW);
+        .get_with(KEY, blocked_store.hash, &touch_options(), NOW);
     assert!(touched.is_none() && blocked_store.item().is_none());
     let blocked_store = StoreWithoutFreeSegment::new();
     let marked = blocked_store
         .writer
-        .delete(KEY, blocked_store.hash, &invalidate(), NOW);
+        .delete(KEY, blocked_store.hash, &invalidate_options(), NOW);
     assert!(marked == DeleteOutcome::Deleted && blocked_store.item().is_none());
 }
 

@@ -24,7 +24,7 @@ use glasscache_store::{
 const THREADS: usize = 4;
 const KEYS: usize = 60_000;
 const COUNTERS: usize = 64;
-/// Seconds of real time for which the sizes stay as they are.
+/// Milliseconds of real time for which the sizes stay as they are.
 const PHASE_MS: u64 = 300;
 
 struct Rng(u64);
@@ -54,42 +54,42 @@ struct KeyVersions {
 struct Shared {
     store: Arc<Store>,
     key_versions: Vec<KeyVersions>,
-    counters: Vec<AtomicU64>,
+    counter_values: Vec<AtomicU64>,
     stop: AtomicBool,
-    clock: Instant,
+    started_at: Instant,
 }
 
 impl Shared {
     fn now(&self) -> Seconds {
         // Ten store seconds a real one, so that expiry is busy.
-        Seconds(2 + (self.clock.elapsed().as_millis() / 100) as u32)
+        Seconds(2 + (self.started_at.elapsed().as_millis() / 100) as u32)
     }
 }
 
-fn value_of(key: usize, version: u64, bytes: usize) -> Vec<u8> {
-    let mut value = Vec::with_capacity(bytes.max(16));
-    value.extend_from_slice(&(key as u64).to_le_bytes());
+fn value_of(key_number: usize, version: u64, value_bytes: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(value_bytes.max(16));
+    value.extend_from_slice(&(key_number as u64).to_le_bytes());
     value.extend_from_slice(&version.to_le_bytes());
-    let mut fill = Rng(key as u64 ^ version << 20);
-    while value.len() < bytes {
+    let mut fill = Rng(key_number as u64 ^ version << 20);
+    while value.len() < value_bytes {
         value.extend_from_slice(&fill.next().to_le_bytes());
     }
-    value.truncate(bytes.max(16));
+    value.truncate(value_bytes.max(16));
     value
 }
 
 /// The version that a value shows, if it is a value of `key` to its last byte.
-fn version_of(key: usize, value: &[u8]) -> u64 {
+fn version_of(key_number: usize, value: &[u8]) -> u64 {
     assert!(
         value.len() >= 16,
-        "a value of {key} is cut to {} bytes",
+        "a value of key {key_number} is cut to {} bytes",
         value.len()
     );
     let version = u64::from_le_bytes(value[8..16].try_into().unwrap());
     assert_eq!(
         value,
-        value_of(key, version, value.len()),
-        "a value of key {key} is torn or another's"
+        value_of(key_number, version, value.len()),
+        "a value of key {key_number} is torn or another's"
     );
     version
 }
@@ -103,8 +103,9 @@ struct Flush {
 
 impl Flush {
     fn flush_all(shared: &Shared, delay_s: u32) -> Self {
-        let load = |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
-        let acknowledged = shared.key_versions.iter().map(load).collect();
+        let load_acknowledged =
+            |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
+        let acknowledged = shared.key_versions.iter().map(load_acknowledged).collect();
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
@@ -114,12 +115,17 @@ impl Flush {
     /// At once, and only the keys whose number begins as `number` does.
     fn flush_prefix(shared: &Shared, number: usize) -> Self {
         let prefix = key_name(number);
-        let load = |(key, versions): (usize, &KeyVersions)| {
-            let is_concerned = key_name(key).starts_with(&prefix);
+        let load_acknowledged = |(key_number, versions): (usize, &KeyVersions)| {
+            let is_concerned = key_name(key_number).starts_with(&prefix);
             let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
             is_concerned.then(acknowledged).unwrap_or_default()
         };
-        let acknowledged = shared.key_versions.iter().enumerate().map(load).collect();
+        let acknowledged = shared
+            .key_versions
+            .iter()
+            .enumerate()
+            .map(load_acknowledged)
+            .collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
         Flush { at, acknowledged }
@@ -134,8 +140,8 @@ impl Flush {
 }
 
 /// The minimum version that a reader that starts now may see.
-fn oldest_valid_version(shared: &Shared, key: usize) -> u64 {
-    let versions = &shared.key_versions[key];
+fn oldest_valid_version(shared: &Shared, key_number: usize) -> u64 {
+    let versions = &shared.key_versions[key_number];
     let flushed = versions.flushed.load(Ordering::SeqCst);
     versions
         .acknowledged
@@ -143,24 +149,23 @@ fn oldest_valid_version(shared: &Shared, key: usize) -> u64 {
         .max(flushed + 1)
 }
 
-fn check_item(shared: &Shared, key: usize, version_min: u64, item: &Item<'_>) {
-    assert_eq!(item.key(), key_name(key).as_bytes());
+fn check_item(shared: &Shared, key_number: usize, version_min: u64, item: &Item<'_>) {
+    assert_eq!(item.key(), key_name(key_number).as_bytes());
     let value: Vec<u8> = item.pieces().flatten().copied().collect();
-    let version = version_of(key, &value);
-    let version_max = shared.key_versions[key].begun.load(Ordering::SeqCst);
+    let version = version_of(key_number, &value);
+    let version_max = shared.key_versions[key_number].begun.load(Ordering::SeqCst);
     assert!(
         (version_min..=version_max).contains(&version),
-        "key {key}: {version} outside {version_min}..={version_max}"
+        "key {key_number}: {version} outside {version_min}..={version_max}"
     );
 }
 
-fn key_name(key: usize) -> String {
-    format!("stress-{key}")
+fn key_name(key_number: usize) -> String {
+    format!("stress-{key_number}")
 }
 
 fn value_bytes_in_phase(rng: &mut Rng, phase: u64) -> usize {
-    let phase = phase % 6;
-    (match phase {
+    (match phase % 6 {
         0 => 16 + rng.below(20),
         1 => 100 + rng.below(100),
         2 => 1000 + rng.below(500),
@@ -180,14 +185,14 @@ fn yield_unless_stopped(shared: &Shared) -> bool {
 }
 
 fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usize) {
-    let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + thread_index;
+    let key_number = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + thread_index;
     let now = shared.now();
-    let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
-    let bytes = value_bytes_in_phase(rng, phase);
-    let versions = &shared.key_versions[key];
+    let phase = shared.started_at.elapsed().as_millis() as u64 / PHASE_MS;
+    let value_bytes = value_bytes_in_phase(rng, phase);
+    let versions = &shared.key_versions[key_number];
     let version = versions.begun.load(Ordering::SeqCst) + 1;
     versions.begun.store(version, Ordering::SeqCst);
-    let value = value_of(key, version, bytes);
+    let value = value_of(key_number, version, value_bytes);
     let expiry = if rng.below(3) == 0 {
         Expiry::At(Seconds(now.0 + rng.below(40) as u32))
     } else {
@@ -197,17 +202,19 @@ fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index:
         expiry,
         ..SetOptions::default()
     };
-    let hash = worker.store().hash(key_name(key).as_bytes());
+    let hash = worker.store().hash(key_name(key_number).as_bytes());
     let outcome = if value.len() < 64 << 10 {
         worker
             .retry(
-                |worker| worker.try_set(key_name(key).as_bytes(), hash, &value, &options, now),
+                |worker| {
+                    worker.try_set(key_name(key_number).as_bytes(), hash, &value, &options, now)
+                },
                 |_| yield_unless_stopped(shared),
             )
             .unwrap_or(SetOutcome::NoMemory)
     } else {
         let Ok(mut reservation) = worker.reserve(
-            key_name(key).as_bytes(),
+            key_name(key_number).as_bytes(),
             hash,
             value.len() as u32,
             &options,
@@ -251,14 +258,14 @@ fn read_item(
     held_values: &mut Vec<(usize, u64, HeldValue)>,
 ) {
     // Neighbours in the key space, so that some are hot.
-    let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
-    let hash = worker.store().hash(key_name(key).as_bytes());
+    let key_number = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
+    let hash = worker.store().hash(key_name(key_number).as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let version_min = oldest_valid_version(shared, key);
+    let version_min = oldest_valid_version(shared, key_number);
     let now = shared.now();
     let hint = worker.prefetch_next_line(hash, hint);
-    if let Some(value) = worker.get_minimal_item_value(key_name(key).as_bytes(), hint, now) {
-        let version = version_of(key, value);
+    if let Some(value) = worker.get_minimal_item_value(key_name(key_number).as_bytes(), hint, now) {
+        let version = version_of(key_number, value);
         assert!(version >= version_min, "a short read found an old value");
     }
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
@@ -269,19 +276,19 @@ fn read_item(
         may_win: recache_s.is_some(),
         ..GetOptions::default()
     };
-    if let Some((item, _)) = worker.get_with(key_name(key).as_bytes(), hash, &options, now) {
-        check_item(shared, key, version_min, &item);
+    if let Some((item, _)) = worker.get_with(key_name(key_number).as_bytes(), hash, &options, now) {
+        check_item(shared, key_number, version_min, &item);
         if rng.below(20) == 0
-            && let Some(hold) = item.hold()
+            && let Some(held_value) = item.hold()
         {
-            held_values.push((key, version_min, hold));
+            held_values.push((key_number, version_min, held_value));
         }
     }
     if held_values.len() > 8 {
-        let (key, version_min, hold) = held_values.remove(rng.below(8) as usize);
-        let value: Vec<u8> = hold.pieces().flatten().copied().collect();
+        let (key_number, version_min, held_value) = held_values.remove(rng.below(8) as usize);
+        let value: Vec<u8> = held_value.pieces().flatten().copied().collect();
         assert!(
-            version_of(key, &value) >= version_min,
+            version_of(key_number, &value) >= version_min,
             "a held value changed"
         );
     }
@@ -293,7 +300,7 @@ fn increment_counter(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
     let hash = worker.store().hash(key.as_bytes());
     let now = shared.now();
     // The first number of a life is above all numbers before, so that a number never goes back.
-    let start = shared.counters[counter_index].load(Ordering::SeqCst) + 1;
+    let first_number = shared.counter_values[counter_index].load(Ordering::SeqCst) + 1;
     let options = ArithOptions {
         delta: 1,
         ..ArithOptions::default()
@@ -304,15 +311,15 @@ fn increment_counter(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
     );
     match outcome.unwrap_or(ArithOutcome::NoMemory) {
         ArithOutcome::Number { value, .. } => {
-            shared.counters[counter_index].fetch_max(value, Ordering::SeqCst);
+            shared.counter_values[counter_index].fetch_max(value, Ordering::SeqCst);
             assert!(
-                value >= start.saturating_sub(COUNTERS as u64),
-                "an increment was lost: {value} after {start}"
+                value >= first_number.saturating_sub(COUNTERS as u64),
+                "an increment was lost: {value} after {first_number}"
             );
         }
         ArithOutcome::NotFound => {
             // A race of two creators must not reset a number: only one of them may add.
-            let text = (start + 1000).to_string();
+            let text = (first_number + 1000).to_string();
             let options = SetOptions {
                 mode: SetMode::Add,
                 ..SetOptions::default()
@@ -328,8 +335,8 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
     let mut worker = shared.store.worker();
     let mut rng = Rng(seed + thread_index as u64);
     let mut held_values = Vec::new();
-    let mut operations = 0;
-    let mut delayed: Option<Flush> = None;
+    let mut operation_count = 0;
+    let mut delayed_flush: Option<Flush> = None;
     while !shared.stop.load(Ordering::Relaxed) {
         worker.go_online();
         for _ in 0..32 {
@@ -348,11 +355,11 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
                     );
                 }
             }
-            operations += 1;
+            operation_count += 1;
             worker.pass();
         }
         // Every fourth phase has flushes in a row, the others enough time between them for evictions.
-        let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
+        let phase = shared.started_at.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
             Flush::flush_all(shared, 0).record_flushed_versions(shared);
         }
@@ -362,10 +369,10 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
             Flush::flush_prefix(shared, number).record_flushed_versions(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
-        if thread_index == 0 && delayed.is_none() && phase % 4 == 2 {
-            delayed = Some(Flush::flush_all(shared, 1));
+        if thread_index == 0 && delayed_flush.is_none() && phase % 4 == 2 {
+            delayed_flush = Some(Flush::flush_all(shared, 1));
         }
-        delayed = delayed.filter(|flush| {
+        delayed_flush = delayed_flush.filter(|flush| {
             let is_due = flush.at <= shared.now();
             if is_due {
                 flush.record_flushed_versions(shared);
@@ -384,7 +391,7 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
             worker = shared.store.worker();
         }
     }
-    operations
+    operation_count
 }
 
 #[test]
@@ -401,16 +408,16 @@ fn every_hit_is_a_value_that_was_written() {
     let shared = Shared {
         store: Store::new(config).unwrap(),
         key_versions: (0..KEYS).map(|_| KeyVersions::default()).collect(),
-        counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+        counter_values: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         stop: AtomicBool::new(false),
-        clock: Instant::now(),
+        started_at: Instant::now(),
     };
-    let operations: u64 = std::thread::scope(|scope| {
+    let operation_count: u64 = std::thread::scope(|scope| {
         let shared = &shared;
         let threads: Vec<_> = (0..THREADS)
             .map(|thread_index| scope.spawn(move || run_thread(shared, thread_index, seed)))
             .collect();
-        while shared.clock.elapsed() < Duration::from_secs(seconds)
+        while shared.started_at.elapsed() < Duration::from_secs(seconds)
             && threads.iter().all(|thread| !thread.is_finished())
         {
             std::thread::sleep(Duration::from_millis(20));
@@ -423,7 +430,7 @@ fn every_hit_is_a_value_that_was_written() {
     });
     let audit = shared.store.audit(&[]);
     let counters = shared.store.counters();
-    eprintln!("{operations} operations; {audit:?}; {counters:?}");
+    eprintln!("{operation_count} operations; {audit:?}; {counters:?}");
     assert_eq!(counters.upload_bytes, 0);
     assert_eq!(counters.held_segments, 0);
     assert!(

@@ -23,16 +23,16 @@ const AMPLE_MEMORY_BYTES: u64 = 160 << 20;
 const TIGHT_MEMORY_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 1000;
 
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
+fn next_random(random_state: &mut u64) -> u64 {
+    *random_state ^= *random_state << 13;
+    *random_state ^= *random_state >> 7;
+    *random_state ^= *random_state << 17;
+    *random_state
 }
 
 /// A key number: the product of two is small far more often than large.
-fn random_key_number(state: &mut u64) -> u64 {
-    (next_random(state) % KEYS) * (next_random(state) % KEYS) / KEYS
+fn random_key_number(random_state: &mut u64) -> u64 {
+    (next_random(random_state) % KEYS) * (next_random(random_state) % KEYS) / KEYS
 }
 
 fn key_name(number: u64) -> Vec<u8> {
@@ -65,7 +65,7 @@ fn read_keys(worker: &Worker, numbers: &[u64], now: Seconds) {
         .collect();
     let hints: Vec<_> = prefetches
         .iter()
-        .map(|&(hash, prefetches)| worker.prefetch_item(hash, prefetches))
+        .map(|&(hash, prefetch)| worker.prefetch_item(hash, prefetch))
         .collect();
     for ((key, number), ((hash, _), hint)) in
         keys.iter().zip(numbers).zip(prefetches.iter().zip(hints))
@@ -84,25 +84,27 @@ fn read_keys(worker: &Worker, numbers: &[u64], now: Seconds) {
 
 fn run_thread(store: &Arc<Store>, seed: u64, started_at: Instant, stop: &AtomicBool) -> u64 {
     let mut worker = store.worker();
-    let (mut state, mut rounds) = (seed, 0);
+    let (mut random_state, mut operations) = (seed, 0);
     while !stop.load(Ordering::Relaxed) {
         let now = Seconds(2 + started_at.elapsed().as_secs() as u32);
         worker.go_online();
-        for _ in 0..next_random(&mut state) % 40 {
-            if next_random(&mut state).is_multiple_of(4) {
-                write_key(&mut worker, random_key_number(&mut state), now);
+        for _ in 0..next_random(&mut random_state) % 40 {
+            if next_random(&mut random_state).is_multiple_of(4) {
+                write_key(&mut worker, random_key_number(&mut random_state), now);
             } else {
-                let count = next_random(&mut state) % 16 + 1;
-                let numbers: Vec<u64> = (0..count).map(|_| random_key_number(&mut state)).collect();
+                let key_count = next_random(&mut random_state) % 16 + 1;
+                let numbers: Vec<u64> = (0..key_count)
+                    .map(|_| random_key_number(&mut random_state))
+                    .collect();
                 read_keys(&worker, &numbers, now);
             }
             worker.pass();
-            rounds += 1;
+            operations += 1;
         }
         worker.maintain(now);
         worker.go_offline();
     }
-    rounds
+    operations
 }
 
 /// A store with all keys in it.
@@ -126,10 +128,14 @@ fn store_with_all_keys(memory_bytes: u64) -> Arc<Store> {
 #[test]
 fn items_that_fit_are_compacted_and_not_evicted() {
     let store = store_with_all_keys(TIGHT_MEMORY_BYTES);
-    let (mut worker, mut state) = (store.worker(), 7);
+    let (mut worker, mut random_state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
-        write_key(&mut worker, random_key_number(&mut state), Seconds(2));
+        write_key(
+            &mut worker,
+            random_key_number(&mut random_state),
+            Seconds(2),
+        );
         worker.pass();
     }
     (0..KEYS).for_each(|number| read_keys(&worker, &[number], Seconds(2)));
@@ -143,7 +149,7 @@ fn no_key_that_fits_is_ever_missed() {
     let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
     let store = store_with_all_keys(AMPLE_MEMORY_BYTES);
     let (started_at, stop) = (Instant::now(), AtomicBool::new(false));
-    let rounds: u64 = std::thread::scope(|scope| {
+    let operations: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=THREADS)
             .map(|seed| {
                 scope.spawn({
@@ -164,7 +170,7 @@ fn no_key_that_fits_is_ever_missed() {
             .sum()
     });
     let counters = store.counters();
-    eprintln!("{rounds} rounds; {counters:?}");
+    eprintln!("{operations} operations; {counters:?}");
     assert_eq!(counters.evictions, 0);
     assert!(counters.moved_items > 0, "nothing was moved");
 }

@@ -134,11 +134,11 @@ impl Relocation<'_> {
         let publication = Publication {
             key: new_record.key,
             hash: self.hash,
-            expected: Some(item.addr),
-            new: appended.addr,
+            expected_addr: Some(item.addr),
+            new_addr: appended.addr,
             frequency: Some(self.frequency),
             inherited_bits: bits::COPIED_MARKS,
-            only_if_expected_is_current: true,
+            only_if_expected_unflushed: true,
             has_new_unique,
         };
         if publication.publish(self.context) {

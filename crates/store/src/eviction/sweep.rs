@@ -60,13 +60,13 @@ impl Sweep {
         store: &Store,
     ) -> ([Option<PrefetchedRecord>; RECORDS_AHEAD], usize) {
         let mut prefetched = [None; RECORDS_AHEAD];
-        let mut count = 0;
+        let mut record_count = 0;
         let start = store.arena().segment_start(self.id);
-        while let Some(entry) = prefetched.get_mut(count)
+        while let Some(prefetched_slot) = prefetched.get_mut(record_count)
             && self.cursor < self.used_bytes
         {
             let addr = start.plus(self.cursor);
-            let (bytes, hash, is_piece) = match store.record_at(addr) {
+            let (record_bytes, hash, is_piece) = match store.record_at(addr) {
                 Some(Record::Piece { data_bytes, hash }) => {
                     (piece_record_bytes(data_bytes), Some(KeyHash(hash)), true)
                 }
@@ -83,18 +83,18 @@ impl Sweep {
                     (self.used_bytes - self.cursor, None, false)
                 }
             };
-            self.cursor += bytes;
+            self.cursor += record_bytes;
             if let Some(hash) = hash {
                 store.index.prefetch(hash);
-                *entry = Some(PrefetchedRecord {
+                *prefetched_slot = Some(PrefetchedRecord {
                     addr,
                     hash,
                     is_piece,
                 });
-                count += 1;
+                record_count += 1;
             }
         }
-        (prefetched, count)
+        (prefetched, record_count)
     }
 
     fn segment_kind_for_survivors(&self) -> SegmentKind {
@@ -204,9 +204,9 @@ impl Sweeper {
         let store = context.accounting.store();
         while *bytes_left > 0 && sweep.cursor < sweep.used_bytes {
             let start = sweep.cursor;
-            let (prefetched, count) = sweep.prefetch_records(store);
+            let (prefetched, record_count) = sweep.prefetch_records(store);
             self.written_bytes.set(0);
-            for (index, record) in prefetched.iter().take(count).flatten().enumerate() {
+            for (index, record) in prefetched.iter().take(record_count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
                 let outcome = RecordHandler {
                     sweeper,
@@ -390,7 +390,7 @@ impl RecordHandler<'_> {
         let store = self.store();
         let owns = |addr| {
             let item = store.locate(addr);
-            item.header.is_chained && store.pieces_of(&item).any(|slot_item| slot_item == piece)
+            item.header.is_chained && store.pieces_of(&item).any(|item_piece| item_piece == piece)
         };
         let hit = store.index.find(self.hash, owns)?;
         Some((hit, store.locate(hit.entry.item())))

@@ -15,7 +15,7 @@ const SEGMENT_SHIFT: u32 = 10;
 const EXAMINED_PER_CHOICE_MAX: u64 = 13;
 const NOW: Seconds = Seconds(2);
 
-fn store(evict: bool) -> Arc<Store> {
+fn new_store(evict: bool) -> Arc<Store> {
     let config = Config {
         memory_bytes: MEMORY_BYTES,
         evict,
@@ -37,7 +37,7 @@ fn set(worker: &mut Worker, number: u64) -> SetOutcome {
 
 #[test]
 fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
-    let store = store(true);
+    let store = new_store(true);
     let mut worker = store.worker();
     let mut number = 0;
     while store.counters().evictions == 0 {
@@ -49,8 +49,11 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
     let (examined_before, evictions_before) =
         (store.segments.examined(), store.counters().evictions);
     let writes = 2_000;
-    for number in number..number + writes {
-        assert!(matches!(set(&mut worker, number), SetOutcome::Stored(_)));
+    for new_number in number..number + writes {
+        assert!(matches!(
+            set(&mut worker, new_number),
+            SetOutcome::Stored(_)
+        ));
     }
     let examined = store.segments.examined() - examined_before;
     let evictions = store.counters().evictions - evictions_before;
@@ -65,7 +68,7 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
 
 #[test]
 fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write() {
-    let store = store(false);
+    let store = new_store(false);
     let mut worker = store.worker();
     let mut number = 0;
     while matches!(set(&mut worker, number), SetOutcome::Stored(_)) {
@@ -73,40 +76,39 @@ fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write()
         assert!(number < 1 << 20, "never full");
     }
     assert!(store.segments.in_use() >= 65_000);
-    let before = store.segments.examined();
+    let examined_before = store.segments.examined();
     let writes = 2_000;
     // Keys that were never stored: a refused set of an existing one would remove its value.
-    for number in number + 1..=number + writes {
-        assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
+    for new_number in number + 1..=number + writes {
+        assert_eq!(set(&mut worker, new_number), SetOutcome::NoMemory);
     }
-    let examined = store.segments.examined() - before;
+    let examined = store.segments.examined() - examined_before;
     eprintln!("{writes} sets refused, {examined} segments examined");
     assert!(examined <= EXAMINED_PER_CHOICE_MAX, "{examined} examined");
 }
 
 #[test]
 fn a_segment_that_becomes_free_is_found_after_an_empty_choice() {
-    let store = store(false);
+    let store = new_store(false);
     let mut worker = store.worker();
-    let mut number = 0;
-    while matches!(set(&mut worker, number), SetOutcome::Stored(_)) {
-        number += 1;
+    let mut stored_count = 0;
+    while matches!(set(&mut worker, stored_count), SetOutcome::Stored(_)) {
+        stored_count += 1;
     }
-    let stored = number;
     // The first eighth is removed, and with it whole segments; then every second item, so that the others are worth
     // compacting.
-    for number in (0..stored / 8).chain((stored / 8..stored).step_by(2)) {
+    for number in (0..stored_count / 8).chain((stored_count / 8..stored_count).step_by(2)) {
         let key = format!("key{number}");
         let hash = store.hash(key.as_bytes());
         worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
         worker.pass();
     }
-    for number in stored..stored + stored / 4 {
+    for number in stored_count..stored_count + stored_count / 4 {
         let outcome = set(&mut worker, number);
         assert!(
             matches!(outcome, SetOutcome::Stored(_)),
-            "after {} of {stored}: {outcome:?}, {:?}",
-            number - stored,
+            "after {} of {stored_count}: {outcome:?}, {:?}",
+            number - stored_count,
             store.counters()
         );
     }
@@ -150,27 +152,30 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     assert!(store.segments.start_sweep(view.id));
     let mut sweep = Sweep::new(&view, SweepReason::Compact);
     let count_moved_items = || store.counters().moved_items;
-    let (moved_at_start, mut most_per_slice) = (count_moved_items(), 0);
+    let (moved_at_start, mut moved_per_slice_max) = (count_moved_items(), 0);
     for _ in 0..40 {
-        let before = count_moved_items();
+        let moved_before = count_moved_items();
         assert!(
             worker
                 .sweeper
                 .sweep_slice(worker.context(NOW), &mut sweep, &mut 1024)
                 == RecordOutcome::Continue
         );
-        most_per_slice = most_per_slice.max(count_moved_items() - before);
+        moved_per_slice_max = moved_per_slice_max.max(count_moved_items() - moved_before);
     }
     eprintln!(
-        "{} pieces moved, {most_per_slice} at most in one slice",
+        "{} pieces moved, {moved_per_slice_max} at most in one slice",
         count_moved_items() - moved_at_start
     );
     assert!(count_moved_items() - moved_at_start > 10);
     // Each is larger than the slice may write.
-    assert!(most_per_slice <= 1, "{most_per_slice} pieces in one slice");
+    assert!(
+        moved_per_slice_max <= 1,
+        "{moved_per_slice_max} pieces in one slice"
+    );
     store.segments.stop_sweep(view.id);
     let hash = store.hash(b"one");
     let item = worker.get(b"one", hash, NOW).unwrap();
-    let bytes: usize = item.pieces().map(<[u8]>::len).sum();
-    assert_eq!(bytes, 400 * PIECE_BYTES);
+    let value_bytes: usize = item.pieces().map(<[u8]>::len).sum();
+    assert_eq!(value_bytes, 400 * PIECE_BYTES);
 }

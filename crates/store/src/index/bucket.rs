@@ -1,6 +1,7 @@
 //! One locked chain: the changes that a writer may make while readers read it.
 //!
-//! The word of a bucket: bit 0 the lock, bits 1 to 29 the version, bits 30 to 63 the first overflow line (0: none).
+//! The control word of a bucket: bit 0 the lock, bits 1 to 29 the version, bits 30 to 63 the first overflow line
+//! (0: none).
 //! Each change bumps the version when the lock is released, which makes readers that missed look again. An overflow
 //! line has its successor in the same bits and its bucket's number in the low bits.
 
@@ -17,27 +18,27 @@ const LOW_MASK: u64 = (1 << LINK_SHIFT) - 1;
 /// An odd number with well mixed bits (2^64 over the golden ratio).
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Maximum number of buckets whose number fits into the word of an overflow line.
+/// Maximum number of buckets whose number fits into the control word of an overflow line.
 pub(super) const BUCKETS_MAX: usize = 1 << LINK_SHIFT;
 
 #[inline]
-pub(super) fn is_locked(word: u64) -> bool {
-    word & LOCK_BIT != 0
+pub(super) fn is_locked(control_word: u64) -> bool {
+    control_word & LOCK_BIT != 0
 }
 
 #[inline]
-pub(super) fn link_of(word: u64) -> Option<LineId> {
-    let link = word >> LINK_SHIFT;
+pub(super) fn link_of(control_word: u64) -> Option<LineId> {
+    let link = control_word >> LINK_SHIFT;
     (link != 0).then_some(LineId(link))
 }
 
-pub(super) fn with_link(word: u64, link: Option<LineId>) -> u64 {
-    word & LOW_MASK | link.map_or(0, |line| line.0) << LINK_SHIFT
+pub(super) fn with_link(control_word: u64, link: Option<LineId>) -> u64 {
+    control_word & LOW_MASK | link.map_or(0, |line| line.0) << LINK_SHIFT
 }
 
 /// The bucket to whose chain an overflow line belongs.
-pub(super) fn owner_of(word: u64) -> usize {
-    (word & LOW_MASK) as usize
+pub(super) fn owner_of(control_word: u64) -> usize {
+    (control_word & LOW_MASK) as usize
 }
 
 /// Lines that links can name: 2^34, which is 1 TiB. Larger links would be truncated, so no larger arena is made.
@@ -59,6 +60,7 @@ pub(crate) struct LockedSlot<'i> {
 pub(crate) struct Bucket<'i> {
     index: &'i Index,
     primary: &'i Line,
+    /// Its number in the index.
     number: usize,
 }
 
@@ -124,8 +126,8 @@ impl<'i> Bucket<'i> {
         let candidates =
             || used_slots().filter(|locked_slot| locked_slot.entry.frequency() == lowest_frequency);
         let spread = new_entry.item().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
-        let count = candidates().count();
-        candidates().nth(spread as usize % count.max(1))
+        let candidate_count = candidates().count();
+        candidates().nth(spread as usize % candidate_count.max(1))
     }
 
     /// Replaces the entry of a slot that was found under this lock.
@@ -224,8 +226,8 @@ impl<'i> Bucket<'i> {
     pub(super) fn rewrite(&mut self, entries: &[Entry]) {
         let mut remaining = entries.iter();
         for locked_slot in self.slots() {
-            let entry = remaining.next().map_or(0, |entry| entry.0);
-            locked_slot.slot.store(entry, Ordering::Release);
+            let entry_bits = remaining.next().map_or(0, |entry| entry.0);
+            locked_slot.slot.store(entry_bits, Ordering::Release);
         }
         self.trim();
     }
@@ -247,8 +249,8 @@ impl<'i> Bucket<'i> {
             return false;
         };
         let (old_line, new_line) = (self.index.lines.line(old), self.index.lines.line(new));
-        for (old_line, new_line) in old_line.slots.iter().zip(&new_line.slots) {
-            new_line.store(old_line.load(Ordering::Relaxed), Ordering::Release);
+        for (old_slot, new_slot) in old_line.slots.iter().zip(&new_line.slots) {
+            new_slot.store(old_slot.load(Ordering::Relaxed), Ordering::Release);
         }
         new_line.control_word.store(
             old_line.control_word.load(Ordering::Relaxed),
@@ -264,10 +266,10 @@ impl<'i> Bucket<'i> {
     /// The overflow lines, in order.
     fn lines(&self) -> impl Iterator<Item = &'i Line> + use<'i> {
         let index = self.index;
-        let next = move |line: &Line| {
+        let next_line = move |line: &Line| {
             link_of(line.control_word.load(Ordering::Relaxed)).map(|id| index.lines.line(id))
         };
-        std::iter::successors(next(self.primary), move |line| next(line))
+        std::iter::successors(next_line(self.primary), move |line| next_line(line))
     }
 
     fn slots(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i> {
@@ -281,17 +283,17 @@ impl<'i> Bucket<'i> {
 
 /// Changes a slot in which readers may be counting a use. An exchange and not a store: of two read-modify-writes
 /// one comes second and sees the first, which is easier to prove (and for loom to check) than a store among them.
-fn exchange_slot(slot: &AtomicU64, entry: u64) {
-    slot.swap(entry, Ordering::AcqRel);
+fn exchange_slot(slot: &AtomicU64, entry_bits: u64) {
+    slot.swap(entry_bits, Ordering::AcqRel);
 }
 
 impl Drop for Bucket<'_> {
     fn drop(&mut self) {
-        let word = self.primary.control_word.load(Ordering::Relaxed);
-        let version = (word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;
+        let control_word = self.primary.control_word.load(Ordering::Relaxed);
+        let version = (control_word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;
         // Release pairs with the Acquire of readers and of the next lock.
         self.primary
             .control_word
-            .store(word & !LOW_MASK | version, Ordering::Release);
+            .store(control_word & !LOW_MASK | version, Ordering::Release);
     }
 }

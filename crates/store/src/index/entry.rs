@@ -17,7 +17,7 @@ pub(super) const TAG_SHIFT: u32 = 50;
 pub(crate) const TAG_BITS: u32 = u64::BITS - TAG_SHIFT;
 
 impl Entry {
-    /// The slot that names `item`.
+    /// The entry that names `item`.
     pub(crate) fn new(hash: KeyHash, frequency: u8, item: Addr) -> Self {
         Entry(
             (hash.0 >> TAG_SHIFT << TAG_SHIFT)
@@ -38,7 +38,7 @@ impl Entry {
         self.0 >> TAG_SHIFT
     }
 
-    /// How often it was used recently, 0 to 3.
+    /// How often the item was used recently, 0 to 3.
     #[inline]
     pub(crate) fn frequency(self) -> u8 {
         (self.0 >> ADDRESS_BITS) as u8 & FREQUENCY_MAX

@@ -99,8 +99,8 @@ impl Index {
     ) -> Option<Hit<'_>> {
         let mut round = 0;
         while round < UNLOCKED_ROUNDS_MAX {
-            let line = self.line_of_hash(hash);
-            let primary = self.lines.line(line);
+            let primary_id = self.line_id_of_hash(hash);
+            let primary = self.lines.line(primary_id);
             // Acquire pairs with the Release of the last unlock.
             let word_before = primary.control_word.load(Ordering::Acquire);
             let is_chain_complete = match self.scan_chain(primary, word_before, hash, &mut matches)
@@ -114,7 +114,7 @@ impl Index {
             // `word_before` and of the number of buckets makes that lock, or the version after it, visible here. The
             // line is compared and not the bucket's number: after a merge and a split the same bucket may be in
             // another segment.
-            let is_same_line = self.line_of_hash(hash) == line;
+            let is_same_line = self.line_id_of_hash(hash) == primary_id;
             fence(Ordering::Acquire);
             let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
@@ -143,14 +143,14 @@ impl Index {
     fn scan_chain<'i>(
         &'i self,
         primary: &'i Line,
-        word: u64,
+        control_word: u64,
         hash: KeyHash,
         matches: &mut impl FnMut(Addr) -> bool,
     ) -> ScanResult<'i> {
         if let Some(hit) = scan_line(primary, hash, matches) {
             return ScanResult::Hit(hit);
         }
-        let mut link = bucket::link_of(word);
+        let mut link = bucket::link_of(control_word);
         for _ in 0..CHAIN_LINES_MAX {
             let Some(id) = link else {
                 return ScanResult::NotFound;
@@ -173,14 +173,14 @@ impl Index {
         let mut round = 0;
         while round < UNLOCKED_ROUNDS_MAX {
             entries.clear();
-            let buckets = self.bucket_count();
-            let line = self.line_of_bucket(bucket_of(hash, buckets));
-            let primary = self.lines.line(line);
+            let bucket_count = self.bucket_count();
+            let primary_id = self.line_id_of_bucket(bucket_of(hash, bucket_count));
+            let primary = self.lines.line(primary_id);
             let word_before = primary.control_word.load(Ordering::Acquire);
             let is_chain_complete = self.collect_entries(primary, word_before, entries);
             // INVARIANT: as in `find`.
-            let is_same_line = self.bucket_count() == buckets
-                && self.line_of_bucket(bucket_of(hash, buckets)) == line;
+            let is_same_line = self.bucket_count() == bucket_count
+                && self.line_id_of_bucket(bucket_of(hash, bucket_count)) == primary_id;
             fence(Ordering::Acquire);
             let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
@@ -188,7 +188,7 @@ impl Index {
                 && word_before == word_after
                 && !bucket::is_locked(word_before)
             {
-                return buckets;
+                return bucket_count;
             }
             spin_or_yield(&mut round);
         }
@@ -201,9 +201,9 @@ impl Index {
     }
 
     /// Adds the entries of a chain; false if the walk strayed.
-    fn collect_entries(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
+    fn collect_entries(&self, primary: &Line, control_word: u64, entries: &mut Vec<Entry>) -> bool {
         let mut line = primary;
-        let mut link = bucket::link_of(word);
+        let mut link = bucket::link_of(control_word);
         for _ in 0..=CHAIN_LINES_MAX {
             let slots = line
                 .slots
@@ -222,10 +222,12 @@ impl Index {
         // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There
         // is one for each doubling or halving of the table, so the rounds end.
         loop {
-            let number = self.bucket_number(hash);
-            let bucket = Bucket::lock(self, number);
+            let bucket_number = self.bucket_number(hash);
+            let bucket = Bucket::lock(self, bucket_number);
             // A split or merge may have moved the key during the wait, or the bucket to another segment.
-            if self.bucket_number(hash) == number && bucket.starts_at(self.bucket_line(number)) {
+            if self.bucket_number(hash) == bucket_number
+                && bucket.starts_at(self.bucket_line(bucket_number))
+            {
                 return bucket;
             }
         }
@@ -234,9 +236,9 @@ impl Index {
     /// Prefetches the bucket's line for a lookup, and returns it.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) -> &Line {
-        let line = self.line_of_hash(hash);
-        self.lines.prefetch(line);
-        self.lines.line(line)
+        let primary_id = self.line_id_of_hash(hash);
+        self.lines.prefetch(primary_id);
+        self.lines.line(primary_id)
     }
 
     /// The first slot that a lookup would compare, from the bucket's first line alone; the key is not compared.
@@ -249,14 +251,14 @@ impl Index {
     ) -> Result<Hit<'i>, Option<LineId>> {
         scan_line(primary, hash, &mut |_| true).ok_or_else(|| {
             let next = bucket::link_of(primary.control_word.load(Ordering::Acquire));
-            next.inspect(|line| self.lines.prefetch(*line))
+            next.inspect(|id| self.lines.prefetch(*id))
         })
     }
 
     /// Like [`Index::probe_first_line`], from the line that it prefetched.
     #[inline]
-    pub(crate) fn probe_next_line(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
-        scan_line(self.lines.line(line), hash, &mut |_| true)
+    pub(crate) fn probe_next_line(&self, hash: KeyHash, id: LineId) -> Option<Hit<'_>> {
+        scan_line(self.lines.line(id), hash, &mut |_| true)
     }
 
     /// The number of primary buckets.
@@ -265,23 +267,23 @@ impl Index {
     }
 
     /// Segments that the index holds.
-    pub(crate) fn segments(&self) -> usize {
-        let buckets = self
+    pub(crate) fn segment_count(&self) -> usize {
+        let bucket_segments = self
             .bucket_count()
             .div_ceil(1 << self.lines_per_segment_shift);
-        buckets + self.resize.segments_ahead() + self.overflow.segment_count()
+        bucket_segments + self.resize.segments_ahead() + self.overflow.segment_count()
     }
 
-    /// Whether `items` items need another bucket.
-    pub(crate) fn needs_split(&self, items: usize) -> bool {
-        items * 16 > self.bucket_count.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
+    /// Whether `item_count` items need another bucket.
+    pub(crate) fn needs_split(&self, item_count: usize) -> bool {
+        item_count * 16 > self.bucket_count.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
     }
 
-    /// Whether one bucket less is enough for `items` items.
-    pub(crate) fn needs_merge(&self, items: usize) -> bool {
-        let buckets = self.bucket_count.load(Ordering::Relaxed);
-        buckets > 1 << self.lines_per_segment_shift
-            && items * 16 < buckets * MERGE_ITEMS_PER_16_BUCKETS
+    /// Whether one bucket less is enough for `item_count` items.
+    pub(crate) fn needs_merge(&self, item_count: usize) -> bool {
+        let bucket_count = self.bucket_count.load(Ordering::Relaxed);
+        bucket_count > 1 << self.lines_per_segment_shift
+            && item_count * 16 < bucket_count * MERGE_ITEMS_PER_16_BUCKETS
     }
 
     #[inline]
@@ -291,21 +293,23 @@ impl Index {
 
     /// The first line of the bucket to which a hash belongs now.
     #[inline]
-    fn line_of_hash(&self, hash: KeyHash) -> LineId {
-        self.line_of_bucket(self.bucket_number(hash))
+    fn line_id_of_hash(&self, hash: KeyHash) -> LineId {
+        self.line_id_of_bucket(self.bucket_number(hash))
     }
 
     #[inline]
-    fn line_of_bucket(&self, number: usize) -> LineId {
-        let segment = self.directory.get(number >> self.lines_per_segment_shift);
-        let segment = segment.map_or(0, |segment| segment.load(Ordering::Acquire));
-        let line_in_segment = number & ((1 << self.lines_per_segment_shift) - 1);
+    fn line_id_of_bucket(&self, bucket_number: usize) -> LineId {
+        let directory_entry = self
+            .directory
+            .get(bucket_number >> self.lines_per_segment_shift);
+        let segment = directory_entry.map_or(0, |entry| entry.load(Ordering::Acquire));
+        let line_in_segment = bucket_number & ((1 << self.lines_per_segment_shift) - 1);
         LineId((u64::from(segment) << self.lines_per_segment_shift) + line_in_segment as u64)
     }
 
     #[inline]
-    fn bucket_line(&self, number: usize) -> &Line {
-        self.lines.line(self.line_of_bucket(number))
+    fn bucket_line(&self, bucket_number: usize) -> &Line {
+        self.lines.line(self.line_id_of_bucket(bucket_number))
     }
 }
 
@@ -325,15 +329,15 @@ fn scan_line<'i>(
     matches: &mut impl FnMut(Addr) -> bool,
 ) -> Option<Hit<'i>> {
     // All tags first, without a branch between them, because the matching slot is unpredictable.
-    let mut candidates = 0u32;
-    for (index, slot) in line.slots.iter().enumerate() {
+    let mut candidate_bits = 0u32;
+    for (slot_index, slot) in line.slots.iter().enumerate() {
         // Acquire: a reader that misses because of a cleared slot sees that the bucket was locked.
         let entry = Entry(slot.load(Ordering::Acquire));
-        candidates |= u32::from(entry.has_tag(hash)) << index;
+        candidate_bits |= u32::from(entry.has_tag(hash)) << slot_index;
     }
-    while candidates != 0 {
-        let slot = line.slots.get(candidates.trailing_zeros() as usize)?;
-        candidates &= candidates - 1;
+    while candidate_bits != 0 {
+        let slot = line.slots.get(candidate_bits.trailing_zeros() as usize)?;
+        candidate_bits &= candidate_bits - 1;
         // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was changed
         // since the first read was changed under the lock, so a miss is checked again.
         let entry = Entry(slot.load(Ordering::Acquire));

@@ -18,7 +18,7 @@ struct OverflowSegment {
     used_lines: usize,
     /// Lines from here on were never allocated.
     allocated_end: usize,
-    /// Returned lines, linked through their words.
+    /// Returned lines, linked through their control words.
     free_list_head: Option<LineId>,
     /// Its lines are being moved away; none is allocated from it.
     is_draining: bool,
@@ -54,17 +54,17 @@ impl Overflow {
     /// What [`Overflow::from_snapshot`] needs.
     pub(super) fn snapshot(&self) -> Vec<OverflowSnapshot> {
         let segments = self.lock();
-        let snapshot = |overflow_segment: &OverflowSegment| OverflowSnapshot {
+        let to_snapshot = |overflow_segment: &OverflowSegment| OverflowSnapshot {
             segment: overflow_segment.segment.0,
             used_lines: overflow_segment.used_lines as u32,
             allocated_end: overflow_segment.allocated_end as u32,
             free_list_head: overflow_segment.free_list_head.map_or(0, |line| line.0),
         };
-        segments.iter().map(snapshot).collect()
+        segments.iter().map(to_snapshot).collect()
     }
 
     pub(super) fn from_snapshot(lines_per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
-        let segment = |overflow: &OverflowSnapshot| OverflowSegment {
+        let restore_segment = |overflow: &OverflowSnapshot| OverflowSegment {
             segment: SegmentId(overflow.segment),
             used_lines: overflow.used_lines as usize,
             allocated_end: overflow.allocated_end as usize,
@@ -73,7 +73,7 @@ impl Overflow {
             is_draining: false,
         };
         Overflow {
-            segments: Mutex::new(snapshot.iter().map(segment).collect()),
+            segments: Mutex::new(snapshot.iter().map(restore_segment).collect()),
             segment_count: AtomicUsize::new(snapshot.len()),
             lines_per_segment,
         }
@@ -145,7 +145,7 @@ impl Overflow {
     /// Returns a segment whose lines are all free, if the others have free lines to spare.
     fn release_empty(&self, source: &dyn SegmentSource) -> bool {
         let mut segments = self.lock();
-        let Some(index) = segments
+        let Some(empty_index) = segments
             .iter()
             .position(|overflow_segment| overflow_segment.used_lines == 0)
         else {
@@ -157,12 +157,12 @@ impl Overflow {
             .sum();
         if free_lines < self.lines_per_segment + self.lines_per_segment / 4
             && !segments
-                .get(index)
+                .get(empty_index)
                 .is_some_and(|overflow_segment| overflow_segment.is_draining)
         {
             return false;
         }
-        let overflow_segment = segments.swap_remove(index);
+        let overflow_segment = segments.swap_remove(empty_index);
         self.segment_count.store(segments.len(), Ordering::Relaxed);
         source.free_segment(overflow_segment.segment);
         true
@@ -211,25 +211,25 @@ impl Overflow {
 impl Index {
     /// Moves overflow lines together and returns emptied segments; true if something was done.
     ///
-    /// Examines `lines` lines of the segment being drained, so that a call is bounded. Only one worker does this at
+    /// Examines `examined_max` lines of the segment being drained, so that a call is bounded. Only one worker does this at
     /// a time: the caller holds the resize lock.
     pub(super) fn drain_overflow_lines(
         &self,
         next_line: &mut u64,
-        lines: u64,
+        examined_max: u64,
         source: &dyn SegmentSource,
     ) -> bool {
         if self.overflow.release_empty(source) {
             *next_line = 0;
             return true;
         }
-        let Some(range) = self.overflow.begin_or_continue_drain() else {
+        let Some(allocated_lines) = self.overflow.begin_or_continue_drain() else {
             return false;
         };
-        if !range.contains(next_line) {
-            *next_line = range.start;
+        if !allocated_lines.contains(next_line) {
+            *next_line = allocated_lines.start;
         }
-        for id in (*next_line..range.end).take(lines as usize) {
+        for id in (*next_line..allocated_lines.end).take(examined_max as usize) {
             *next_line = id + 1;
             self.move_line(LineId(id), source);
         }
@@ -239,7 +239,7 @@ impl Index {
     fn move_line(&self, old: LineId, source: &dyn SegmentSource) {
         let bucket_number =
             super::bucket::owner_of(self.lines.line(old).control_word.load(Ordering::Acquire));
-        // A free line has no owner in its word and looks like one of bucket 0: not found in that chain.
+        // A free line has no owner in its control word and looks like one of bucket 0: not found in that chain.
         if bucket_number >= self.bucket_count() {
             return;
         }

@@ -57,9 +57,9 @@ struct ClearingSegment {
 
 impl ResizeControl {
     /// For an index of `directory_len` segments of buckets.
-    pub(super) fn new(segments: usize) -> Self {
+    pub(super) fn new(directory_len: usize) -> Self {
         let state = ResizeState {
-            directory_len: segments,
+            directory_len,
             next_segment: None,
             next_drain_line: 0,
             kept_entries: Vec::new(),
@@ -173,13 +173,13 @@ impl Index {
         state: &mut ResizeState,
         source: &dyn SegmentSource,
     ) -> bool {
-        let lines = 1 << self.lines_per_segment_shift;
+        let lines_per_segment = 1 << self.lines_per_segment_shift;
         let unused_buckets =
             ((state.directory_len << self.lines_per_segment_shift) - new_bucket) as u64;
-        if unused_buckets > lines / LINES_CLEARED_PER_SPLIT {
+        if unused_buckets > lines_per_segment / LINES_CLEARED_PER_SPLIT {
             return true;
         }
-        let Some(entry) = self.directory.get(state.directory_len) else {
+        let Some(directory_entry) = self.directory.get(state.directory_len) else {
             return unused_buckets > 0;
         };
         let allocate_segment = || {
@@ -198,19 +198,20 @@ impl Index {
             self.resize.segments_ahead.store(1, Ordering::Relaxed);
             return true;
         }
-        self.clear_lines(&mut next, lines);
+        self.clear_lines(&mut next, lines_per_segment);
         self.resize.segments_ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
-        entry.store(next.segment.0, Ordering::Release);
+        directory_entry.store(next.segment.0, Ordering::Release);
         state.directory_len += 1;
         true
     }
 
-    /// Clears up to `count` further lines.
-    fn clear_lines(&self, clearing: &mut ClearingSegment, count: u64) {
+    /// Clears up to `count_max` further lines.
+    fn clear_lines(&self, clearing: &mut ClearingSegment, count_max: u64) {
         let first_line = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
         let first_uncleared = clearing.cleared_lines;
-        clearing.cleared_lines = (first_uncleared + count).min(1 << self.lines_per_segment_shift);
+        clearing.cleared_lines =
+            (first_uncleared + count_max).min(1 << self.lines_per_segment_shift);
         for id in first_line + first_uncleared..first_line + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
@@ -223,18 +224,18 @@ impl Index {
     /// Returns the segments of buckets that merges have emptied.
     fn free_unused_segments(
         &self,
-        last_bucket: usize,
+        bucket_count: usize,
         state: &mut ResizeState,
         source: &dyn SegmentSource,
     ) {
         while state.directory_len << self.lines_per_segment_shift
-            >= last_bucket + (1 << self.lines_per_segment_shift)
+            >= bucket_count + (1 << self.lines_per_segment_shift)
         {
-            let Some(entry) = self.directory.get(state.directory_len - 1) else {
+            let Some(directory_entry) = self.directory.get(state.directory_len - 1) else {
                 return;
             };
-            // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            source.free_segment(SegmentId(entry.load(Ordering::Relaxed)));
+            // The directory's entry stays readable for readers with the old count; the epoch keeps the segment for them.
+            source.free_segment(SegmentId(directory_entry.load(Ordering::Relaxed)));
             state.directory_len -= 1;
         }
     }

@@ -24,10 +24,10 @@ pub(crate) struct IndexSnapshot {
 }
 
 impl IndexSnapshot {
-    /// All segments of lines.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = u32> + '_ {
-        let overflow = self.overflow.iter().map(|overflow| overflow.segment);
-        self.directory.iter().copied().chain(overflow)
+    /// The numbers of all segments of lines.
+    pub(crate) fn segment_ids(&self) -> impl Iterator<Item = u32> + '_ {
+        let overflow_segments = self.overflow.iter().map(|overflow| overflow.segment);
+        self.directory.iter().copied().chain(overflow_segments)
     }
 }
 
@@ -44,10 +44,10 @@ impl ReachedLines {
             id.0 as usize / self.lines_per_segment,
             id.0 as usize % self.lines_per_segment,
         );
-        let lines = self.segments.get_mut(segment).and_then(Option::as_mut);
-        lines
-            .and_then(|lines| lines.get_mut(line))
-            .is_some_and(|flag| !std::mem::replace(flag, true))
+        let line_flags = self.segments.get_mut(segment).and_then(Option::as_mut);
+        line_flags
+            .and_then(|flags| flags.get_mut(line))
+            .is_some_and(|was_reached| !std::mem::replace(was_reached, true))
     }
 }
 
@@ -84,9 +84,12 @@ impl Index {
             return Err("the number of buckets is wrong");
         }
         let bucket_segments = snapshot.directory.iter().copied();
-        let unused = std::iter::repeat_n(0, segments_max - segment_count);
+        let unused_entries = std::iter::repeat_n(0, segments_max - segment_count);
         Ok(Index {
-            directory: bucket_segments.chain(unused).map(AtomicU32::new).collect(),
+            directory: bucket_segments
+                .chain(unused_entries)
+                .map(AtomicU32::new)
+                .collect(),
             bucket_count: AtomicUsize::new(bucket_count),
             lines_per_segment_shift: lines_per_segment.trailing_zeros(),
             overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow),
@@ -108,8 +111,8 @@ impl Index {
             lines_per_segment,
         };
         for overflow in &snapshot.overflow {
-            if let Some(lines) = reached_lines.segments.get_mut(overflow.segment as usize) {
-                *lines = Some(vec![false; lines_per_segment].into());
+            if let Some(line_flags) = reached_lines.segments.get_mut(overflow.segment as usize) {
+                *line_flags = Some(vec![false; lines_per_segment].into());
             }
         }
         let bucket_count = self.bucket_count();
@@ -117,16 +120,18 @@ impl Index {
             self.check_chain(bucket_number, &mut reached_lines, &mut visit)?;
         }
         let is_empty = |line: &Line| {
-            let word = line.control_word.load(Ordering::Relaxed);
+            let control_word = line.control_word.load(Ordering::Relaxed);
             let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
-            !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
+            !is_locked(control_word)
+                && link_of(control_word).is_none()
+                && line.slots.iter().all(is_zero)
         };
-        let mut unused = bucket_count..snapshot.directory.len() * lines_per_segment;
-        if !unused.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
+        let mut unused_buckets = bucket_count..snapshot.directory.len() * lines_per_segment;
+        if !unused_buckets.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
             return Err("a bucket that is not in use holds something");
         }
-        let mut overflow = snapshot.overflow.iter();
-        overflow.try_for_each(|overflow| self.check_overflow(overflow, &mut reached_lines))
+        let mut overflow_segments = snapshot.overflow.iter();
+        overflow_segments.try_for_each(|overflow| self.check_overflow(overflow, &mut reached_lines))
     }
 
     fn check_chain(
@@ -168,16 +173,15 @@ impl Index {
         reached_lines: &mut ReachedLines,
     ) -> Result<(), &'static str> {
         let count_reached = |reached_lines: &ReachedLines| {
-            let lines = reached_lines.segments.get(overflow.segment as usize);
-            let lines = lines.and_then(Option::as_deref).unwrap_or_default();
-            let lines_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
-            let reached_count = lines.iter().filter(|is_reached| **is_reached).count();
-            (
-                reached_count,
-                lines_beyond_end.filter(|is_reached| **is_reached).count(),
-            )
+            let line_flags = reached_lines.segments.get(overflow.segment as usize);
+            let line_flags = line_flags.and_then(Option::as_deref).unwrap_or_default();
+            let flags_beyond_end = line_flags.iter().skip(overflow.allocated_end as usize);
+            let reached_count = line_flags.iter().filter(|is_reached| **is_reached).count();
+            let reached_beyond_end = flags_beyond_end.filter(|is_reached| **is_reached).count();
+            (reached_count, reached_beyond_end)
         };
-        if count_reached(reached_lines).0 != overflow.used_lines as usize {
+        let (used_count, _) = count_reached(reached_lines);
+        if used_count != overflow.used_lines as usize {
             return Err("the number of overflow lines is wrong");
         }
         let mut next_free_line =

@@ -33,10 +33,18 @@ impl Addr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
+/// The pages that should back a range.
+#[derive(Clone, Copy)]
+enum PageSize {
+    Huge,
+    Small,
+}
+
 /// The memory itself.
 pub(crate) struct Arena {
     base: NonNull<u8>,
-    bytes: usize,
+    /// The length of the mapping.
+    mapped_bytes: usize,
     segment_shift: u32,
     /// Below this offset huge pages were requested.
     huge_pages_end: AtomicUsize,
@@ -60,30 +68,30 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Maps `segments` segments of `1 << segment_shift` bytes, all zero and not yet backed.
-    pub(crate) fn new(segments: usize, segment_shift: u32) -> Result<Self, Error> {
-        let bytes = segments << segment_shift;
-        let base = map(bytes)?;
+    /// Maps `segment_count` segments of `1 << segment_shift` bytes, all zero and not yet backed.
+    pub(crate) fn new(segment_count: usize, segment_shift: u32) -> Result<Self, Error> {
+        let mapped_bytes = segment_count << segment_shift;
+        let base = map(mapped_bytes)?;
         Ok(Arena {
             base,
-            bytes,
+            mapped_bytes,
             segment_shift,
             huge_pages_end: AtomicUsize::new(0),
             is_in_file: false,
         })
     }
 
-    /// Maps `segments` segments of `1 << segment_shift` bytes of a file, with the bytes that it holds.
+    /// Maps `segment_count` segments of `1 << segment_shift` bytes of a file, with the bytes that it holds.
     #[cfg(not(any(miri, loom)))]
     pub(crate) fn in_file(
         file: MappedFile<'_>,
-        segments: usize,
+        segment_count: usize,
         segment_shift: u32,
     ) -> Result<Self, Error> {
-        let bytes = segments << segment_shift;
+        let mapped_bytes = segment_count << segment_shift;
         Ok(Arena {
-            base: map_file(file, bytes)?,
-            bytes,
+            base: map_file(file, mapped_bytes)?,
+            mapped_bytes,
             segment_shift,
             huge_pages_end: AtomicUsize::new(0),
             is_in_file: true,
@@ -99,31 +107,28 @@ impl Arena {
         let _ = unsafe {
             madvise(
                 self.base.as_ptr().cast(),
-                self.bytes,
+                self.mapped_bytes,
                 Advice::LinuxPopulateRead,
             )
         };
     }
 
-    /// Requests huge pages for the first `segments` segments, those that the limit allows.
+    /// Requests huge pages for the first `segment_count` segments, those that the limit allows.
     ///
     /// Not for the others, of which only as many are written as index and ghost need: the last huge page would take
     /// up to 2 MiB without need.
-    pub(crate) fn request_huge_pages(&self, segments: usize) {
-        if self.bytes < HUGE_PAGES_BYTES_MIN || self.is_in_file {
+    pub(crate) fn request_huge_pages(&self, segment_count: usize) {
+        if self.mapped_bytes < HUGE_PAGES_BYTES_MIN || self.is_in_file {
             return;
         }
-        let bytes = (segments << self.segment_shift).min(self.bytes);
-        let partial_page_bytes = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
-        let requested_end = bytes.saturating_sub(partial_page_bytes);
+        let allowed_bytes = (segment_count << self.segment_shift).min(self.mapped_bytes);
+        let partial_page_bytes = (self.base.addr().get() + allowed_bytes) % HUGE_PAGE_BYTES;
+        let requested_end = allowed_bytes.saturating_sub(partial_page_bytes);
         let previous_end = self
             .huge_pages_end
             .fetch_max(requested_end, Ordering::Relaxed);
-        self.advise_huge(
-            previous_end,
-            requested_end.saturating_sub(previous_end),
-            true,
-        );
+        let added_len = requested_end.saturating_sub(previous_end);
+        self.advise_page_size(previous_end, added_len, PageSize::Huge);
     }
 
     /// How many segments one huge page backs; none if no huge pages were requested.
@@ -140,22 +145,21 @@ impl Arena {
         start < self.huge_pages_end.load(Ordering::Relaxed)
     }
 
-    /// Gives the system advice about a range of the mapping; if it is refused, small pages are used.
-    fn advise_huge(&self, offset: usize, len: usize, is_requested: bool) {
+    /// Advises the system which pages should back a range of the mapping; if it is refused, small pages are used.
+    fn advise_page_size(&self, offset: usize, len: usize, page_size: PageSize) {
         #[cfg(not(any(miri, loom)))]
         {
             use rustix::mm::{Advice, madvise};
-            let advice = if is_requested {
-                Advice::LinuxHugepage
-            } else {
-                Advice::LinuxNoHugepage
+            let advice = match page_size {
+                PageSize::Huge => Advice::LinuxHugepage,
+                PageSize::Small => Advice::LinuxNoHugepage,
             };
             let start = self.pointer(Addr(offset as u64), len);
             // SAFETY: about our own mapping, in bounds by `pointer`, and it changes no byte.
             let _ = unsafe { madvise(start.cast(), len, advice) };
         }
         #[cfg(any(miri, loom))]
-        let _ = (offset, len, is_requested);
+        let _ = (offset, len, page_size);
     }
 
     /// Size of a segment in bytes.
@@ -165,7 +169,7 @@ impl Arena {
 
     /// How many segments the mapping has.
     pub(crate) fn segment_count(&self) -> usize {
-        self.bytes >> self.segment_shift
+        self.mapped_bytes >> self.segment_shift
     }
 
     /// Where a segment starts.
@@ -185,7 +189,7 @@ impl Arena {
 
     /// The `len` published bytes at an address (rules 2 to 4).
     #[inline]
-    pub(crate) fn bytes(&self, addr: Addr, len: usize) -> &[u8] {
+    pub(crate) fn published_range(&self, addr: Addr, len: usize) -> &[u8] {
         let start = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rules 2 to 4 no thread writes these bytes while they can be reached.
         unsafe { std::slice::from_raw_parts(start, len) }
@@ -215,7 +219,7 @@ impl Arena {
     /// The state word of an item.
     #[inline]
     pub(crate) fn state_word(&self, addr: Addr) -> &AtomicU16 {
-        let bytes = self.pointer(addr, ITEM_ALIGN);
+        let pointer = self.pointer(addr, ITEM_ALIGN);
         assert!(
             addr.0.is_multiple_of(ITEM_ALIGN as u64),
             "items are aligned"
@@ -226,7 +230,7 @@ impl Arena {
         )]
         // SAFETY: in bounds, aligned, and by rule 2 only ever touched as this atomic while reachable.
         unsafe {
-            AtomicU16::from_ptr(bytes.cast::<u16>())
+            AtomicU16::from_ptr(pointer.cast::<u16>())
         }
     }
 
@@ -234,7 +238,7 @@ impl Arena {
     #[inline]
     pub(crate) fn prefetch(&self, addr: Addr) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if (addr.0 as usize) < self.bytes {
+        if (addr.0 as usize) < self.mapped_bytes {
             // SAFETY: in bounds of the mapping, and a prefetch reads nothing that the program can see.
             unsafe {
                 let line = self.base.as_ptr().add(addr.0 as usize);
@@ -247,8 +251,8 @@ impl Arena {
 
     /// Prefetches all lines of a range that is about to be written or read, as far as it is in the arena.
     #[inline]
-    pub(crate) fn prefetch_range(&self, addr: Addr, bytes: usize) {
-        for line in 0..bytes.div_ceil(LINE_BYTES) {
+    pub(crate) fn prefetch_range(&self, addr: Addr, len: usize) {
+        for line in 0..len.div_ceil(LINE_BYTES) {
             self.prefetch(addr.plus(line * LINE_BYTES));
         }
     }
@@ -272,7 +276,7 @@ impl Arena {
         unsafe {
             std::ptr::write_bytes(start, 0, len);
         }
-        self.advise_segment(segment, false);
+        self.advise_segment_page_size(segment, PageSize::Small);
     }
 
     /// Makes a segment that no thread can reach yet read as zeros.
@@ -283,15 +287,15 @@ impl Arena {
 
     /// Undoes [`Arena::discard`] for a segment that is about to be used again.
     pub(crate) fn restore(&self, segment: SegmentId) {
-        self.advise_segment(segment, true);
+        self.advise_segment_page_size(segment, PageSize::Huge);
     }
 
-    fn advise_segment(&self, segment: SegmentId, is_requested: bool) {
+    fn advise_segment_page_size(&self, segment: SegmentId, page_size: PageSize) {
         let start = self.segment_start(segment).0 as usize;
         let end = self.huge_pages_end.load(Ordering::Relaxed);
         let len = self.segment_bytes().min(end.saturating_sub(start));
         if len > 0 {
-            self.advise_huge(start, len, is_requested);
+            self.advise_page_size(start, len, page_size);
         }
     }
 
@@ -306,19 +310,19 @@ impl Arena {
 
     #[inline]
     fn pointer(&self, addr: Addr, len: usize) -> *mut u8 {
-        let addr = addr.0 as usize;
+        let offset = addr.0 as usize;
         assert!(
-            addr <= self.bytes && len <= self.bytes - addr,
+            offset <= self.mapped_bytes && len <= self.mapped_bytes - offset,
             "address outside the arena"
         );
-        // SAFETY: `addr + len` was just checked to lie within the mapping.
-        unsafe { self.base.as_ptr().add(addr) }
+        // SAFETY: `offset + len` was just checked to lie within the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        unmap(self.base, self.bytes);
+        unmap(self.base, self.mapped_bytes);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The record of an offline worker.
 const OFFLINE: u64 = 0;
-/// Marks an entry that no worker has taken.
+/// Marks a record that no worker has taken.
 const UNREGISTERED: u64 = u64::MAX;
 
 /// The record of one worker, on a line of its own: it is written once per iteration of the event loop.
@@ -22,19 +22,19 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// Entries for `workers` workers.
-    pub(crate) fn new(workers: usize) -> Self {
-        let record = || WorkerRecord(AtomicU64::new(UNREGISTERED));
+    /// Records for `worker_count` workers.
+    pub(crate) fn new(worker_count: usize) -> Self {
+        let unregistered_record = || WorkerRecord(AtomicU64::new(UNREGISTERED));
         Epochs {
             clock: AtomicU64::new(1),
-            records: (0..workers).map(|_| record()).collect(),
+            records: (0..worker_count).map(|_| unregistered_record()).collect(),
         }
     }
 
-    /// Takes an entry for a worker, offline at first; `None` if all are taken.
+    /// Takes a record for a worker, offline at first; `None` if all are taken.
     pub(crate) fn register(&self) -> Option<usize> {
         self.records.iter().position(|record| {
-            // AcqRel: the next owner of an entry starts after its last owner ended.
+            // AcqRel: the next owner of a record starts after its last owner ended.
             record
                 .0
                 .compare_exchange(UNREGISTERED, OFFLINE, Ordering::AcqRel, Ordering::Relaxed)
@@ -42,14 +42,14 @@ impl Epochs {
         })
     }
 
-    /// Releases an entry.
-    pub(crate) fn unregister(&self, worker: usize) {
-        self.record_tick(worker, UNREGISTERED);
+    /// Releases a record.
+    pub(crate) fn unregister(&self, worker_index: usize) {
+        self.record_tick(worker_index, UNREGISTERED);
     }
 
     /// Records that the worker may read from here on.
-    pub(crate) fn set_online(&self, worker: usize) {
-        self.record_tick(worker, self.clock.load(Ordering::Acquire));
+    pub(crate) fn set_online(&self, worker_index: usize) {
+        self.record_tick(worker_index, self.clock.load(Ordering::Acquire));
         // Pairs with the fence in `safe_tick`: either the reclaimer sees this worker online, or this worker's
         // next loads see everything that was unlinked before.
         fence(Ordering::SeqCst);
@@ -57,13 +57,13 @@ impl Epochs {
 
     /// Records that the worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a
     /// worker that records tick t sees everything unlinked before t.
-    pub(crate) fn pass(&self, worker: usize) {
-        self.record_tick(worker, self.clock.load(Ordering::Acquire));
+    pub(crate) fn pass(&self, worker_index: usize) {
+        self.record_tick(worker_index, self.clock.load(Ordering::Acquire));
     }
 
     /// Records that the worker holds nothing and sleeps.
-    pub(crate) fn set_offline(&self, worker: usize) {
-        self.record_tick(worker, OFFLINE);
+    pub(crate) fn set_offline(&self, worker_index: usize) {
+        self.record_tick(worker_index, OFFLINE);
     }
 
     /// Begins a new tick for something that was just unlinked, and returns it.
@@ -85,8 +85,8 @@ impl Epochs {
             .unwrap_or(UNREGISTERED)
     }
 
-    fn record_tick(&self, worker: usize, tick: u64) {
-        if let Some(record) = self.records.get(worker) {
+    fn record_tick(&self, worker_index: usize, tick: u64) {
+        if let Some(record) = self.records.get(worker_index) {
             record.0.store(tick, Ordering::Release);
         }
     }

@@ -39,8 +39,8 @@ fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             let is_clean = kib.trim() == "0 kB";
             clean_ranges.extend(current_range.take().filter(|_| is_clean));
-        } else if let Some((range, is_read_only)) = parse_mapping(&line) {
-            current_range = is_read_only.then_some(range);
+        } else if let Some((range, is_read_only_file)) = parse_mapping(&line) {
+            current_range = is_read_only_file.then_some(range);
         }
     }
     clean_ranges
@@ -50,12 +50,12 @@ fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
 fn parse_mapping(line: &str) -> Option<((usize, usize), bool)> {
     let mut fields = line.split_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    let range = (address(start)?, address(end)?);
-    let is_read_only = matches!(fields.next()?, "r-xp" | "r--p");
+    let parse_address = |text| usize::from_str_radix(text, 16).ok();
+    let range = (parse_address(start)?, parse_address(end)?);
+    let is_unwritable = matches!(fields.next()?, "r-xp" | "r--p");
     let is_file_backed =
         fields.nth(2)? != "0" && fields.next().is_some_and(|file| file.starts_with('/'));
-    Some((range, is_read_only && is_file_backed))
+    Some((range, is_file_backed && is_unwritable))
 }
 
 fn release_pages(start: usize, end: usize) {

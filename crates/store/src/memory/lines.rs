@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::arena::{Arena, LINE_BYTES};
 use crate::sync::AtomicU64;
 
-/// Slots of a line in addition to its word.
+/// Slots of a line in addition to its control word.
 pub(crate) const SLOTS_PER_LINE: usize = 7;
 
-/// One cache line: a word for the owner's use and seven slots.
+/// One cache line: a control word for the owner's use and seven slots.
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub(crate) struct Line {
     /// For a bucket: version, lock bit and link to the overflow line.
@@ -75,13 +75,15 @@ impl Lines {
         Self::with_segment_count(arena.segment_count(), arena.segment_bytes() / LINE_BYTES)
     }
 
-    pub(crate) fn with_segment_count(segments: usize, lines_per_segment: usize) -> Self {
+    pub(crate) fn with_segment_count(segment_count: usize, lines_per_segment: usize) -> Self {
         let line = || Line {
             control_word: AtomicU64::new(0),
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {
-            table: (0..segments * lines_per_segment).map(|_| line()).collect(),
+            table: (0..segment_count * lines_per_segment)
+                .map(|_| line())
+                .collect(),
             lines_per_segment,
         }
     }

@@ -2,12 +2,12 @@
 
 use super::*;
 
-const NONE_OUTDATED: fn() -> u64 = || 0;
+const NONE_FORGETTABLE: fn() -> u64 = || 0;
 
 fn record_prefixes(prefixes: &[&[u8]]) -> PrefixFlushes {
     let flushes = PrefixFlushes::new(7);
     for (number, prefix) in (1..).zip(prefixes) {
-        flushes.record(prefix, number, NONE_OUTDATED).unwrap();
+        flushes.record(prefix, number, NONE_FORGETTABLE).unwrap();
     }
     flushes
 }
@@ -21,9 +21,9 @@ fn a_key_matches_exactly_the_prefixes_that_it_starts_with() {
             let is_flushed = flushes.is_flushed_since(&key[..end], 0);
             assert_eq!(is_flushed, end >= length, "{length} of {end}");
         }
-        let mut other = key.clone();
-        other[length - 1] ^= 1;
-        assert!(!flushes.is_flushed_since(&other, 0), "{length}");
+        let mut other_key = key.clone();
+        other_key[length - 1] ^= 1;
+        assert!(!flushes.is_flushed_since(&other_key, 0), "{length}");
     }
 }
 
@@ -33,10 +33,10 @@ fn the_latest_flush_among_all_prefixes_of_a_key_decides() {
     assert!(flushes.is_flushed_since(b"a:b:c", 0));
     assert!(flushes.is_flushed_since(b"a:b:c", 1));
     assert!(!flushes.is_flushed_since(b"a:b:c", 2));
-    flushes.record(b"a:b:", 4, NONE_OUTDATED).unwrap();
+    flushes.record(b"a:b:", 4, NONE_FORGETTABLE).unwrap();
     assert!(flushes.is_flushed_since(b"a:b:c", 3));
     assert!(!flushes.is_flushed_since(b"a:c", 2));
-    assert_eq!(flushes.count(), 3);
+    assert_eq!(flushes.prefix_count(), 3);
 }
 
 #[test]
@@ -63,15 +63,17 @@ fn prefixes_up_to_the_maximum_are_found_and_the_next_is_refused() {
 fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
     let flushes = PrefixFlushes::new(7);
     let prefix = |number: u64| number.to_le_bytes();
-    let last = 3 * PREFIXES_MAX as u64;
-    for number in 1..=last {
-        let outdated = || number.saturating_sub(1000);
-        flushes.record(&prefix(number), number, outdated).unwrap();
+    let last_number = 3 * PREFIXES_MAX as u64;
+    for number in 1..=last_number {
+        let last_forgettable = || number.saturating_sub(1000);
+        flushes
+            .record(&prefix(number), number, last_forgettable)
+            .unwrap();
     }
-    for number in last - 1000..=last {
+    for number in last_number - 1000..=last_number {
         assert!(flushes.is_flushed_since(&prefix(number), number - 1));
     }
-    assert!(flushes.count() <= PREFIXES_MAX);
+    assert!(flushes.prefix_count() <= PREFIXES_MAX);
 }
 
 #[test]
@@ -81,7 +83,9 @@ fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
 )]
 fn a_lookup_finds_its_prefix_while_a_writer_reuses_tables() {
     let flushes = PrefixFlushes::new(7);
-    flushes.record(b"kept:", u64::MAX, NONE_OUTDATED).unwrap();
+    flushes
+        .record(b"kept:", u64::MAX, NONE_FORGETTABLE)
+        .unwrap();
     let prefix = |number: u64| number.to_le_bytes();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {

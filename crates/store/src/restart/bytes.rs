@@ -23,8 +23,8 @@ pub(super) fn with_checksum(bytes: &[u8]) -> Vec<u8> {
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+    pub(super) fn bytes(&mut self, source: &[u8]) {
+        self.0.extend_from_slice(source);
     }
 
     pub(super) fn u32(&mut self, number: u32) {
@@ -56,12 +56,12 @@ pub(super) struct Reader<'b>(&'b [u8]);
 impl<'b> Reader<'b> {
     /// The bytes before their checksum, if that is right.
     pub(super) fn new(bytes: &'b [u8]) -> Option<Self> {
-        let (bytes, end) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
-        (end == checksum(bytes).to_le_bytes()).then_some(Reader(bytes))
+        let (body, end) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_BYTES)?)?;
+        (end == checksum(body).to_le_bytes()).then_some(Reader(body))
     }
 
-    pub(super) fn skip(&mut self, count: usize) -> Option<()> {
-        self.0 = self.0.get(count..)?;
+    pub(super) fn skip(&mut self, byte_count: usize) -> Option<()> {
+        self.0 = self.0.get(byte_count..)?;
         Some(())
     }
 

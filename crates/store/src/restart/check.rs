@@ -7,7 +7,7 @@
 
 use std::sync::PoisonError;
 
-use crate::accounting::count_item;
+use crate::accounting::count_item_in_block;
 use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{
@@ -25,7 +25,7 @@ use crate::sync::{AtomicUsize, Ordering};
 
 use super::bytes::checksum;
 
-/// Why a memory is refused.
+/// Why the memory is refused.
 pub(super) type RefusalReason = &'static str;
 
 /// An entry of the index as one number that sorts by the offset: offset over two, tag and bucket.
@@ -59,9 +59,9 @@ pub(super) struct EntriesBySegment {
 }
 
 impl EntriesBySegment {
-    pub(super) fn new(segments: usize) -> Self {
+    pub(super) fn new(segment_count: usize) -> Self {
         EntriesBySegment {
-            by_segment: vec![Vec::new(); segments],
+            by_segment: vec![Vec::new(); segment_count],
             has_out_of_range: false,
         }
     }
@@ -69,8 +69,8 @@ impl EntriesBySegment {
     pub(super) fn add(&mut self, store: &Store, bucket: usize, entry: Entry) {
         let addr = entry.item();
         // Compared as 64 bits: a `SegmentId` of an address beyond the arena may be that of a segment in it.
-        let segment = addr.0 / store.arena().segment_bytes() as u64;
-        let index = usize::try_from(segment).ok();
+        let segment_number = addr.0 / store.arena().segment_bytes() as u64;
+        let index = usize::try_from(segment_number).ok();
         match index.and_then(|index| self.by_segment.get_mut(index)) {
             Some(segment_entries) if addr.0.is_multiple_of(ITEM_ALIGN as u64) => {
                 let offset = store.arena().offset_of(addr);
@@ -84,7 +84,7 @@ impl EntriesBySegment {
 /// A record and its length.
 struct RecordExtent {
     record: Record,
-    bytes: usize,
+    padded_bytes: usize,
 }
 
 /// A piece of a value.
@@ -128,18 +128,18 @@ impl SegmentContents {
             store.arena().segment_start(SegmentId(segment.id)),
             segment.used_bytes as usize,
         );
-        let bytes = store.arena().bytes(start, used_bytes);
+        let bytes = store.arena().published_range(start, used_bytes);
         let mut segment_entries = entries.iter().copied().peekable();
         let (mut offset, mut live_bytes) = (0, 0);
         while offset < used_bytes {
-            let record = bytes.get(offset..).and_then(parse_extent);
-            let extent = record.ok_or("a segment holds bytes that are not a record")?;
+            let extent = bytes.get(offset..).and_then(parse_extent);
+            let extent = extent.ok_or("a segment holds bytes that are not a record")?;
             let addr = start.plus(offset);
             let entry = segment_entries.next_if(|entry| entry.offset() == offset);
             match (extent.record, entry) {
                 (Record::Item, Some(entry)) => {
                     self.verify_item(store, addr, entry)?;
-                    live_bytes += extent.bytes;
+                    live_bytes += extent.padded_bytes;
                 }
                 (Record::Item, None) => {}
                 (Record::Piece { .. }, Some(_)) => return Err("an entry names part of a value"),
@@ -150,7 +150,7 @@ impl SegmentContents {
                     is_owned: false,
                 }),
             }
-            offset += extent.bytes;
+            offset += extent.padded_bytes;
         }
         self.live_bytes_by_segment
             .push((SegmentId(segment.id), live_bytes));
@@ -184,7 +184,7 @@ impl SegmentContents {
 
     /// Counts an item as one that was stored, as memcached does.
     fn count_stored(&self, store: &Store, item: &LocatedItem) {
-        count_item(store, &self.counters, item, 1);
+        count_item_in_block(store, &self.counters, item, 1);
         self.counters.add(CounterId::ItemsTotal, 1);
     }
 
@@ -204,22 +204,24 @@ impl SegmentContents {
         for (item, hash) in std::mem::take(&mut self.chained_items) {
             let mut value_bytes = 0;
             for addr in store.pieces_of(&item) {
-                let index = self.pieces.binary_search_by_key(&addr, |piece| piece.addr);
-                let piece = index.ok().and_then(|index| self.pieces.get_mut(index));
+                let piece_index = self.pieces.binary_search_by_key(&addr, |piece| piece.addr);
+                let piece = piece_index
+                    .ok()
+                    .and_then(|index| self.pieces.get_mut(index));
                 let piece = piece.filter(|piece| piece.hash == hash && !piece.is_owned);
                 let piece = piece.ok_or("an item names a piece that is not its own")?;
                 piece.is_owned = true;
                 value_bytes += piece.data_bytes;
                 let record_bytes = piece_record_bytes(piece.data_bytes);
                 let segment = store.arena().segment_of(addr);
-                let live = self
+                let segment_index = self
                     .live_bytes_by_segment
                     .binary_search_by_key(&segment, |&(id, _)| id);
-                if let Some((_, live)) = live
+                if let Some((_, live_bytes)) = segment_index
                     .ok()
-                    .and_then(|live| self.live_bytes_by_segment.get_mut(live))
+                    .and_then(|index| self.live_bytes_by_segment.get_mut(index))
                 {
-                    *live += record_bytes;
+                    *live_bytes += record_bytes;
                 }
             }
             if value_bytes != item.header.value_bytes as usize {
@@ -249,10 +251,12 @@ impl SegmentVerifier<'_> {
     ) -> Result<(), RefusalReason> {
         let store = self.store;
         let next_segment_index = AtomicUsize::new(0);
-        let outcome = Mutex::new(Ok(SegmentContents::new(store)));
+        let shared_outcome = Mutex::new(Ok(SegmentContents::new(store)));
         let walk_unclaimed = || {
             let contents = self.walk_unclaimed(&next_segment_index);
-            let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outcome = shared_outcome
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
                 (Ok(all), Ok(contents)) => all.merge(contents),
                 (Ok(_), Err(reason)) => *outcome = Err(reason),
@@ -261,7 +265,7 @@ impl SegmentVerifier<'_> {
         };
         in_parallel(&walk_unclaimed);
         walk_unclaimed();
-        let outcome = outcome.into_inner();
+        let outcome = shared_outcome.into_inner();
         let mut contents = outcome.unwrap_or_else(PoisonError::into_inner)?;
         if self.has_unreached_entry() {
             return Err("an entry names an address outside of the items");
@@ -308,13 +312,13 @@ impl SegmentVerifier<'_> {
 
     /// Whether an entry names something outside of the segments that were walked.
     fn has_unreached_entry(&self) -> bool {
-        let count = |segment: &ItemSegment| {
+        let entry_count = |segment: &ItemSegment| {
             let segment_entries = self.entries.by_segment.get(segment.id as usize);
             segment_entries.map_or(0, Vec::len)
         };
-        let walked: usize = self.segments.iter().map(count).sum();
+        let walked_entries: usize = self.segments.iter().map(entry_count).sum();
         self.entries.has_out_of_range
-            || walked != self.entries.by_segment.iter().map(Vec::len).sum()
+            || walked_entries != self.entries.by_segment.iter().map(Vec::len).sum()
     }
 }
 
@@ -324,7 +328,7 @@ pub(super) fn compare_checksum(
     (id, used_bytes): (u32, usize),
     expected: u64,
 ) -> Result<(), RefusalReason> {
-    let bytes = arena.bytes(arena.segment_start(SegmentId(id)), used_bytes);
+    let bytes = arena.published_range(arena.segment_start(SegmentId(id)), used_bytes);
     if checksum(bytes) == expected {
         Ok(())
     } else {
@@ -336,14 +340,14 @@ pub(super) fn compare_checksum(
 fn parse_extent(bytes: &[u8]) -> Option<RecordExtent> {
     let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER_BYTES.min(bytes.len()))?;
     let record = item::parse_record(visible)?;
-    let unpadded = match record {
+    let unpadded_bytes = match record {
         Record::Piece { data_bytes, .. } => PIECE_HEADER_BYTES + data_bytes,
         Record::Item => parse_item_bytes(bytes)?,
     };
-    let padded_bytes = item::padded_bytes(unpadded);
+    let padded_bytes = item::padded_bytes(unpadded_bytes);
     (padded_bytes <= bytes.len()).then_some(RecordExtent {
         record,
-        bytes: padded_bytes,
+        padded_bytes,
     })
 }
 
@@ -353,15 +357,14 @@ fn parse_item_bytes(bytes: &[u8]) -> Option<usize> {
     if key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let body_offset =
-        FIXED_HEADER_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
-    let fields = bytes.get(FIXED_HEADER_BYTES..body_offset)?;
+    let key_offset = FIXED_HEADER_BYTES + usize::from(*FIELD_BYTES_BY_KIND.get(usize::from(kind))?);
+    let fields = bytes.get(FIXED_HEADER_BYTES..key_offset)?;
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
-    let body_offset = body_offset + key_bytes;
+    let body_offset = key_offset + key_bytes;
     let body_bytes = if header.is_chained {
-        let count =
+        let piece_count =
             item::read_le(bytes.get(body_offset..body_offset + PIECE_COUNT_BYTES)?) as usize;
-        PIECE_COUNT_BYTES + count.checked_mul(PIECE_ADDRESS_BYTES)?
+        PIECE_COUNT_BYTES + piece_count.checked_mul(PIECE_ADDRESS_BYTES)?
     } else {
         header.value_bytes as usize
     };

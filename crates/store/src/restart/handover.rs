@@ -89,8 +89,8 @@ impl Reservation {
     fn reserved_bytes(&self) -> impl Iterator<Item = (SegmentId, usize)> + '_ {
         let store = self.store();
         self.pieces().iter().map(|&piece| {
-            let bytes = piece_record_bytes(store.piece_data_bytes(piece));
-            (store.arena().segment_of(piece), bytes)
+            let record_bytes = piece_record_bytes(store.piece_data_bytes(piece));
+            (store.arena().segment_of(piece), record_bytes)
         })
     }
 }
@@ -127,10 +127,12 @@ impl MemoryHandover {
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<MemoryHandover, SnapshotError> {
-        let version = bytes
+        let version_bytes = bytes
             .strip_prefix(MAGIC)
             .and_then(|after_magic| after_magic.first_chunk());
-        if version.map(|version| u64::from_le_bytes(*version)) != Some(MemoryHandover::VERSION) {
+        if version_bytes.map(|version_bytes| u64::from_le_bytes(*version_bytes))
+            != Some(MemoryHandover::VERSION)
+        {
             return Err(SnapshotError::Foreign);
         }
         let mut reader =
@@ -139,8 +141,8 @@ impl MemoryHandover {
             .skip(HEAD_BYTES)
             .and_then(|()| read_handover(&mut reader));
         let handover = handover.filter(|handover| {
-            let segments = handover.snapshot.segments.items.len();
-            reader.is_at_end() && handover.live_bytes.len() == segments
+            let segment_count = handover.snapshot.segments.item_segments.len();
+            reader.is_at_end() && handover.live_bytes.len() == segment_count
         });
         handover.ok_or_else(|| SnapshotError::damaged("its fields are wrong"))
     }
@@ -150,11 +152,15 @@ impl MemoryHandover {
         writer.bytes(MAGIC);
         writer.u64(MemoryHandover::VERSION);
         snapshot::write_snapshot(&self.snapshot, &mut writer);
-        writer.list(&self.live_bytes, |writer, live| writer.u32(*live));
+        writer.list(&self.live_bytes, |writer, live_bytes| {
+            writer.u32(*live_bytes);
+        });
         for &count in &self.counts {
             writer.u64(count);
         }
-        writer.list(&self.slab_chunk_bytes, |writer, bytes| writer.u32(*bytes));
+        writer.list(&self.slab_chunk_bytes, |writer, chunk_bytes| {
+            writer.u32(*chunk_bytes);
+        });
         writer.list(&self.by_slab_class, |writer, &(items, bytes)| {
             writer.u64(items);
             writer.u64(bytes);
@@ -192,7 +198,7 @@ impl Store {
         self.segments.begin_uniques_at(start);
     }
 
-    /// What the next process needs beside the memory; `None` while a worker does not rest, or an upload is not in
+    /// What the next process needs besides the memory; `None` while a worker does not rest, or an upload is not in
     /// `uncommitted`. The store can be used again if the next process does not take it over.
     pub fn hand_over(&self, stop: StopTime, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
         let (snapshot, live_bytes) = self.snapshot_without_checksums(stop, uncommitted)?;
@@ -227,8 +233,8 @@ impl Store {
     ) -> Result<Arc<Store>, SnapshotError> {
         let MappedMemory(arena) = memory;
         let snapshot = &handover.snapshot;
-        let bytes = snapshot.memory_bytes(&config)?;
-        if arena.segment_count() as u64 != bytes >> snapshot.segment_shift {
+        let memory_bytes = snapshot.memory_bytes(&config)?;
+        if arena.segment_count() as u64 != memory_bytes >> snapshot.segment_shift {
             return Err(SnapshotError::damaged("its memory has another size"));
         }
         let config = Config {
@@ -242,7 +248,12 @@ impl Store {
             return store.map(Arc::new).map_err(SnapshotError::damaged);
         }
         let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;
-        for (segment, &live_bytes) in snapshot.segments.items.iter().zip(&handover.live_bytes) {
+        for (segment, &live_bytes) in snapshot
+            .segments
+            .item_segments
+            .iter()
+            .zip(&handover.live_bytes)
+        {
             if live_bytes == 0 || live_bytes > segment.used_bytes {
                 return Err(SnapshotError::damaged("live bytes are out of range"));
             }

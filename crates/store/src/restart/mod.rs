@@ -33,7 +33,7 @@ impl Store {
     /// Settings that no store can have.
     pub fn file_bytes(config: &Config) -> Result<u64, Error> {
         let shift = segment_shift(config)?;
-        Ok((Layout::new(config, shift)?.segments as u64) << shift)
+        Ok((Layout::new(config, shift)?.segment_count as u64) << shift)
     }
 
     /// Makes an empty store whose memory is part of a file; what that holds is lost.
@@ -43,7 +43,7 @@ impl Store {
     pub fn in_file(config: Config, file: MappedFile<'_>) -> Result<Arc<Store>, Error> {
         let shift = segment_shift(&config)?;
         let layout = Layout::new(&config, shift)?;
-        let arena = Arc::new(Arena::in_file(file, layout.segments, shift)?);
+        let arena = Arc::new(Arena::in_file(file, layout.segment_count, shift)?);
         arena.clear(SegmentId(0));
         Ok(Store::new_empty(
             config,
@@ -65,31 +65,34 @@ impl Store {
         snapshot: &Snapshot,
         in_parallel: impl Fn(&(dyn Fn() + Sync)),
     ) -> Result<Arc<Store>, SnapshotError> {
-        let bytes = snapshot.memory_bytes(&config)?;
+        let memory_bytes = snapshot.memory_bytes(&config)?;
         let unusable = |error: Error| SnapshotError::Unusable(error.to_string());
         let config = Config {
             hash_seed: snapshot.hash_seed,
             ..config
         };
         let layout = Layout::new(&config, snapshot.segment_shift).map_err(unusable)?;
-        let segments = (bytes >> snapshot.segment_shift) as usize;
-        let arena = Arena::in_file(file, segments, snapshot.segment_shift).map_err(unusable)?;
+        let segment_count = (memory_bytes >> snapshot.segment_shift) as usize;
+        let arena =
+            Arena::in_file(file, segment_count, snapshot.segment_shift).map_err(unusable)?;
         let arena = Arc::new(arena);
         let checksums = Some(&*snapshot.checksums);
         let store = recover(config, layout, &arena, (snapshot, checksums), in_parallel);
         store.map(Arc::new).map_err(SnapshotError::damaged)
     }
 
-    /// The snapshot that [`Store::recover`] needs beside the memory file; `None` while there is a worker that could
+    /// The snapshot that [`Store::recover`] needs besides the memory file; `None` while there is a worker that could
     /// write.
     pub fn snapshot(&self, stop: StopTime) -> Option<Vec<u8>> {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
-        let used_bytes = snapshot.used_bytes_by_segment(arena.segment_bytes());
-        let bytes = |(id, used_bytes)| arena.bytes(arena.segment_start(SegmentId(id)), used_bytes);
-        snapshot.checksums = used_bytes
-            .map(|used_bytes| checksum(bytes(used_bytes)))
+        let used_bytes_by_segment = snapshot.used_bytes_by_segment(arena.segment_bytes());
+        snapshot.checksums = used_bytes_by_segment
+            .map(|(id, used_bytes)| {
+                let start = arena.segment_start(SegmentId(id));
+                checksum(arena.published_range(start, used_bytes))
+            })
             .collect();
         Some(snapshot.encode())
     }
@@ -102,9 +105,9 @@ impl Store {
     ) -> Option<(Snapshot, Vec<u32>)> {
         let arena = self.arena();
         let bytes_in_use = |id, live_bytes: usize, is_pinned: bool| {
-            let uncommitted = uncommitted.in_segment(id);
-            let is_known = !is_pinned || uncommitted.is_some();
-            is_known.then(|| live_bytes.saturating_sub(uncommitted.unwrap_or(0)))
+            let uncommitted_bytes = uncommitted.in_segment(id);
+            let is_known = !is_pinned || uncommitted_bytes.is_some();
+            is_known.then(|| live_bytes.saturating_sub(uncommitted_bytes.unwrap_or(0)))
         };
         let (segments, live_bytes) = self.segments.snapshot(bytes_in_use)?;
         let snapshot = Snapshot {
@@ -122,10 +125,10 @@ impl Store {
         Some((snapshot, live_bytes))
     }
 
-    /// Restores what a store has beside segments, index and counters.
+    /// Restores what a store has besides segments, index and counters.
     fn complete_restore(&self, snapshot: &Snapshot) {
-        let swept = snapshot.last_swept_position;
-        self.last_swept_position.store(swept, Ordering::Relaxed);
+        self.last_swept_position
+            .store(snapshot.last_swept_position, Ordering::Relaxed);
         self.charge_prefix_table();
     }
 
@@ -134,18 +137,18 @@ impl Store {
     /// # Errors
     /// As [`Snapshot::decode`], but whatever its checksums are.
     #[cfg(any(test, feature = "strict"))]
-    pub fn with_checksums_of(snapshot: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
-        let body = snapshot.get(..snapshot.len().saturating_sub(size_of::<u64>()));
+    pub fn with_checksums_of(encoded: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+        let body = encoded.get(..encoded.len().saturating_sub(size_of::<u64>()));
         let mut snapshot = Snapshot::decode(&bytes::with_checksum(body.unwrap_or_default()))?;
         let segment_bytes = 1usize.checked_shl(snapshot.segment_shift).unwrap_or(0);
-        let used_bytes = |(id, used_bytes): (u32, usize)| {
+        let checksum_of = |(id, used_bytes): (u32, usize)| {
             let start = (id as usize).saturating_mul(segment_bytes);
             let bytes = memory.get(start..start.saturating_add(used_bytes));
             checksum(bytes.unwrap_or_default())
         };
         snapshot.checksums = snapshot
             .used_bytes_by_segment(segment_bytes)
-            .map(used_bytes)
+            .map(checksum_of)
             .collect();
         Ok(snapshot.encode())
     }
@@ -160,16 +163,16 @@ fn recover(
     in_parallel: impl Fn(&(dyn Fn() + Sync)),
 ) -> Result<Store, RefusalReason> {
     let store = restore(config, layout, arena, snapshot)?;
-    let item_segments = &snapshot.segments.items;
-    let checksums = match checksums {
+    let item_segments = &snapshot.segments.item_segments;
+    let item_checksums = match checksums {
         Some(checksums) => {
-            let (checksums, line_checksums) = checksums
+            let (item_checksums, line_checksums) = checksums
                 .split_at_checked(item_segments.len())
                 .ok_or("a checksum is missing")?;
-            for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
+            for (id, &checksum) in snapshot.index.segment_ids().zip(line_checksums) {
                 compare_checksum(arena, (id, arena.segment_bytes()), checksum)?;
             }
-            Some(checksums)
+            Some(item_checksums)
         }
         None => None,
     };
@@ -180,15 +183,15 @@ fn recover(
     let verifier = SegmentVerifier {
         store: &store,
         segments: item_segments,
-        checksums,
+        checksums: item_checksums,
         entries,
     };
     verifier.verify(in_parallel)?;
     drop(verifier);
-    let items = store.counters().items;
+    let item_count = store.counters().items;
     store
         .approximate_items
-        .store(items as i64, Ordering::Relaxed);
+        .store(item_count as i64, Ordering::Relaxed);
     store.complete_restore(snapshot);
     Ok(store)
 }
@@ -202,7 +205,7 @@ fn restore(
 ) -> Result<Store, RefusalReason> {
     let segments = layout.build_segments(&config, arena);
     segments.flushes.restore(&snapshot.flushes);
-    segments.restore(&snapshot.segments, snapshot.index.segments())?;
+    segments.restore(&snapshot.segments, snapshot.index.segment_ids())?;
     let lines = Lines::new(Arc::clone(arena));
     let index = Index::from_snapshot(lines, &snapshot.index, arena.segment_count())?;
     let policy = PolicyKind::default();

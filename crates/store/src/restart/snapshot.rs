@@ -1,4 +1,4 @@
-//! What is saved beside the memory file: settings, clock, flushes, and what each segment holds, as bytes.
+//! What is saved besides the memory file: settings, clock, flushes, and what each segment holds, as bytes.
 //!
 //! Decoding checks the form and what can be checked without the memory; what the numbers refer to is checked when the
 //! memory is mapped (`check`).
@@ -44,8 +44,8 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    pub(super) fn damaged(fault: &str) -> Self {
-        SnapshotError::Unusable(format!("it is damaged: {fault}"))
+    pub(super) fn damaged(reason: &str) -> Self {
+        SnapshotError::Unusable(format!("it is damaged: {reason}"))
     }
 }
 
@@ -120,34 +120,35 @@ impl Snapshot {
         &self,
         segment_bytes: usize,
     ) -> impl Iterator<Item = (u32, usize)> + '_ {
-        let items = self.segments.items.iter();
-        let items = items.map(|segment| (segment.id, segment.used_bytes as usize));
-        items.chain(self.index.segments().map(move |id| (id, segment_bytes)))
+        let item_segments = self.segments.item_segments.iter();
+        let item_segments = item_segments.map(|segment| (segment.id, segment.used_bytes as usize));
+        item_segments.chain(self.index.segment_ids().map(move |id| (id, segment_bytes)))
     }
 
     fn is_plausible(&self) -> bool {
         let flushes = &self.flushes;
-        let is_prefix = |&(hash, number): &(u64, u64)| {
+        let is_valid_prefix = |&(hash, flush_number): &(u64, u64)| {
             let length = (hash & LENGTH_MASK) as usize;
-            (1..=KEY_BYTES_MAX).contains(&length) && number <= flushes.flush_count
+            (1..=KEY_BYTES_MAX).contains(&length) && flush_number <= flushes.flush_count
         };
-        let segments = self.segments.items.len() + self.index.segments().count();
+        let segment_count = self.segments.item_segments.len() + self.index.segment_ids().count();
         flushes.flush_count < COUNT_MAX
             && flushes.last_full_flush <= flushes.flush_count
             && flushes.due_second_plus_one <= u64::from(u32::MAX) + 1
             && flushes.prefixes.len() <= PREFIXES_MAX
-            && flushes.prefixes.iter().all(is_prefix)
+            && flushes.prefixes.iter().all(is_valid_prefix)
             && u32::try_from(self.arena_segments).is_ok()
             && self.stop.second <= SECOND_MAX
-            && self.checksums.len() == segments
+            && self.checksums.len() == segment_count
     }
 }
 
-/// Bytes of memory that a store of these settings needs to continue in `segments` segments made with `memory_bytes`.
+/// Bytes of memory that a store of these settings needs to continue in `segment_count` segments that were made with
+/// `memory_bytes`.
 pub(super) fn continued_bytes(
     config: &Config,
     memory_bytes: u64,
-    segments: u64,
+    segment_count: u64,
 ) -> Result<u64, SnapshotError> {
     let unusable = SnapshotError::Unusable;
     let segment_shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
@@ -159,7 +160,7 @@ pub(super) fn continued_bytes(
     }
     let layout = Layout::new(config, segment_shift).map_err(|error| unusable(error.to_string()))?;
     // More workers have more segments; with fewer those that there are stay.
-    Ok((layout.segments as u64).max(segments) << segment_shift)
+    Ok((layout.segment_count as u64).max(segment_count) << segment_shift)
 }
 
 pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
@@ -178,10 +179,10 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
         writer.u64(hash);
         writer.u64(number);
     });
-    writer.u64(snapshot.segments.sequence);
-    writer.u64(snapshot.segments.counted_unique);
-    writer.u64(snapshot.segments.queue_position);
-    writer.list(&snapshot.segments.items, |writer, segment| {
+    writer.u64(snapshot.segments.next_sequence);
+    writer.u64(snapshot.segments.halved_counted_unique);
+    writer.u64(snapshot.segments.next_queue_position);
+    writer.list(&snapshot.segments.item_segments, |writer, segment| {
         writer.u32(segment.id);
         writer.u32(u32::from(segment.queue == Queue::Main));
         writer.u32(segment.used_bytes);
@@ -224,10 +225,10 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
             prefixes: reader.list(|reader| Some((reader.u64()?, reader.u64()?)))?,
         },
         segments: SegmentsSnapshot {
-            sequence: reader.u64()?,
-            counted_unique: reader.u64()?,
-            queue_position: reader.u64()?,
-            items: reader.list(read_segment)?,
+            next_sequence: reader.u64()?,
+            halved_counted_unique: reader.u64()?,
+            next_queue_position: reader.u64()?,
+            item_segments: reader.list(read_segment)?,
         },
         index: IndexSnapshot {
             bucket_count: reader.u64()?,

@@ -29,8 +29,8 @@ impl Segments {
     pub(crate) fn hold(&self, addr: Addr) -> bool {
         let meta = self.meta(self.arena.segment_of(addr));
         if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
-            let held_segments = self.held_count.fetch_add(1, Ordering::Relaxed) + 1;
-            if held_segments > self.held_segments_max() {
+            let held_count = self.held_count.fetch_add(1, Ordering::Relaxed) + 1;
+            if held_count > self.held_segments_max() {
                 self.unhold(addr);
                 return false;
             }

@@ -7,17 +7,17 @@ use loom::thread;
 use super::*;
 
 /// A few segments of 4 KiB, no worker online, so that whatever is retired and not held may be reused at once.
-fn segments(count: usize) -> Arc<Segments> {
-    let arena = Arc::new(Arena::new(count, 12).unwrap());
+fn new_segments(segment_count: usize) -> Arc<Segments> {
+    let arena = Arc::new(Arena::new(segment_count, 12).unwrap());
     let budget = Budget {
-        segments: count,
-        index_extra: 0,
+        segments: segment_count,
+        extra_line_segments: 0,
     };
     Arc::new(Segments::new(arena, 1, budget, 1 << 10, 7))
 }
 
-/// A segment that is open, and its first address.
-fn open(segments: &Segments) -> (SegmentId, Addr) {
+/// Opens a segment; returns it and its first address.
+fn open_segment(segments: &Segments) -> (SegmentId, Addr) {
     let id = segments.open(0, Queue::Small, Seconds(2)).unwrap();
     (id, segments.arena().segment_start(id))
 }
@@ -37,7 +37,7 @@ fn spawn_with(
 }
 
 /// The oldest segment that a choice would see.
-fn candidate(segments: &Segments) -> Option<SegmentId> {
+fn oldest_candidate(segments: &Segments) -> Option<SegmentId> {
     segments.candidates(2, 0).oldest_small.map(|view| view.id)
 }
 
@@ -50,8 +50,8 @@ fn reclaimed_count(segments: &Segments) -> usize {
 #[test]
 fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
     explore(|| {
-        let segments = segments(2);
-        let (id, addr) = open(&segments);
+        let segments = new_segments(2);
+        let (id, addr) = open_segment(&segments);
         segments.count_live(addr, 100);
         segments.count_live(addr, 3_000);
         let remover = spawn_with(&segments, move |segments| segments.count_dead(addr, 3_000));
@@ -59,29 +59,29 @@ fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
         segments.seal(id, 3_100, u32::MAX, None);
         remover.join().unwrap();
         assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
-        assert_eq!(candidate(&segments), None);
+        assert_eq!(oldest_candidate(&segments), None);
     });
 }
 
 #[test]
 fn a_segment_that_is_sealed_while_its_last_pin_ends_becomes_a_candidate() {
     explore(|| {
-        let segments = segments(2);
-        let (id, addr) = open(&segments);
+        let segments = new_segments(2);
+        let (id, addr) = open_segment(&segments);
         segments.pin(addr);
         segments.count_live(addr, 3_000);
         let committer = spawn_with(&segments, move |segments| segments.unpin(addr));
         segments.seal(id, 3_000, u32::MAX, None);
         committer.join().unwrap();
-        assert_eq!(candidate(&segments), Some(id));
+        assert_eq!(oldest_candidate(&segments), Some(id));
     });
 }
 
 #[test]
 fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
     explore(|| {
-        let segments = segments(2);
-        let (id, addr) = open(&segments);
+        let segments = new_segments(2);
+        let (id, addr) = open_segment(&segments);
         segments.count_live(addr, 3_000);
         segments.seal(id, 3_000, u32::MAX, None);
         let remover = spawn_with(&segments, move |segments| segments.count_dead(addr, 3_000));
@@ -90,15 +90,15 @@ fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
         }
         remover.join().unwrap();
         assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
-        assert_eq!(candidate(&segments), None);
+        assert_eq!(oldest_candidate(&segments), None);
     });
 }
 
 #[test]
 fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
     explore(|| {
-        let segments = segments(2);
-        let (id, addr) = open(&segments);
+        let segments = new_segments(2);
+        let (id, addr) = open_segment(&segments);
         segments.count_live(addr, 3_000);
         segments.seal(id, 3_000, u32::MAX, None);
         let sweeper = spawn_with(&segments, move |segments| {
@@ -108,7 +108,7 @@ fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
         });
         segments.count_dead(addr, 2_000);
         sweeper.join().unwrap();
-        assert_eq!(candidate(&segments), Some(id));
+        assert_eq!(oldest_candidate(&segments), Some(id));
         assert_eq!(segments.candidates(2, 0).small_bytes, 1_000);
     });
 }
@@ -116,9 +116,9 @@ fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
 #[test]
 fn a_held_segment_is_not_reused_before_its_holder_has_read_it() {
     explore(|| {
-        let segments = segments(1);
+        let segments = new_segments(1);
         let memory = Arc::new(AtomicU64::new(7));
-        let (id, addr) = open(&segments);
+        let (id, addr) = open_segment(&segments);
         segments.count_live(addr, 3_000);
         assert!(segments.hold(addr));
         segments.seal(id, 3_000, u32::MAX, None);

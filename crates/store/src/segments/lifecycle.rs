@@ -20,8 +20,8 @@ impl Segments {
         let meta = self.meta(id);
         meta.used_bytes.store(used_bytes as u32, Ordering::SeqCst);
         meta.expires_at_s.store(expires_at_s, Ordering::Relaxed);
-        let queue_position =
-            queue_position.unwrap_or_else(|| self.queue_position.fetch_add(1, Ordering::Relaxed));
+        let queue_position = queue_position
+            .unwrap_or_else(|| self.next_queue_position.fetch_add(1, Ordering::Relaxed));
         meta.queue_position.store(queue_position, Ordering::Relaxed);
         // SeqCst with `count_dead`: either it sees the seal, or we see its count.
         meta.state
@@ -63,7 +63,7 @@ impl Segments {
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.queue_position.store(
-            self.queue_position.fetch_add(1, Ordering::Relaxed),
+            self.next_queue_position.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
         );
         self.stop_sweep(id);
@@ -119,18 +119,18 @@ impl Segments {
     /// Counts a record as dead, after nothing names it any more.
     pub(crate) fn count_dead(&self, addr: Addr, bytes: usize) {
         let id = self.arena.segment_of(addr);
-        let before = self
+        let live_before = self
             .meta(id)
             .live_bytes
-            .fetch_sub(bytes as u32, Ordering::SeqCst);
-        strict_assert!(before as usize >= bytes, "live bytes below zero");
+            .fetch_sub(bytes as u32, Ordering::SeqCst) as usize;
+        strict_assert!(live_before >= bytes, "live bytes below zero");
         loom_seq_cst_fence();
-        let (before, after) = (before as usize, before as usize - bytes);
+        let live_after = live_before - bytes;
         // While the segment is open `used_bytes` is 0, so nothing is recorded before the seal, which checks for itself.
         let used_bytes = self.meta(id).used_bytes.load(Ordering::SeqCst) as usize;
-        let must_reclassify = after == 0
-            || self.changes_level(before, after)
-            || (is_sparse(after, used_bytes) && !is_sparse(before, used_bytes));
+        let must_reclassify = live_after == 0
+            || self.changes_level(live_before, live_after)
+            || (is_sparse(live_after, used_bytes) && !is_sparse(live_before, used_bytes));
         if used_bytes != 0 && must_reclassify {
             self.reclassify(id);
         }

@@ -95,7 +95,7 @@ pub(crate) struct Budget {
     /// Segments of all kinds.
     pub(crate) segments: usize,
     /// Segments of lines, in addition to those.
-    pub(crate) index_extra: usize,
+    pub(crate) extra_line_segments: usize,
 }
 
 /// All segments.
@@ -105,18 +105,18 @@ pub(crate) struct Segments {
     metas: Box<[SegmentMeta]>,
     identities: Box<[SegmentIdentity]>,
     pools: Mutex<SegmentPools>,
-    sequence: AtomicU64,
+    /// The sequence of the next segment that is opened.
+    next_sequence: AtomicU64,
     /// The last unique that was counted and not derived from an address, halved.
-    counted_unique: AtomicU64,
-    queue_position: AtomicU64,
+    halved_counted_unique: AtomicU64,
+    next_queue_position: AtomicU64,
     /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
-    /// Segments that the budget allows now, without the separate ones.
-    backing_limit: AtomicUsize,
-    /// Segments of lines allowed in addition.
-    index_extra: AtomicUsize,
-    /// Segments of lines.
-    index_lines_in_use: AtomicUsize,
+    /// Segments of all kinds that the budget allows now, without the extra ones for lines.
+    allowed_count: AtomicUsize,
+    /// Segments of lines that the budget allows in addition.
+    extra_line_segments_max: AtomicUsize,
+    line_segments_in_use: AtomicUsize,
     /// Segments that are open, sealed, swept or hold lines.
     in_use: AtomicUsize,
     /// Segments with at least one hold.
@@ -126,7 +126,7 @@ pub(crate) struct Segments {
     /// Segments in limbo that are held, as last counted.
     held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
-    reusable: AtomicUsize,
+    reusable_count: AtomicUsize,
     /// Whether fewer segments are backed ahead of need than there should be.
     needs_backing: AtomicBool,
     sparse: SparseList,
@@ -148,7 +148,7 @@ impl Segments {
         item_bytes_max: u32,
         hash_seed: u64,
     ) -> Self {
-        let meta = || SegmentMeta {
+        let new_meta = || SegmentMeta {
             state: AtomicU32::new(SegmentState::Free as u32),
             is_main: AtomicU32::new(0),
             live_bytes: AtomicU32::new(0),
@@ -158,12 +158,12 @@ impl Segments {
             expires_at_s: AtomicU32::new(0),
             queue_position: AtomicU64::new(0),
         };
-        let identity = || SegmentIdentity {
+        let new_identity = || SegmentIdentity {
             sequence: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             base_time: AtomicU32::new(0),
         };
-        let count = arena.segment_count();
+        let segment_count = arena.segment_count();
         let pools = SegmentPools {
             free: Vec::new(),
             limbo: VecDeque::new(),
@@ -174,23 +174,23 @@ impl Segments {
         };
         Segments {
             epochs: Epochs::new(workers),
-            metas: (0..count).map(|_| meta()).collect(),
-            identities: (0..count).map(|_| identity()).collect(),
+            metas: (0..segment_count).map(|_| new_meta()).collect(),
+            identities: (0..segment_count).map(|_| new_identity()).collect(),
             pools: Mutex::new(pools),
-            sequence: AtomicU64::new(1),
-            counted_unique: AtomicU64::new(0),
-            queue_position: AtomicU64::new(1),
+            next_sequence: AtomicU64::new(1),
+            halved_counted_unique: AtomicU64::new(0),
+            next_queue_position: AtomicU64::new(1),
             flushes: Flushes::new(hash_seed),
-            backing_limit: AtomicUsize::new(budget.segments.min(count)),
-            index_extra: AtomicUsize::new(budget.index_extra),
-            index_lines_in_use: AtomicUsize::new(0),
+            allowed_count: AtomicUsize::new(budget.segments.min(segment_count)),
+            extra_line_segments_max: AtomicUsize::new(budget.extra_line_segments),
+            line_segments_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held_count: AtomicUsize::new(0),
             largest_item_span: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             held_in_limbo: AtomicUsize::new(0),
-            reusable: AtomicUsize::new(0),
+            reusable_count: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
-            sparse: SparseList::new(count),
+            sparse: SparseList::new(segment_count),
             ranking: Mutex::new(Ranking::default()),
             ranking_version: AtomicU64::new(1),
             #[cfg(test)]
@@ -220,14 +220,14 @@ impl Segments {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// The maximum number of segments now: including separate ones of lines.
+    /// The maximum number of segments now, including the extra ones that hold lines.
     pub(crate) fn backing_limit(&self) -> usize {
-        let index_extra = self.index_extra.load(Ordering::Relaxed);
-        let index_extra = self
-            .index_lines_in_use
+        let extra_max = self.extra_line_segments_max.load(Ordering::Relaxed);
+        let extra_in_use = self
+            .line_segments_in_use
             .load(Ordering::Relaxed)
-            .min(index_extra);
-        (self.backing_limit.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
+            .min(extra_max);
+        (self.allowed_count.load(Ordering::Relaxed) + extra_in_use).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its identity set.
@@ -243,7 +243,7 @@ impl Segments {
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.expires_at_s.store(0, Ordering::Relaxed);
         identity.sequence.store(
-            self.sequence.fetch_add(1, Ordering::Relaxed),
+            self.next_sequence.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
         );
         // Readers see both through the slot that publishes an item of the segment.
@@ -263,7 +263,7 @@ impl Segments {
     /// instead. `reusable_min` is how many written ones should be ready.
     #[inline]
     pub(crate) fn should_sweep_sparse(&self, reusable_min: usize) -> bool {
-        let reusable = self.reusable.load(Ordering::Relaxed);
+        let reusable = self.reusable_count.load(Ordering::Relaxed);
         !self.sparse.is_empty()
             && reusable < reusable_min
             && self.in_use() + reusable < self.backing_limit()
@@ -285,7 +285,7 @@ impl Segments {
 
     /// Returns a segment of lines that nothing refers to any more.
     pub(crate) fn free_index_segment(&self, id: SegmentId) {
-        self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
+        self.line_segments_in_use.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }
 
@@ -314,7 +314,7 @@ impl Segments {
             .unwrap_or_else(|| self.generation())
     }
 
-    /// Generation and base second of a segment.
+    /// Generation and base time of the segment of an address.
     #[inline]
     pub(crate) fn generation_and_base_time(&self, addr: Addr) -> (u64, Seconds) {
         let identity = self.identity(self.arena.segment_of(addr));
@@ -341,28 +341,30 @@ impl Segments {
     ///
     /// Above a unique that a client chose beyond all of ours it is the next number, because the client is
     /// responsible for those.
-    pub(crate) fn counted_unique(&self, old: u64) -> u64 {
+    pub(crate) fn next_counted_unique(&self, old: u64) -> u64 {
         let halved_implied_max =
-            self.sequence.load(Ordering::Relaxed) * self.addresses_per_segment();
-        if old / 2 > halved_implied_max.max(self.counted_unique.load(Ordering::Relaxed)) {
+            self.next_sequence.load(Ordering::Relaxed) * self.addresses_per_segment();
+        if old / 2 > halved_implied_max.max(self.halved_counted_unique.load(Ordering::Relaxed)) {
             return old.wrapping_add(1).max(1);
         }
-        self.counted_unique.fetch_max(old / 2, Ordering::Relaxed);
-        2 * (self.counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
+        self.halved_counted_unique
+            .fetch_max(old / 2, Ordering::Relaxed);
+        2 * (self.halved_counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
     }
 
     /// A number above every unique so far, but for those that clients chose.
     pub(crate) fn uniques_end(&self) -> u64 {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        let counted = self.counted_unique.load(Ordering::Relaxed);
+        let sequence = self.next_sequence.load(Ordering::Relaxed);
+        let counted = self.halved_counted_unique.load(Ordering::Relaxed);
         2 * (sequence * self.addresses_per_segment()).max(counted + 1)
     }
 
     /// No unique below `start` is given from now on; no segment has been opened.
     pub(crate) fn begin_uniques_at(&self, start: u64) {
         let sequence = (start / 2).div_ceil(self.addresses_per_segment());
-        self.sequence.fetch_max(sequence, Ordering::Relaxed);
-        self.counted_unique.fetch_max(start / 2, Ordering::Relaxed);
+        self.next_sequence.fetch_max(sequence, Ordering::Relaxed);
+        self.halved_counted_unique
+            .fetch_max(start / 2, Ordering::Relaxed);
     }
 
     /// Addresses of a segment that a record can have.

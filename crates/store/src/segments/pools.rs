@@ -10,6 +10,7 @@ use crate::sync::{MutexGuard, Ordering};
 /// Segments that are free, wait for readers, or were returned to the system.
 pub(super) struct SegmentPools {
     pub(super) free: Vec<SegmentId>,
+    /// Each with the tick at which it was retired.
     pub(super) limbo: VecDeque<(SegmentId, u64)>,
     /// Returned to the system because the limit was lowered.
     pub(super) discarded: Vec<SegmentId>,
@@ -24,22 +25,22 @@ pub(super) struct SegmentPools {
 impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_budget(&self, budget: Budget) {
-        self.backing_limit.store(budget.segments, Ordering::Relaxed);
-        self.index_extra
-            .store(budget.index_extra, Ordering::Relaxed);
+        self.allowed_count.store(budget.segments, Ordering::Relaxed);
+        self.extra_line_segments_max
+            .store(budget.extra_line_segments, Ordering::Relaxed);
         let mut pools = self.lock();
         self.reclaim_limbo(&mut pools);
     }
 
     pub(super) fn allocate(&self, spare_min: usize, state: SegmentState) -> Option<SegmentId> {
         let mut pools = self.lock();
-        // Counted first, because a separate segment of lines raises the allowed number.
+        // Counted first, because an extra segment of lines raises the allowed number.
         let is_lines = state == SegmentState::Lines;
-        self.index_lines_in_use
+        self.line_segments_in_use
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
         let segment = self.allocate_spare(&mut pools, spare_min, state);
         if is_lines && segment.is_none() {
-            self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
+            self.line_segments_in_use.fetch_sub(1, Ordering::Relaxed);
         }
         segment
     }
@@ -119,8 +120,8 @@ impl Segments {
     }
 
     pub(super) fn update_reusable(&self, pools: &SegmentPools) {
-        let reusable = pools.free.len() + pools.limbo.len();
-        self.reusable.store(reusable, Ordering::Relaxed);
+        let reusable_count = pools.free.len() + pools.limbo.len();
+        self.reusable_count.store(reusable_count, Ordering::Relaxed);
         self.needs_backing
             .store(self.should_back_ahead(pools), Ordering::Relaxed);
     }

@@ -47,8 +47,7 @@ pub(super) struct Ranking {
     levels: Vec<Vec<u32>>,
     small_bytes: usize,
     main_bytes: usize,
-    /// The number of ranked segments.
-    count: usize,
+    ranked_count: usize,
 }
 
 /// What a choice sees of all sealed segments: the first in each order.
@@ -84,7 +83,7 @@ impl Ranking {
         let Some(rank) = self.ranks.get_mut(id as usize).and_then(Option::take) else {
             return;
         };
-        self.count -= 1;
+        self.ranked_count -= 1;
         self.generations.remove(&(rank.generation, id));
         self.expiring.remove(&(rank.expires_at_s, id));
         let (queue, bytes) = self.queue_and_bytes(rank.queue);
@@ -108,7 +107,7 @@ impl Ranking {
             level,
             index: self.enter_level(level, id),
         };
-        self.count += 1;
+        self.ranked_count += 1;
         self.generations.insert((rank.generation, id));
         self.expiring.insert((rank.expires_at_s, id));
         let (queue, bytes) = self.queue_and_bytes(rank.queue);
@@ -173,7 +172,7 @@ impl Ranking {
     }
 
     /// Some of the segments with the fewest live bytes.
-    fn emptiest(&self) -> impl Iterator<Item = u32> + '_ {
+    fn emptiest_candidates(&self) -> impl Iterator<Item = u32> + '_ {
         let list = self.levels.iter().find(|list| !list.is_empty());
         list.into_iter()
             .flatten()
@@ -209,15 +208,18 @@ impl Segments {
     pub(crate) fn candidates(&self, now: u32, last_swept_position: u64) -> Candidates {
         let living_generation_min = self.flushes.living_generation_min();
         let ranking = self.lock_ranking();
-        let view = |id: u32| self.examine(SegmentId(id));
-        let oldest = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
-        let after = |queue: &BTreeSet<(u64, u32)>| {
+        let examine = |id: u32| self.examine(SegmentId(id));
+        let first_in = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
+        let first_after_last_swept = |queue: &BTreeSet<(u64, u32)>| {
             queue
                 .range((last_swept_position.saturating_add(1), 0)..)
                 .next()
                 .copied()
         };
-        let next_in_queues = [after(&ranking.small), after(&ranking.main)];
+        let next_in_queues = [
+            first_after_last_swept(&ranking.small),
+            first_after_last_swept(&ranking.main),
+        ];
         let flushed = ranking.generations.first().copied();
         let flushed = flushed.filter(|&(generation, _)| generation < living_generation_min);
         let expired = ranking.expiring.first().copied();
@@ -227,19 +229,19 @@ impl Segments {
             version: self.ranking_version.load(Ordering::Relaxed),
             small_bytes: ranking.small_bytes,
             main_bytes: ranking.main_bytes,
-            live_bytes_error_max: ranking.count << self.level_shift(),
-            dead: dead.map(view),
+            live_bytes_error_max: ranking.ranked_count << self.level_shift(),
+            dead: dead.map(examine),
             emptiest: ranking
-                .emptiest()
-                .map(view)
+                .emptiest_candidates()
+                .map(examine)
                 .min_by_key(|view| view.live_bytes),
-            oldest_small: oldest(&ranking.small).map(|(_, id)| view(id)),
-            oldest_main: oldest(&ranking.main).map(|(_, id)| view(id)),
+            oldest_small: first_in(&ranking.small).map(|(_, id)| examine(id)),
+            oldest_main: first_in(&ranking.main).map(|(_, id)| examine(id)),
             next_after_last_swept: next_in_queues
                 .into_iter()
                 .flatten()
                 .min()
-                .map(|(_, id)| view(id)),
+                .map(|(_, id)| examine(id)),
         }
     }
 
@@ -255,10 +257,10 @@ impl Segments {
         self.examined.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment that had `before` live bytes is in another list with `after`.
+    /// Whether a segment that had `live_bytes_before` live bytes is in another list with `live_bytes_after`.
     #[inline]
-    pub(super) fn changes_level(&self, before: usize, after: usize) -> bool {
-        before >> self.level_shift() != after >> self.level_shift()
+    pub(super) fn changes_level(&self, live_bytes_before: usize, live_bytes_after: usize) -> bool {
+        live_bytes_before >> self.level_shift() != live_bytes_after >> self.level_shift()
     }
 
     #[inline]

@@ -5,8 +5,8 @@ use crate::memory::SegmentId;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::sync::Ordering;
 
-/// Numbers that only grow stay below this, far beyond what a server reaches, so that no sum of them overflows.
-const NUMBER_MAX: u64 = 1 << 60;
+/// Counters that only grow stay below this, far beyond what a server reaches, so that no sum of them overflows.
+const COUNTER_MAX: u64 = 1 << 60;
 /// The same for openings of segments, of which each stands for up to 2^20 uniques.
 const SEQUENCE_MAX: u64 = 1 << 40;
 
@@ -26,10 +26,10 @@ pub(crate) struct ItemSegment {
 /// The table, and the counters from which uniques and positions are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SegmentsSnapshot {
-    pub(crate) sequence: u64,
-    pub(crate) counted_unique: u64,
-    pub(crate) queue_position: u64,
-    pub(crate) items: Vec<ItemSegment>,
+    pub(crate) next_sequence: u64,
+    pub(crate) halved_counted_unique: u64,
+    pub(crate) next_queue_position: u64,
+    pub(crate) item_segments: Vec<ItemSegment>,
 }
 
 impl Segments {
@@ -39,18 +39,18 @@ impl Segments {
         &self,
         bytes_in_use: impl Fn(SegmentId, usize, bool) -> Option<usize>,
     ) -> Option<(SegmentsSnapshot, Vec<u32>)> {
-        let (mut items, mut live_bytes) = (Vec::new(), Vec::new());
-        for (number, (meta, identity)) in self.metas.iter().zip(&self.identities).enumerate() {
-            let view = self.view(SegmentId(number as u32));
+        let (mut item_segments, mut live_bytes) = (Vec::new(), Vec::new());
+        for (index, (meta, identity)) in self.metas.iter().zip(&self.identities).enumerate() {
+            let view = self.view(SegmentId(index as u32));
             if view.has_state(SegmentState::Open) || view.has_state(SegmentState::Sweeping) {
                 return None;
             }
-            let segment_bytes = bytes_in_use(view.id, view.live_bytes, view.is_pinned)?;
-            if !view.has_state(SegmentState::Sealed) || segment_bytes == 0 {
+            let segment_live_bytes = bytes_in_use(view.id, view.live_bytes, view.is_pinned)?;
+            if !view.has_state(SegmentState::Sealed) || segment_live_bytes == 0 {
                 continue;
             }
-            live_bytes.push(segment_bytes as u32);
-            items.push(ItemSegment {
+            live_bytes.push(segment_live_bytes as u32);
+            item_segments.push(ItemSegment {
                 id: view.id.0,
                 queue: view.queue,
                 used_bytes: meta.used_bytes.load(Ordering::Relaxed),
@@ -62,41 +62,45 @@ impl Segments {
             });
         }
         let snapshot = SegmentsSnapshot {
-            sequence: self.sequence.load(Ordering::Relaxed),
-            counted_unique: self.counted_unique.load(Ordering::Relaxed),
-            queue_position: self.queue_position.load(Ordering::Relaxed),
-            items,
+            next_sequence: self.next_sequence.load(Ordering::Relaxed),
+            halved_counted_unique: self.halved_counted_unique.load(Ordering::Relaxed),
+            next_queue_position: self.next_queue_position.load(Ordering::Relaxed),
+            item_segments,
         };
         Some((snapshot, live_bytes))
     }
 
-    /// Fills an unused table; `lines` are the segments of the index. The live bytes follow by
+    /// Fills an unused table; `line_segments` are those of the index. The live bytes follow by
     /// [`Segments::restore_live_bytes`].
     pub(crate) fn restore(
         &self,
         snapshot: &SegmentsSnapshot,
-        lines: impl Iterator<Item = u32>,
+        line_segments: impl Iterator<Item = u32>,
     ) -> Result<(), &'static str> {
-        if snapshot.sequence > SEQUENCE_MAX
-            || snapshot.counted_unique > NUMBER_MAX
-            || snapshot.queue_position > NUMBER_MAX
+        if snapshot.next_sequence > SEQUENCE_MAX
+            || snapshot.halved_counted_unique > COUNTER_MAX
+            || snapshot.next_queue_position > COUNTER_MAX
         {
             return Err("a counter is out of range");
         }
-        self.sequence.store(snapshot.sequence, Ordering::Relaxed);
-        self.counted_unique
-            .store(snapshot.counted_unique, Ordering::Relaxed);
-        self.queue_position
-            .store(snapshot.queue_position, Ordering::Relaxed);
-        if !snapshot.items.is_sorted_by_key(|segment| segment.id) {
+        self.next_sequence
+            .store(snapshot.next_sequence, Ordering::Relaxed);
+        self.halved_counted_unique
+            .store(snapshot.halved_counted_unique, Ordering::Relaxed);
+        self.next_queue_position
+            .store(snapshot.next_queue_position, Ordering::Relaxed);
+        if !snapshot
+            .item_segments
+            .is_sorted_by_key(|segment| segment.id)
+        {
             return Err("the segments are not in order");
         }
-        for segment in &snapshot.items {
+        for segment in &snapshot.item_segments {
             self.restore_item_segment(segment, snapshot)?;
         }
-        for id in lines {
+        for id in line_segments {
             self.claim_segment(id, SegmentState::Lines)?;
-            self.index_lines_in_use.fetch_add(1, Ordering::Relaxed);
+            self.line_segments_in_use.fetch_add(1, Ordering::Relaxed);
         }
         let mut pools = self.lock();
         for (id, meta) in (0..).zip(&self.metas) {
@@ -127,8 +131,8 @@ impl Segments {
         {
             return Err("the length of a segment is wrong");
         }
-        if segment.sequence >= snapshot.sequence
-            || segment.queue_position >= snapshot.queue_position
+        if segment.sequence >= snapshot.next_sequence
+            || segment.queue_position >= snapshot.next_queue_position
         {
             return Err("a segment is younger than the last one");
         }

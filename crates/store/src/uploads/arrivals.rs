@@ -121,11 +121,11 @@ impl UploadsByArrival {
     }
 
     /// Changes an upload that is open.
-    pub(super) fn update(&mut self, id: u64, update: impl FnOnce(&mut OpenUpload)) {
+    pub(super) fn update(&mut self, id: u64, change: impl FnOnce(&mut OpenUpload)) {
         if let Some(index) = self.index_of(id)
             && let Some(Some(upload)) = self.uploads.get_mut(index)
         {
-            update(upload);
+            change(upload);
             self.update_tree(index);
         }
     }
@@ -147,18 +147,18 @@ impl UploadsByArrival {
                 self.summarize_walk(index + 1..self.ids.len()),
             ));
         }
-        let (mut before, mut after) = (RangeSummary::EMPTY, RangeSummary::EMPTY);
+        let (mut older, mut younger) = (RangeSummary::EMPTY, RangeSummary::EMPTY);
         let mut node = self.tree.len() / 2 + index;
         while node > 1 {
             let sibling = self.node_summary(node ^ 1);
             if node % 2 == 1 {
-                before = sibling.followed_by(&before);
+                older = sibling.followed_by(&older);
             } else {
-                after = after.followed_by(&sibling);
+                younger = younger.followed_by(&sibling);
             }
             node /= 2;
         }
-        Some((before, after))
+        Some((older, younger))
     }
 
     /// The idlest, as [`crate::Store::idlest_upload`] defines it.
@@ -173,8 +173,8 @@ impl UploadsByArrival {
 
     /// The summary that the tree would have of the uploads at `indexes`.
     fn summarize_walk(&self, indexes: Range<usize>) -> RangeSummary {
-        let upload = self.uploads.get(indexes.clone()).unwrap_or_default();
-        let summaries = indexes.zip(upload).filter_map(|(index, upload)| {
+        let uploads = self.uploads.get(indexes.clone()).unwrap_or_default();
+        let summaries = indexes.zip(uploads).filter_map(|(index, upload)| {
             self.count_step();
             Some(RangeSummary::from_upload(upload.as_ref()?, index))
         });
@@ -214,13 +214,13 @@ impl UploadsByArrival {
 
     /// Closes the gaps of ended uploads; half of the indexes are free afterwards. A few that are left need no tree.
     fn rebuild(&mut self) {
-        let open_uploads =
+        let pair_with_id =
             |(&id, upload): (&u64, &Option<OpenUpload>)| upload.map(|upload| (id, upload));
         let open_uploads: Vec<(u64, OpenUpload)> = self
             .ids
             .iter()
             .zip(&self.uploads)
-            .filter_map(open_uploads)
+            .filter_map(pair_with_id)
             .collect();
         self.ids = open_uploads.iter().map(|&(id, _)| id).collect();
         self.uploads = open_uploads
@@ -231,14 +231,14 @@ impl UploadsByArrival {
         if open_uploads.len() < WALKED_UPLOADS_MAX / 2 {
             return;
         }
-        let indexes = (2 * open_uploads.len()).next_power_of_two();
-        self.tree = vec![RangeSummary::EMPTY; 2 * indexes];
+        let index_count = (2 * open_uploads.len()).next_power_of_two();
+        self.tree = vec![RangeSummary::EMPTY; 2 * index_count];
         for (index, (_, upload)) in open_uploads.iter().enumerate() {
-            if let Some(node_summary) = self.tree.get_mut(indexes + index) {
+            if let Some(node_summary) = self.tree.get_mut(index_count + index) {
                 *node_summary = RangeSummary::from_upload(upload, index);
             }
         }
-        for node in (1..indexes).rev() {
+        for node in (1..index_count).rev() {
             let merged = self
                 .node_summary(2 * node)
                 .followed_by(&self.node_summary(2 * node + 1));

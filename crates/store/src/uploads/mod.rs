@@ -44,17 +44,17 @@ pub struct IdleUpload {
 
 impl Uploads {
     /// Bytes that all uncommitted uploads hold.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// The one without progress for longest; those that wait for room come after all that do not.
     pub(crate) fn idlest(&self) -> Option<IdleUpload> {
-        let (id, open) = self.lock().idlest()?;
+        let (id, upload) = self.lock().idlest()?;
         Some(IdleUpload {
             id,
-            last_progress: open.last_progress,
-            is_waiting: open.is_waiting,
+            last_progress: upload.last_progress,
+            is_waiting: upload.is_waiting,
         })
     }
 
@@ -76,11 +76,11 @@ impl Uploads {
     /// Gives `id` this many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
     /// and no older one has waited for long; else it waits.
     pub(crate) fn try_grant(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
-        let mut open = self.lock();
-        let free_bytes = bytes_max.checked_sub(self.bytes() + bytes);
+        let mut uploads = self.lock();
+        let free_bytes = bytes_max.checked_sub(self.held_bytes() + bytes);
         let is_granted =
-            free_bytes.is_some_and(|free_bytes| may_grant(&open, (id, bytes), free_bytes, now));
-        open.update(id, |upload| {
+            free_bytes.is_some_and(|free_bytes| may_grant(&uploads, (id, bytes), free_bytes, now));
+        uploads.update(id, |upload| {
             upload.is_waiting = !is_granted;
             if is_granted {
                 upload.held_bytes += bytes;
@@ -105,8 +105,8 @@ impl Uploads {
     }
 
     pub(crate) fn end(&self, id: u64) {
-        let mut open = self.lock();
-        if let Some(upload) = open.remove(id) {
+        let mut uploads = self.lock();
+        if let Some(upload) = uploads.remove(id) {
             self.held_bytes
                 .fetch_sub(upload.held_bytes, Ordering::Relaxed);
         }
@@ -120,22 +120,23 @@ impl Uploads {
 /// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be
 /// completed one after the other, and no older one has waited for [`LONG_WAIT_S`].
 fn may_grant(
-    open: &UploadsByArrival,
+    uploads: &UploadsByArrival,
     (id, bytes): (u64, u64),
     free_bytes: u64,
     now: Seconds,
 ) -> bool {
-    let (Some(upload), Some((before, after))) = (open.get(id), open.summaries_around(id)) else {
+    let (Some(upload), Some((older, younger))) = (uploads.get(id), uploads.summaries_around(id))
+    else {
         return false;
     };
-    let free_after_older = free_bytes + before.held_bytes;
+    let free_after_older = free_bytes + older.held_bytes;
     let free_after_upload = free_after_older + upload.held_bytes + bytes;
     let older_waits_long =
-        before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_WAIT_S;
+        older.waits_since != u32::MAX && now.0.saturating_sub(older.waits_since) >= LONG_WAIT_S;
     !older_waits_long
-        && before.needed_bytes <= free_bytes
+        && older.needed_bytes <= free_bytes
         && upload.missing_bytes.saturating_sub(bytes) <= free_after_older
-        && after.needed_bytes <= free_after_upload
+        && younger.needed_bytes <= free_after_upload
 }
 
 #[cfg(test)]
@@ -148,28 +149,28 @@ mod tests {
     fn uploads_that_exceed_the_memory_together_are_completed_one_after_the_other() {
         let uploads = Uploads::default();
         let sizes = [8, 8, 3, 1, 8, 5, 8, 8, 2, 8];
-        let mut open: Vec<(u64, u64)> = sizes
+        let mut unfinished: Vec<(u64, u64)> = sizes
             .iter()
             .map(|&size| (uploads.begin(size, NOW), size))
             .collect();
         let mut rounds = 0;
-        while !open.is_empty() {
+        while !unfinished.is_empty() {
             rounds += 1;
-            assert!(rounds < 100, "{} are stuck", open.len());
-            for (id, missing) in &mut open {
+            assert!(rounds < 100, "{} are stuck", unfinished.len());
+            for (id, missing) in &mut unfinished {
                 if *missing > 0 && uploads.try_grant(*id, 1, 10, NOW) {
                     *missing -= 1;
                 }
             }
-            assert!(uploads.bytes() <= 10);
-            open.retain(|&(id, missing)| {
+            assert!(uploads.held_bytes() <= 10);
+            unfinished.retain(|&(id, missing)| {
                 if missing == 0 {
                     uploads.end(id);
                 }
                 missing > 0
             });
         }
-        assert_eq!(uploads.bytes(), 0);
+        assert_eq!(uploads.held_bytes(), 0);
         assert_eq!(uploads.idlest(), None);
     }
 
@@ -180,13 +181,13 @@ mod tests {
         assert!(uploads.try_grant(first, 8, 10, NOW));
         assert!(!uploads.try_grant(second, 3, 10, NOW));
         uploads.return_unused(first, 4);
-        assert_eq!(uploads.bytes(), 4);
+        assert_eq!(uploads.held_bytes(), 4);
         // The first one needs four again, which have to stay free.
         assert!(!uploads.try_grant(second, 3, 10, NOW));
         assert!(uploads.try_grant(second, 2, 10, NOW));
         uploads.end(first);
         assert!(uploads.try_grant(second, 6, 10, NOW));
-        assert_eq!(uploads.bytes(), 8);
+        assert_eq!(uploads.held_bytes(), 8);
     }
 
     #[test]
@@ -231,21 +232,25 @@ mod tests {
     /// The rule as a walk over all uploads, in the order of their arrival.
     fn grants_by_walk(
         uploads_by_arrival: &[(u64, OpenUpload)],
-        requester: (u64, u64),
+        (requester_id, requested_bytes): (u64, u64),
         mut free_bytes: u64,
         now: Seconds,
     ) -> bool {
-        let waits_long = |open: &OpenUpload| {
-            open.is_waiting && now.0.saturating_sub(open.last_progress.0) >= LONG_WAIT_S
+        let waits_long = |upload: &OpenUpload| {
+            upload.is_waiting && now.0.saturating_sub(upload.last_progress.0) >= LONG_WAIT_S
         };
         let older_waits_long = uploads_by_arrival
             .iter()
-            .any(|(id, open)| *id < requester.0 && waits_long(open));
+            .any(|(id, upload)| *id < requester_id && waits_long(upload));
         !older_waits_long
-            && uploads_by_arrival.iter().all(|(id, open)| {
-                let bytes = if *id == requester.0 { requester.1 } else { 0 };
-                let can_complete = open.missing_bytes.saturating_sub(bytes) <= free_bytes;
-                free_bytes += open.held_bytes + bytes;
+            && uploads_by_arrival.iter().all(|(id, upload)| {
+                let granted_bytes = if *id == requester_id {
+                    requested_bytes
+                } else {
+                    0
+                };
+                let can_complete = upload.missing_bytes.saturating_sub(granted_bytes) <= free_bytes;
+                free_bytes += upload.held_bytes + granted_bytes;
                 can_complete
             })
     }
@@ -254,12 +259,12 @@ mod tests {
     fn the_tree_grants_exactly_what_a_walk_over_all_would() {
         let uploads = Uploads::default();
         let mut uploads_by_arrival: Vec<(u64, OpenUpload)> = Vec::new();
-        let mut state = 11_u64;
+        let mut random_state = 11_u64;
         let mut random_below = |below: u64| {
-            state = state
+            random_state = random_state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            (state >> 33) % below
+            (random_state >> 33) % below
         };
         let (mut granted, mut refused) = (0, 0);
         for round in 0..40_000 {
@@ -284,7 +289,7 @@ mod tests {
                 _ if !uploads_by_arrival.is_empty() => {
                     let (id, bytes, bytes_max) =
                         (uploads_by_arrival[index].0, 1 + random_below(6), 60);
-                    let free_bytes = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
+                    let free_bytes = u64::checked_sub(bytes_max, uploads.held_bytes() + bytes);
                     let is_granted = free_bytes.is_some_and(|free_bytes| {
                         grants_by_walk(&uploads_by_arrival, (id, bytes), free_bytes, now)
                     });
@@ -317,11 +322,11 @@ mod tests {
                 uploads.last_progress(),
                 holders.map(|(_, upload)| upload.last_progress).max()
             );
-            let held: u64 = uploads_by_arrival
+            let held_bytes: u64 = uploads_by_arrival
                 .iter()
                 .map(|(_, upload)| upload.held_bytes)
                 .sum();
-            assert_eq!(uploads.bytes(), held);
+            assert_eq!(uploads.held_bytes(), held_bytes);
         }
         assert!(
             granted > 1_000 && refused > 1_000,
@@ -334,13 +339,13 @@ mod tests {
         let uploads = Uploads::default();
         let ids: Vec<u64> = (0..10_000).map(|_| uploads.begin(8, NOW)).collect();
         assert!(uploads.try_grant(ids[0], 4, 10, NOW));
-        let before = uploads.lock().steps.get();
+        let steps_before = uploads.lock().steps.get();
         for &id in &ids[1..] {
             assert!(!uploads.try_grant(id, 8, 10, NOW));
             assert!(uploads.idlest().is_some());
             uploads.last_progress();
         }
-        let examined = uploads.lock().steps.get() - before;
+        let examined = uploads.lock().steps.get() - steps_before;
         eprintln!(
             "{} examined for each of {} uploads",
             examined / 9_999,
@@ -356,14 +361,14 @@ mod tests {
         for _ in 0..15 {
             uploads.begin(8, NOW);
         }
-        let before = uploads.lock().steps.get();
+        let steps_before = uploads.lock().steps.get();
         for _ in 0..1_000 {
             let id = uploads.begin(8, NOW);
             assert!(uploads.try_grant(id, 8, 16, NOW));
             uploads.record_progress(id, NOW);
             uploads.end(id);
         }
-        let examined = uploads.lock().steps.get() - before;
+        let examined = uploads.lock().steps.get() - steps_before;
         assert!(examined <= 1_000 * 15, "{examined} examined");
     }
 }

@@ -26,9 +26,9 @@ use operations::operate;
 
 struct RunShape {
     memory_bytes: u64,
-    keys: u64,
+    key_count: u64,
     value_bytes_max: usize,
-    steps: usize,
+    step_count: usize,
     evict: bool,
     policy: PolicyKind,
 }
@@ -51,13 +51,13 @@ fn run_seed(seed: u64, shape: &RunShape) {
         now: Seconds(2),
         may_evict: shape.memory_bytes < 32 << 20,
     };
-    for step in 0..shape.steps {
+    for step in 0..shape.step_count {
         let worker_index = rng.below(2) as usize;
         // The other worker must not lag: memory that it might still read cannot be reused.
         workers[1 - worker_index].go_offline();
         let (worker, bounds) = (
             &mut workers[worker_index],
-            (shape.keys, shape.value_bytes_max),
+            (shape.key_count, shape.value_bytes_max),
         );
         operate(&mut rng, worker, &mut model, bounds);
         if rng.below(50) == 0 {
@@ -71,7 +71,7 @@ fn run_seed(seed: u64, shape: &RunShape) {
                 worker.pass();
             }
         }
-        if step % (shape.steps / 4).max(1) == 0 {
+        if step % (shape.step_count / 4).max(1) == 0 {
             check_all(&workers, &mut model);
         }
     }
@@ -100,20 +100,24 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
     let mut listed_items = HashMap::new();
     let mut listing = Listing::new(1, workers[0].store().counters().items);
     let mut visit = |item: &Item<'_>| {
-        let before = listed_items.insert(item.key().to_vec(), item.unique());
-        assert_eq!(before, None, "listed twice");
+        let previous = listed_items.insert(item.key().to_vec(), item.unique());
+        assert_eq!(previous, None, "listed twice");
     };
     while workers[0]
         .list(&mut listing, 100, model.now, &mut visit)
         .is_some()
     {}
     let now = model.now;
-    let alive = model
+    let alive_count = model
         .entries
         .values()
-        .filter(|e| !matches!(e.expiry, Expiry::At(at) if at <= now))
+        .filter(|entry| !matches!(entry.expiry, Expiry::At(at) if at <= now))
         .count();
-    assert_eq!(listed_items.len(), alive, "the walk and the map differ");
+    assert_eq!(
+        listed_items.len(),
+        alive_count,
+        "the walk and the map differ"
+    );
     let audit = workers[0].store().audit(&[&workers[0], &workers[1]]);
     assert!(audit.items >= listed_items.len());
     let counters = workers[0].store().counters();
@@ -125,7 +129,7 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         counters
             .by_slab_class
             .iter()
-            .map(|class| class.0)
+            .map(|&(items, _)| items)
             .sum::<u64>(),
         counters.items
     );
@@ -148,9 +152,9 @@ fn search(shape: &RunShape, runs: u64) {
 
 const ROOMY: RunShape = RunShape {
     memory_bytes: 64 << 20,
-    keys: 300,
+    key_count: 300,
     value_bytes_max: 300_000,
-    steps: 4000,
+    step_count: 4000,
     evict: true,
     policy: PolicyKind::S3FifoSizeAware,
 };
@@ -164,9 +168,9 @@ fn with_room_for_everything_the_store_equals_a_map() {
 fn small_items_in_a_growing_index_equal_a_map() {
     search(
         &RunShape {
-            keys: 20_000,
+            key_count: 20_000,
             value_bytes_max: 60,
-            steps: 40_000,
+            step_count: 40_000,
             ..ROOMY
         },
         2,
@@ -178,9 +182,9 @@ fn under_eviction_a_hit_is_the_last_write() {
     search(
         &RunShape {
             memory_bytes: 2 << 20,
-            keys: 3000,
+            key_count: 3000,
             value_bytes_max: 100_000,
-            steps: 12_000,
+            step_count: 12_000,
             ..ROOMY
         },
         6,
@@ -193,9 +197,9 @@ fn every_policy_obeys_the_same_rules() {
         search(
             &RunShape {
                 memory_bytes: 2 << 20,
-                keys: 4000,
+                key_count: 4000,
                 value_bytes_max: 30_000,
-                steps: 10_000,
+                step_count: 10_000,
                 policy,
                 ..ROOMY
             },
@@ -209,9 +213,9 @@ fn a_store_of_one_mebibyte_works() {
     search(
         &RunShape {
             memory_bytes: 1 << 20,
-            keys: 2000,
+            key_count: 2000,
             value_bytes_max: 20_000,
-            steps: 12_000,
+            step_count: 12_000,
             ..ROOMY
         },
         2,

@@ -43,19 +43,19 @@ impl Rng {
 
     /// A number below `bound`: the program's next byte or two, or the generator's.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        let Some(first) = self.program.next() else {
+        let Some(first_byte) = self.program.next() else {
             return self.next() % bound;
         };
-        let second = if bound > 256 {
+        let second_byte = if bound > 256 {
             self.program.next()
         } else {
             None
         };
         // Beyond 65,536 the lower digits do not matter.
         let scale = bound.div_ceil(1 << 16);
-        let number = match second {
-            Some(second) => u64::from(u16::from_be_bytes([first, second])),
-            None => u64::from(first),
+        let number = match second_byte {
+            Some(second_byte) => u64::from(u16::from_be_bytes([first_byte, second_byte])),
+            None => u64::from(first_byte),
         };
         number * scale % bound
     }
@@ -90,7 +90,7 @@ impl Model {
         if self
             .entries
             .get(key)
-            .is_some_and(|e| matches!(e.expiry, Expiry::At(index) if index <= now))
+            .is_some_and(|entry| matches!(entry.expiry, Expiry::At(second) if second <= now))
         {
             self.entries.remove(key);
         }
@@ -113,8 +113,8 @@ impl Model {
     pub(crate) fn remove_if_evicted(&mut self, worker: &Worker, key: &[u8]) {
         let hash = worker.store().hash(key);
         let now = self.now;
-        let there = worker.peek(key, hash, now).is_some();
-        if self.live_entry(key).is_some() && !there {
+        let is_stored = worker.peek(key, hash, now).is_some();
+        if self.live_entry(key).is_some() && !is_stored {
             assert!(
                 self.may_evict,
                 "lost {:?} at {:?} although memory is free: {:?}",
@@ -127,8 +127,8 @@ impl Model {
     }
 }
 
-pub(crate) fn value_of(rng: &mut Rng, value_bytes_max: usize) -> Vec<u8> {
-    let bytes = match rng.below(20) {
+pub(crate) fn random_value(rng: &mut Rng, value_bytes_max: usize) -> Vec<u8> {
+    let value_bytes = match rng.below(20) {
         0 => 0,
         1..=9 => rng.below(40),
         10..=15 => rng.below(400),
@@ -136,12 +136,12 @@ pub(crate) fn value_of(rng: &mut Rng, value_bytes_max: usize) -> Vec<u8> {
         _ => rng.below(value_bytes_max as u64),
     };
     let seed = rng.next();
-    (0..bytes)
+    (0..value_bytes)
         .map(|index| (seed.wrapping_mul(index + 1) >> 32) as u8)
         .collect()
 }
 
-pub(crate) fn expiry_of(rng: &mut Rng, now: Seconds) -> Expiry {
+pub(crate) fn random_expiry(rng: &mut Rng, now: Seconds) -> Expiry {
     match rng.below(6) {
         0 => Expiry::At(Seconds(now.0 + 1 + rng.below(5) as u32)),
         1 => Expiry::At(Seconds(now.0 + rng.below(1000) as u32)),

@@ -5,18 +5,18 @@ use glasscache_store::{
     Seconds, SetMode, SetOptions, SetOutcome, Worker,
 };
 
-use crate::map::{Entry, Model, Rng, expiry_of, stored_item, value_of};
+use crate::map::{Entry, Model, Rng, random_expiry, random_value, stored_item};
 
 /// Reads as the server does a batch of keys, also with the hint for another key.
 fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
     let hash = worker.store().hash(key);
-    let other = worker
+    let other_hash = worker
         .store()
         .hash(format!("key-{}", rng.below(50)).as_bytes());
     let is_misled = rng.below(4) == 0;
-    let hinted = if is_misled { other } else { hash };
-    let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
-    let hint = worker.prefetch_next_line(hinted, hint);
+    let hinted_hash = if is_misled { other_hash } else { hash };
+    let hint = worker.prefetch_item(hinted_hash, worker.prefetch_bucket(hinted_hash));
+    let hint = worker.prefetch_next_line(hinted_hash, hint);
     let minimal_item_value = worker.get_minimal_item_value(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
@@ -36,9 +36,9 @@ pub(crate) fn operate(
     rng: &mut Rng,
     worker: &mut Worker,
     model: &mut Model,
-    (keys, value_bytes_max): (u64, usize),
+    (key_count, value_bytes_max): (u64, usize),
 ) {
-    let key = format!("key-{}", rng.below(keys)).into_bytes();
+    let key = format!("key-{}", rng.below(key_count)).into_bytes();
     let hash = worker.store().hash(&key);
     let now = model.now;
     model.remove_if_evicted(worker, &key);
@@ -52,7 +52,7 @@ pub(crate) fn operate(
             read_hinted(rng, worker, &key, now, old.as_ref());
         }
         11 => {
-            let expiry = expiry_of(rng, now);
+            let expiry = random_expiry(rng, now);
             let options = GetOptions {
                 touch: Some(expiry),
                 ..GetOptions::default()
@@ -107,10 +107,11 @@ pub(crate) fn operate(
                         may_win,
                         ..GetOptions::default()
                     };
-                    worker.get_with(&key, hash, &options, now).unwrap().1
+                    let (_, lease) = worker.get_with(&key, hash, &options, now).unwrap();
+                    lease
                 };
-                let blind = lease_of(false);
-                assert!(blind.is_stale && !blind.won && !blind.already_won);
+                let unclaimed = lease_of(false);
+                assert!(unclaimed.is_stale && !unclaimed.won && !unclaimed.already_won);
                 let first = lease_of(true);
                 assert!(first.is_stale && first.won);
                 let second = lease_of(true);
@@ -161,8 +162,8 @@ fn write_once(
     value_bytes_max: usize,
 ) {
     let now = model.now;
-    let value = value_of(rng, value_bytes_max.min(60_000));
-    let expiry = expiry_of(rng, now);
+    let value = random_value(rng, value_bytes_max.min(60_000));
+    let expiry = random_expiry(rng, now);
     let flags = [0, 1, 300, 70_000][rng.below(4) as usize];
     let mode = match rng.below(8) {
         0 => SetMode::Add,
@@ -197,14 +198,14 @@ fn check_write(
 ) {
     let extends = matches!(options.mode, SetMode::Append | SetMode::Prepend);
     let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
-    let mismatch = old.as_ref().is_some_and(|old| {
+    let is_mismatch = old.as_ref().is_some_and(|old| {
         options
             .required_cas
             .is_some_and(|required| required != old.unique)
     });
     match outcome {
         SetOutcome::Stored(unique) => {
-            assert!(!mismatch || options.mode == SetMode::Add);
+            assert!(!is_mismatch || options.mode == SetMode::Add);
             let mut entry = Entry {
                 value,
                 flags: options.flags,
@@ -225,7 +226,7 @@ fn check_write(
             record_write(model, key, entry, old.as_ref());
             model.remove_if_evicted(worker, key);
         }
-        SetOutcome::Exists => assert!(mismatch && (extends || replaces)),
+        SetOutcome::Exists => assert!(is_mismatch && (extends || replaces)),
         SetOutcome::NotFound => {
             assert!(replaces && old.is_none() && options.required_cas.is_some());
         }
@@ -277,9 +278,9 @@ fn change_counter(
                 expiry_before,
                 old.as_ref().map_or(Expiry::Never, |old| old.expiry)
             );
+            // This exposes the unique.
             let (text, _, found_unique, _) = stored_item(worker, key, now).expect("just written");
             assert_eq!(found_unique, unique);
-            // This exposed it.
             assert_eq!(
                 String::from_utf8(text.clone()).unwrap().trim_end(),
                 value.to_string()
@@ -292,13 +293,13 @@ fn change_counter(
                     .map(|&b| b as char)
                     .take_while(char::is_ascii_digit)
                     .collect();
-                let before: u64 = digits.parse().unwrap();
-                let after = if options.is_decrement {
-                    before.saturating_sub(options.delta)
+                let number_before: u64 = digits.parse().unwrap();
+                let number_after = if options.is_decrement {
+                    number_before.saturating_sub(options.delta)
                 } else {
-                    before.wrapping_add(options.delta)
+                    number_before.wrapping_add(options.delta)
                 };
-                assert_eq!(value, after);
+                assert_eq!(value, number_after);
                 assert_eq!(
                     text.len(),
                     old.value.len().max(value.to_string().len()),
@@ -334,12 +335,12 @@ fn upload_in_parts(
     old: Option<Entry>,
     value_bytes_max: usize,
 ) {
-    let value = value_of(rng, value_bytes_max);
+    let value = random_value(rng, value_bytes_max);
     let mode = [SetMode::Set, SetMode::Append][usize::from(rng.below(4) == 0)];
     let options = SetOptions {
         mode,
         flags: 9,
-        expiry: expiry_of(rng, model.now),
+        expiry: random_expiry(rng, model.now),
         hides_unique: rng.below(2) == 0,
         ..SetOptions::default()
     };
@@ -348,15 +349,15 @@ fn upload_in_parts(
     let mut reservation = worker
         .reserve(key, hash, value.len() as u32, &options, now)
         .unwrap();
-    let mut sent = 0;
+    let mut sent_bytes = 0;
     let is_abandoned = rng.below(8) == 0;
     while !reservation.is_complete() {
         let space = reservation.space(worker, now);
         assert!(!space.is_empty(), "no room for the next piece");
         let len = space.len().min(1 + rng.below(70_000) as usize);
-        space[..len].copy_from_slice(&value[sent..sent + len]);
+        space[..len].copy_from_slice(&value[sent_bytes..sent_bytes + len]);
         reservation.advance(len);
-        sent += len;
+        sent_bytes += len;
         worker.pass();
         if is_abandoned && rng.below(3) == 0 {
             return;

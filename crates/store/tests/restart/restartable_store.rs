@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 
 pub(crate) const NOW: Seconds = Seconds(2);
-pub(crate) const STOP: StopTime = StopTime {
+pub(crate) const STOP_TIME: StopTime = StopTime {
     second: Seconds(500),
     unix_ms: 1_800_000_000_000,
 };
@@ -37,12 +37,12 @@ pub(crate) struct RestartableStore {
 impl RestartableStore {
     pub(crate) fn new(config: Config) -> RestartableStore {
         let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
-        let bytes = Store::file_bytes(&config).unwrap();
-        ftruncate(&file, OFFSET + bytes).unwrap();
+        let memory_bytes = Store::file_bytes(&config).unwrap();
+        ftruncate(&file, OFFSET + memory_bytes).unwrap();
         RestartableStore { file, config }
     }
 
-    fn mapped(&self) -> MappedFile<'_> {
+    fn mapped_file(&self) -> MappedFile<'_> {
         MappedFile {
             descriptor: self.file.as_fd(),
             offset: OFFSET,
@@ -50,7 +50,7 @@ impl RestartableStore {
     }
 
     pub(crate) fn make_empty(&self) -> Arc<Store> {
-        Store::in_file(self.config.clone(), self.mapped()).unwrap()
+        Store::in_file(self.config.clone(), self.mapped_file()).unwrap()
     }
 
     pub(crate) fn recover(&self, snapshot: &[u8]) -> Result<Arc<Store>, SnapshotError> {
@@ -62,21 +62,21 @@ impl RestartableStore {
         snapshot: &[u8],
         config: Config,
     ) -> Result<Arc<Store>, SnapshotError> {
-        let snapshot = Snapshot::decode(snapshot)?;
-        let bytes = snapshot.memory_bytes(&config)?;
+        let decoded = Snapshot::decode(snapshot)?;
+        let memory_bytes = decoded.memory_bytes(&config)?;
         // A file for a memory of this size at most: more is not what these tests are about.
-        if bytes > 64 << 20 {
+        if memory_bytes > 64 << 20 {
             return Err(SnapshotError::Unusable("too large for a test".to_owned()));
         }
-        ftruncate(&self.file, OFFSET + bytes).unwrap();
-        Store::recover(config, self.mapped(), &snapshot, |walk| {
+        ftruncate(&self.file, OFFSET + memory_bytes).unwrap();
+        Store::recover(config, self.mapped_file(), &decoded, |walk| {
             std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(walk))));
         })
     }
 
     #[allow(dead_code, reason = "the fuzz target has no need of it")]
     pub(crate) fn restart(&self, store: Arc<Store>) -> Arc<Store> {
-        let snapshot = store.snapshot(STOP).unwrap();
+        let snapshot = store.snapshot(STOP_TIME).unwrap();
         drop(store);
         self.recover(&snapshot).unwrap()
     }
@@ -88,10 +88,12 @@ impl RestartableStore {
         store: Arc<Store>,
         config: Config,
     ) -> Result<Arc<Store>, SnapshotError> {
-        let bytes = store.memory_size().file_bytes(&config)?;
-        ftruncate(&self.file, OFFSET + bytes).unwrap();
-        let memory = MappedMemory::new(&config, self.mapped(), bytes).unwrap();
-        let handover = store.hand_over(STOP, &UncommittedBytes::default()).unwrap();
+        let file_bytes = store.memory_size().file_bytes(&config)?;
+        ftruncate(&self.file, OFFSET + file_bytes).unwrap();
+        let memory = MappedMemory::new(&config, self.mapped_file(), file_bytes).unwrap();
+        let handover = store
+            .hand_over(STOP_TIME, &UncommittedBytes::default())
+            .unwrap();
         drop(store);
         Store::take_over(config, memory, &MemoryHandover::decode(&handover)?, |_| ())
     }
@@ -103,23 +105,26 @@ impl RestartableStore {
         store: &Store,
         uncommitted: &UncommittedBytes,
     ) -> Option<Arc<Store>> {
-        let bytes = store.memory_size().file_bytes(&self.config).unwrap();
-        let memory = MappedMemory::new(&self.config, self.mapped(), bytes).unwrap();
-        let handover = store.hand_over(STOP, uncommitted)?;
-        let handover = MemoryHandover::decode(&handover).unwrap();
+        let file_bytes = store.memory_size().file_bytes(&self.config).unwrap();
+        let memory = MappedMemory::new(&self.config, self.mapped_file(), file_bytes).unwrap();
+        let encoded = store.hand_over(STOP_TIME, uncommitted)?;
+        let handover = MemoryHandover::decode(&encoded).unwrap();
         Some(Store::take_over(self.config.clone(), memory, &handover, |_| ()).unwrap())
     }
 
     pub(crate) fn read(&self) -> Vec<u8> {
-        let mut bytes = vec![0; Store::file_bytes(&self.config).unwrap() as usize];
-        assert_eq!(pread(&self.file, &mut bytes, OFFSET).unwrap(), bytes.len());
-        bytes
+        let mut memory = vec![0; Store::file_bytes(&self.config).unwrap() as usize];
+        assert_eq!(
+            pread(&self.file, &mut memory, OFFSET).unwrap(),
+            memory.len()
+        );
+        memory
     }
 
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, offset: u64, source: &[u8]) {
         assert_eq!(
-            pwrite(&self.file, bytes, OFFSET + offset).unwrap(),
-            bytes.len()
+            pwrite(&self.file, source, OFFSET + offset).unwrap(),
+            source.len()
         );
     }
 }
@@ -178,12 +183,12 @@ pub(crate) fn recover_damaged(
             &mut damaged[..]
         };
         let index = random_below(target.len() as u64) as usize;
-        let change = match random_below(4) {
+        let changed_bits = match random_below(4) {
             0 => 1 << random_below(8),
             1 => 0xff,
             _ => random_below(256) as u8,
         };
-        target[index] ^= change;
+        target[index] ^= changed_bits;
     }
     let Ok(snapshot) = Store::with_checksums_of(&snapshot, &damaged) else {
         return false;
