@@ -384,10 +384,10 @@ impl ReplacementMemory {
         descriptor: OwnedFd,
         offer: &Offer,
     ) -> Result<ReplacementMemory, Error> {
-        let config = store_config(&parts.config, &parts.slab_classes);
+        let store_config = store_config(&parts.config, &parts.slab_classes);
         let file = MemoryFile::inherited(path, descriptor);
         let map_result = if offer.version == MemoryHandover::VERSION {
-            file.map_ahead(&config, offer.size)?
+            file.map_ahead(&store_config, offer.size)?
         } else {
             Err("the running server has another layout".to_owned())
         };
@@ -395,7 +395,7 @@ impl ReplacementMemory {
             Ok(mapped) => Ok(ReplacementMemory::Continued(file, mapped)),
             Err(reason) => {
                 let file = MemoryFile::make_replacement(path)?;
-                let store = file.make_empty_store(&config)?;
+                let store = file.make_empty_store(&store_config)?;
                 Ok(ReplacementMemory::Empty(file, store, reason))
             }
         }
@@ -410,11 +410,11 @@ impl ReplacementMemory {
         let path = parts.config.memory_file.clone().unwrap_or_default();
         match self {
             ReplacementMemory::Continued(file, mapped) => {
-                let config = store_config(&parts.config, &parts.slab_classes);
-                let workers = config.workers;
+                let store_config = store_config(&parts.config, &parts.slab_classes);
+                let workers = store_config.workers;
                 let handover =
                     MemoryHandover::decode(&memory_frame.encoded_handover).map_err(replacement_error)?;
-                let store = Store::take_over(config, mapped, &handover, |check| {
+                let store = Store::take_over(store_config, mapped, &handover, |check| {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });
                 let store = store.map_err(replacement_error)?;

@@ -178,10 +178,8 @@ impl ConnectionRecorder {
         // What was awaited before has no reply: a miss.
         let pending_reply = self.pending_replies.drain(..=position).next_back();
         match (event, pending_reply) {
-            (ReplyEvent::Value(_, value_bytes), Some(PendingReply::Value(_, read))) => {
-                read.set_size(*value_bytes);
-            }
-            (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) => {
+            (ReplyEvent::Value(_, value_bytes), Some(PendingReply::Value(_, read)))
+            | (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) => {
                 read.set_size(*value_bytes);
             }
             _ => {}

@@ -31,8 +31,8 @@ struct NodesFile {
 
 impl Cluster {
     /// Reads the file, if there is one: a server must not start with nodes that it cannot report.
-    pub(crate) fn new(file: Option<&Path>) -> Result<Cluster, Error> {
-        let Some(path) = file else {
+    pub(crate) fn new(path: Option<&Path>) -> Result<Cluster, Error> {
+        let Some(path) = path else {
             return Ok(Cluster { file: None });
         };
         let file_version = file_version(path);

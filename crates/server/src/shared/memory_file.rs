@@ -222,7 +222,7 @@ impl MemoryFile {
 
     /// Saves the store of a server that has ended, memory first and snapshot last.
     pub(crate) fn save(&self, store: &Store, stop: StopTime) -> io::Result<()> {
-        let snapshot = store
+        let encoded_snapshot = store
             .snapshot(stop)
             .ok_or_else(|| io::Error::other("a worker has not ended"))?;
         self.file.sync_all()?;
@@ -232,7 +232,7 @@ impl MemoryFile {
             _ => {}
         }
         let mut snapshot_file = open_without_following(&new_path, OpenOptions::new().write(true).create_new(true))?;
-        snapshot_file.write_all(&snapshot)?;
+        snapshot_file.write_all(&encoded_snapshot)?;
         snapshot_file.sync_all()?;
         fs::rename(&new_path, self.snapshot_path())?;
         File::open(self.folder())?.sync_all()
