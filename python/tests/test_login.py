@@ -21,9 +21,9 @@ RIGHT_PASSWORD, WRONG_PASSWORD = "pass word", "wrong"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a server that requires a login."""
-    users: Path = tmp_path_factory.mktemp("users") / "users"
-    users.write_text("app:pass word\n")
-    with Server(arguments=("-Y", str(users))) as server:
+    users_file: Path = tmp_path_factory.mktemp("users") / "users"
+    users_file.write_text("app:pass word\n")
+    with Server(arguments=("-Y", str(users_file))) as server:
         yield server.address
 
 

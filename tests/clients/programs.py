@@ -76,10 +76,10 @@ def python_client(name: str) -> Callable[[int], str]:
         client = [environment.stdout.strip(), str(HERE / "python_clients.py"), name, str(port)]
         # pylibmc's wheel holds a Cyrus SASL of its own, which would look elsewhere.
         folders = (pathlib.Path("/usr").glob(pattern) for pattern in ("lib*/sasl2", "lib*/*/sasl2"))
-        plugins = ":".join(map(str, itertools.chain(*folders)))
-        if "sasl" in name and not plugins:
+        plugin_path = ":".join(map(str, itertools.chain(*folders)))
+        if "sasl" in name and not plugin_path:
             raise ClientNotInstalled("no plugins of Cyrus SASL (apt install libsasl2-modules)")
-        return run_program(client, env={**os.environ, "SASL_PATH": plugins})[1]
+        return run_program(client, env={**os.environ, "SASL_PATH": plugin_path})[1]
 
     return run_client
 
@@ -102,15 +102,15 @@ def dalli_arguments(ruby: str, version: str) -> list[str]:
         return ["-I", str(checkout / "lib")]
     if run_program([ruby, "-e", "require 'dalli'; print Dalli::VERSION"]) == (True, version):
         return []
-    gems = BUILD / "gems"
-    gem = gems / "gems" / f"dalli-{version}"
-    if not gem.exists():
-        options = ["--install-dir", str(gems), "--no-document"]
+    gems_folder = BUILD / "gems"
+    gem_folder = gems_folder / "gems" / f"dalli-{version}"
+    if not gem_folder.exists():
+        options = ["--install-dir", str(gems_folder), "--no-document"]
         download_client(
             f"no checkout in {checkout.relative_to(ROOT)}, and RubyGems",
             [require_program("gem", "ruby"), "install", *options, "--version", version, "dalli"],
         )
-    return ["-I", str(gem / "lib")]
+    return ["-I", str(gem_folder / "lib")]
 
 
 def memjs(port: int) -> str:
@@ -166,12 +166,12 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
             download_client(
                 "Maven", [require_program("mvn", "maven"), "-q", "dependency:copy", *options]
             )
-        javac = [require_program("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
-        is_compiled, text = run_program([*javac, str(HERE / "Spy.java")])
+        javac_command = [require_program("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
+        is_compiled, text = run_program([*javac_command, str(HERE / "Spy.java")])
         if not is_compiled:
             return text
-        java = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
-        return run_program([*java, "Spy", str(port), protocol])[1]
+        java_command = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
+        return run_program([*java_command, "Spy", str(port), protocol])[1]
 
     return run_client
 
@@ -179,7 +179,7 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
 def rust_memcache(port: int) -> str:
     """aisk's rust-memcache, over TLS by OpenSSL."""
     program = BUILD / "rustmemcache"
-    build = [
+    build_command = [
         require_program("cargo", "cargo"),
         "build",
         "--quiet",
@@ -187,7 +187,7 @@ def rust_memcache(port: int) -> str:
         "--target-dir",
         str(program),
     ]
-    is_built, text = run_program(build, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
+    is_built, text = run_program(build_command, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
     if not is_built:
         raise ClientNotInstalled(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
     return run_program([str(program / "debug" / "rustmemcache"), str(port)])[1]

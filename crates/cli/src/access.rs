@@ -15,7 +15,7 @@ use crate::output::Failure;
 /// How long each address of a name may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How connections begin.
+/// The options for encryption and login.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 #[command(next_help_heading = "Encryption and login")]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Whether one of the options was given.
-    pub(crate) fn is_requested(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.tls || self.user.is_some()
     }
 
@@ -60,7 +60,7 @@ impl Args {
     }
 
     /// Reads the files and checks the login.
-    pub(crate) fn credentials(&self) -> Result<Credentials, Failure> {
+    pub(crate) fn read_credentials(&self) -> Result<Credentials, Failure> {
         let to_failure = |error: Error| Failure::usage(error.to_string());
         let files = TlsFiles {
             ca_file: self.tls_ca.clone(),
@@ -88,47 +88,48 @@ impl Args {
     }
 }
 
-/// The error of these options without a target: a server that the command starts has neither a certificate nor users.
-pub(crate) fn needs_target() -> Failure {
+/// The failure of these options where no address is given: a server that the command starts has neither a certificate
+/// nor users.
+pub(crate) fn missing_target_failure() -> Failure {
     Failure::usage("--tls and --user need the address of a server").with_hint(
         "without an address a server is started that neither encrypts nor requires a login",
     )
 }
 
-/// What a connection begins with; by default nothing.
+/// The encryption and the login of each connection to a server; by default neither.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Credentials {
-    /// Encrypts it.
+    /// Makes the TLS sessions; `None` for unencrypted connections.
     pub(crate) tls: Option<Tls>,
-    /// Logs in.
+    /// The login, if the server requires one.
     pub(crate) login: Option<Login>,
 }
 
 impl Credentials {
-    /// The server at `address` for the lab's connections, which speak this protocol.
-    pub(crate) fn access(&self, address: &str, protocol: Protocol) -> Result<Access, Failure> {
+    /// How the lab's connections reach the server at `address`: its endpoint, this protocol, encryption and login.
+    pub(crate) fn access_to(&self, address: &str, protocol: Protocol) -> Result<Access, Failure> {
         let endpoint = Endpoint::find(address, CONNECT_TIMEOUT).map_err(|error| {
             Failure::usage(format!("{address}: not an address: {error}"))
                 .with_hint("addresses are host:port or unix:PATH")
         })?;
         let mut login_request = Vec::new();
         if let Some(login) = &self.login {
-            let append_result = match protocol {
+            let write_result = match protocol {
                 Protocol::Text | Protocol::Meta => login.write(&mut login_request),
                 Protocol::Binary => login.write_binary(&mut login_request, 0),
             };
-            append_result.map_err(Failure::usage)?;
+            write_result.map_err(Failure::usage)?;
         }
         Ok(Access {
             endpoint,
             protocol,
-            tls: self.new_session(address)?,
+            tls: self.new_tls_session_maker(address)?,
             login_request: self.login.as_ref().map(|_| login_request),
         })
     }
 
-    /// Makes sessions in which the server has to show the name that it has in `address`.
-    fn new_session(&self, address: &str) -> Result<Option<NewTlsSession>, Failure> {
+    /// A function that makes TLS sessions; in each the server has to show the name that it has in `address`.
+    fn new_tls_session_maker(&self, address: &str) -> Result<Option<NewTlsSession>, Failure> {
         let Some(tls) = self.tls.clone() else {
             return Ok(None);
         };

@@ -128,9 +128,11 @@ pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error>
 fn read_subcommand_path(matches: &ArgMatches) -> String {
     match matches.subcommand() {
         None => String::new(),
-        Some((name, matches)) => format!("{name} {}", read_subcommand_path(matches))
-            .trim()
-            .to_owned(),
+        Some((name, subcommand_matches)) => {
+            format!("{name} {}", read_subcommand_path(subcommand_matches))
+                .trim()
+                .to_owned()
+        }
     }
 }
 
@@ -159,8 +161,11 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
 /// What clap prints of an error up to the first empty line, in one line: a list of arguments belongs to its sentence.
 fn extract_first_sentence(text: &str) -> String {
     let lines = text.lines().take_while(|line| !line.trim().is_empty());
-    let words: Vec<&str> = lines.map(str::trim).collect();
-    words.join(" ").trim_start_matches("error: ").to_owned()
+    let trimmed_lines: Vec<&str> = lines.map(str::trim).collect();
+    trimmed_lines
+        .join(" ")
+        .trim_start_matches("error: ")
+        .to_owned()
 }
 
 /// The words of the command that these arguments name, as far as they name one.

@@ -82,31 +82,34 @@ pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
 }
 
 /// Raises the descriptor limit for `connections` connections, as far as this user is allowed.
-pub(crate) fn raise_descriptors(connections: u32) {
-    let descriptors = u64::from(connections) + SPARE_DESCRIPTORS;
+pub(crate) fn raise_descriptor_limit(connections: u32) {
+    let descriptor_count = u64::from(connections) + SPARE_DESCRIPTORS;
     let limits = getrlimit(Resource::Nofile);
-    if limits.current.is_none_or(|current| current >= descriptors) {
+    if limits
+        .current
+        .is_none_or(|current| current >= descriptor_count)
+    {
         return;
     }
-    let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptors));
+    let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
     let raised_limit = Rlimit {
-        current: Some(descriptors),
+        current: Some(descriptor_count),
         maximum: hard_limit,
     };
     let within_hard_limit = Rlimit {
-        current: limits.maximum.map(|max| max.min(descriptors)),
+        current: limits.maximum.map(|max| max.min(descriptor_count)),
         maximum: limits.maximum,
     };
     if setrlimit(Resource::Nofile, raised_limit).is_err()
         && setrlimit(Resource::Nofile, within_hard_limit).is_err()
     {
-        eprintln!("glasscache: conn-limit (-c): cannot open {descriptors} descriptors");
+        eprintln!("glasscache: conn-limit (-c): cannot open {descriptor_count} descriptors");
     } else if getrlimit(Resource::Nofile)
         .current
-        .is_some_and(|current| current < descriptors)
+        .is_some_and(|current| current < descriptor_count)
     {
         eprintln!(
-            "glasscache: conn-limit (-c): this user may open fewer than {descriptors} descriptors"
+            "glasscache: conn-limit (-c): this user may open fewer than {descriptor_count} descriptors"
         );
     }
 }
@@ -175,8 +178,8 @@ pub(crate) fn raise_lock_limit() -> bool {
 
 /// Refuses to serve as root, as memcached does, unless a user is named: an attacker who takes over the server would
 /// own the machine. `-u root` confirms that root is intended.
-pub(crate) fn check_user(name: Option<&str>) -> Result<(), Failure> {
-    if name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
+pub(crate) fn check_user(user: Option<&str>) -> Result<(), Failure> {
+    if user.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
         return Ok(());
     }
     Err(

@@ -72,11 +72,11 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure>
         file.write_all(bytes)?;
         file.finish()
     });
-    write_result.map_err(|error| cannot_write(path, &error))
+    write_result.map_err(|error| to_write_failure(path, &error))
 }
 
 /// The failure to write a file.
-pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+pub(crate) fn to_write_failure(path: &Path, error: &io::Error) -> Failure {
     let message = format!("cannot write {}: {error}", path.display());
     Failure::new(Exit::Unreachable, message)
 }

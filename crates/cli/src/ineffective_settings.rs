@@ -16,7 +16,7 @@ use crate::output::Failure;
 struct IneffectiveRule {
     /// The words of the command.
     command: &'static str,
-    /// The settings, by the names of their fields.
+    /// The settings, by their ids in clap.
     settings: &'static [&'static str],
     /// Whether they have no effect.
     is_without_effect: fn(&ArgMatches) -> bool,
@@ -275,17 +275,17 @@ mod tests {
     use super::*;
     use crate::args::Cli;
 
-    fn find_refusal(line: &str) -> Option<String> {
-        let words = std::iter::once("glasscache").chain(line.split(' '));
+    fn find_refusal(command_line: &str) -> Option<String> {
+        let words = std::iter::once("glasscache").chain(command_line.split(' '));
         let matches = Cli::command().try_get_matches_from(words).unwrap();
-        let command = line.split(' ').next().unwrap_or_default();
-        let refused = check(command, &matches).err();
-        refused.map(|failure| format!("{failure:?}"))
+        let command = command_line.split(' ').next().unwrap_or_default();
+        let refusal = check(command, &matches).err();
+        refusal.map(|failure| format!("{failure:?}"))
     }
 
     #[test]
     fn settings_without_effect_are_refused_with_the_reason() {
-        for (line, expected) in [
+        for (command_line, expected) in [
             ("curve a.csv --time", "--time has no effect"),
             (
                 "curve a.csv --policies none --capacities 5",
@@ -340,14 +340,14 @@ mod tests {
             ),
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
-            let refused = find_refusal(line).unwrap_or_default();
-            assert!(refused.contains(expected), "{line}: {refused}");
+            let refusal = find_refusal(command_line).unwrap_or_default();
+            assert!(refusal.contains(expected), "{command_line}: {refusal}");
         }
     }
 
     #[test]
     fn the_same_settings_are_taken_where_they_have_an_effect() {
-        for line in [
+        for command_line in [
             "curve a.csv --time --json",
             "curve a.csv --policies lru --capacities 5",
             "curve a.csv --mode bytes --size-column bytes",
@@ -374,20 +374,20 @@ mod tests {
             "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {
-            assert_eq!(find_refusal(line), None, "{line}");
+            assert_eq!(find_refusal(command_line), None, "{command_line}");
         }
     }
 
     #[test]
     fn every_rule_names_settings_that_exist() {
         for rule in RULES {
-            let command = Cli::command();
-            let command = command.find_subcommand(rule.command).unwrap();
+            let definition = Cli::command();
+            let command = definition.find_subcommand(rule.command).unwrap();
             for name in rule.settings {
-                let is_known = command
+                let has_argument = command
                     .get_arguments()
                     .any(|argument| argument.get_id() == *name);
-                assert!(is_known, "{} {name}", rule.command);
+                assert!(has_argument, "{} {name}", rule.command);
             }
         }
     }

@@ -18,7 +18,7 @@ const SUMMARISING_COMMANDS: [&str; 2] = ["rollout", "report"];
 static STOPS_BY_FLAG: AtomicBool = AtomicBool::new(false);
 
 /// Ends the process at a Ctrl-C that comes before the command has a [`new_stop_flag`].
-pub(crate) fn end_before_results(prints_json: bool, command: &str) -> Result<(), Failure> {
+pub(crate) fn end_at_early_interrupt(prints_json: bool, command: &str) -> Result<(), Failure> {
     if !is_repeatable(command) && !SUMMARISING_COMMANDS.contains(&command) {
         return Ok(());
     }

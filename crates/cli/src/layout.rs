@@ -17,12 +17,12 @@ pub(crate) struct TableLayout<'a> {
     /// Spaces before each line.
     pub(crate) indent: usize,
     /// Leading columns that name the row: every block repeats them.
-    pub(crate) name_columns: usize,
+    pub(crate) name_column_count: usize,
     /// Whether each column is right-aligned.
     pub(crate) is_right_aligned: &'a [bool],
 }
 
-/// Formats a table, whose first row is the header, for the terminal, or without a limit if stdout is none.
+/// Formats a table, whose first row is the header, for the terminal, or without a limit if stdout is not a terminal.
 pub(crate) fn format_table(rows: &[&Vec<String>], layout: TableLayout<'_>) -> String {
     fit_to_width(rows, layout, table_width())
 }
@@ -35,19 +35,19 @@ pub(crate) fn format_two_columns(rows: impl IntoIterator<Item = (String, String)
         .collect();
     let layout = TableLayout {
         indent: 0,
-        name_columns: 1,
+        name_column_count: 1,
         is_right_aligned: &[],
     };
     format_table(&rows.iter().collect::<Vec<_>>(), layout)
 }
 
-/// The same for a terminal of `terminal_width` characters.
+/// Formats a table for a terminal of `terminal_width` characters.
 fn fit_to_width(rows: &[&Vec<String>], layout: TableLayout<'_>, terminal_width: usize) -> String {
     let width_max = terminal_width.saturating_sub(layout.indent);
     let mut widths = measure_column_widths(rows);
     shrink_prose(rows, &mut widths, layout, width_max);
     let mut text = String::new();
-    for block in split_into_blocks(&widths, layout.name_columns, width_max) {
+    for block in split_into_blocks(&widths, layout.name_column_count, width_max) {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -77,13 +77,15 @@ fn shrink_prose(
     layout: TableLayout<'_>,
     width_max: usize,
 ) {
-    let total: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
-    let excess = total.saturating_sub(COLUMN_GAP).saturating_sub(width_max);
-    let is_right_aligned = |column: &usize| layout.is_right_aligned.get(*column) == Some(&true);
-    let widest = (0..widths.len())
-        .filter(|column| !is_right_aligned(column))
+    let total_width: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
+    let excess = total_width
+        .saturating_sub(COLUMN_GAP)
+        .saturating_sub(width_max);
+    let is_prose = |column: &usize| layout.is_right_aligned.get(*column) != Some(&true);
+    let widest_column = (0..widths.len())
+        .filter(is_prose)
         .max_by_key(|&column| widths[column]);
-    let Some(column) = widest.filter(|_| excess > 0) else {
+    let Some(column) = widest_column.filter(|_| excess > 0) else {
         return;
     };
     let words = rows
@@ -91,29 +93,33 @@ fn shrink_prose(
         .filter_map(|row| row.get(column))
         .flat_map(|cell| cell.split_whitespace());
     let longest_word = words.map(|word| word.chars().count()).max().unwrap_or(0);
-    let narrowest = longest_word.max(PROSE_WIDTH_MIN);
+    let width_min = longest_word.max(PROSE_WIDTH_MIN);
     widths[column] = widths[column]
         .saturating_sub(excess)
-        .max(narrowest)
+        .max(width_min)
         .min(widths[column]);
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
-fn split_into_blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
-    let name_indexes: Vec<usize> = (0..name_columns.min(widths.len())).collect();
+fn split_into_blocks(
+    widths: &[usize],
+    name_column_count: usize,
+    width_max: usize,
+) -> Vec<Vec<usize>> {
+    let name_indexes: Vec<usize> = (0..name_column_count.min(widths.len())).collect();
     let names_width: usize = name_indexes
         .iter()
         .map(|&column| widths[column] + COLUMN_GAP)
         .sum();
     let mut blocks = Vec::new();
-    let (mut block, mut width) = (name_indexes.clone(), names_width);
+    let (mut block, mut block_width) = (name_indexes.clone(), names_width);
     for (column, &column_width) in widths.iter().enumerate().skip(name_indexes.len()) {
-        if width + column_width > width_max && block.len() > name_indexes.len() {
+        if block_width + column_width > width_max && block.len() > name_indexes.len() {
             blocks.push(std::mem::replace(&mut block, name_indexes.clone()));
-            width = names_width;
+            block_width = names_width;
         }
         block.push(column);
-        width += column_width + COLUMN_GAP;
+        block_width += column_width + COLUMN_GAP;
     }
     blocks.push(block);
     blocks
@@ -126,19 +132,19 @@ fn write_row(
     widths: &[usize],
     layout: TableLayout<'_>,
 ) {
-    let cells: Vec<Vec<String>> = block
+    let cells_of_lines: Vec<Vec<String>> = block
         .iter()
         .map(|&column| wrap_cell(row.get(column).map_or("", String::as_str), widths[column]))
         .collect();
-    let height = cells.iter().map(Vec::len).max().unwrap_or(1);
+    let height = cells_of_lines.iter().map(Vec::len).max().unwrap_or(1);
     for line_index in 0..height {
         let mut line = " ".repeat(layout.indent);
-        for (index, (&column, cell)) in block.iter().zip(&cells).enumerate() {
-            if index > 0 {
+        for (cell_index, (&column, cell_lines)) in block.iter().zip(&cells_of_lines).enumerate() {
+            if cell_index > 0 {
                 line.push_str(&" ".repeat(COLUMN_GAP));
             }
             let (cell_line, width) = (
-                cell.get(line_index).map_or("", String::as_str),
+                cell_lines.get(line_index).map_or("", String::as_str),
                 widths[column],
             );
             // Writing to a string cannot fail.
@@ -170,18 +176,18 @@ fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn table(rows: &[&[&str]]) -> Vec<Vec<String>> {
+    fn to_owned_rows(rows: &[&[&str]]) -> Vec<Vec<String>> {
         rows.iter()
             .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect())
             .collect()
     }
 
     fn format_rows(rows: &[&[&str]], is_right_aligned: &[bool], terminal_width: usize) -> String {
-        let rows = table(rows);
+        let rows = to_owned_rows(rows);
         let rows: Vec<&Vec<String>> = rows.iter().collect();
         let layout = TableLayout {
             indent: 0,
-            name_columns: 1,
+            name_column_count: 1,
             is_right_aligned,
         };
         fit_to_width(&rows, layout, terminal_width)

@@ -23,9 +23,9 @@ const NEEDS_TLS: &str =
 pub(crate) struct LiveTarget {
     /// Its address as given, or `embedded`.
     pub name: String,
-    /// Where it listens, and what connections to it begin with.
+    /// How the lab's connections reach it: endpoint, protocol, encryption and login.
     pub access: Access,
-    /// The same for our client.
+    /// The encryption and the login of our client.
     pub credentials: Credentials,
     /// Its reply to `version`.
     pub version: String,
@@ -44,7 +44,7 @@ impl LiveTarget {
         let Some(address) = address else {
             return LiveTarget::start_embedded(protocol);
         };
-        let access = credentials.access(address, protocol)?;
+        let access = credentials.access_to(address, protocol)?;
         let version = read_version(address, &access)?;
         let meter = find_meter(&access);
         Ok(LiveTarget {
@@ -94,7 +94,7 @@ impl LiveTarget {
     /// A number from its general counters.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
         let rows = access::request_general_statistics(&self.access).ok()?;
-        parse_row(&rows, name)
+        find_number(&rows, name)
     }
 
     /// Name and version for a table.
@@ -129,7 +129,7 @@ fn read_version(name: &str, access: &Access) -> Result<String, Failure> {
             let message = format!("{name} expects TLS: its reply was a TLS alert");
             Failure::new(Exit::BadData, message).with_hint(NEEDS_TLS)
         }
-        ProbeError::NotMemcached(reply) => foreign_failure(name, access, &reply),
+        ProbeError::NotMemcached(reply) => not_memcached_failure(name, access, &reply),
     })
 }
 
@@ -156,7 +156,7 @@ fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> F
 }
 
 /// The failure of a server that replied to `version` in another protocol, or with nothing.
-fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
+fn not_memcached_failure(name: &str, access: &Access, reply: &str) -> Failure {
     let is_binary = access.protocol == Protocol::Binary;
     let message = if is_binary {
         let reason = match reply {
@@ -196,27 +196,27 @@ fn is_local(endpoint: &Endpoint) -> bool {
     }
 }
 
-/// A number from the rows of `stats`.
-fn parse_row<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
+/// The number of this name among the rows of `stats`.
+fn find_number<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
     let (_, value) = rows.iter().find(|(name, _)| name == wanted)?;
     value.parse().ok()
 }
 
-/// The process of a server on this machine, found by the `pid` that it reports.
+/// What reads the CPU time of a server on this machine, whose process is found by the `pid` that it reports.
 fn find_meter(access: &Access) -> Meter {
     let rows = access::request_general_statistics(access).unwrap_or_default();
-    let Some(pid) = parse_row(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
+    let Some(pid) = find_number(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.
-    let name = glasscache_lab::proc::read_thread_name(pid, pid);
+    let thread_name = glasscache_lab::proc::read_thread_name(pid, pid);
     if ["memcached", "glasscache"]
         .iter()
-        .any(|program| name.contains(program))
+        .any(|program| thread_name.contains(program))
     {
         Meter::Process {
             pid,
-            workers: parse_row(&rows, "threads").unwrap_or(1),
+            workers: find_number(&rows, "threads").unwrap_or(1),
         }
     } else {
         Meter::None
@@ -235,15 +235,18 @@ pub(crate) fn new_progress_bar() -> ProgressBar {
 
 /// Reads a time such as `30s`, `5m` or `1h`; seconds without a unit.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let milliseconds = text.strip_suffix("ms").map(|number| (number, 0.001));
+    let milliseconds_and_factor = text.strip_suffix("ms").map(|number| (number, 0.001));
     let number_and_factor = match text.char_indices().last() {
         Some((unit_index, 's')) => (&text[..unit_index], 1.0),
         Some((unit_index, 'm')) => (&text[..unit_index], 60.0),
         Some((unit_index, 'h')) => (&text[..unit_index], 3600.0),
         _ => (text, 1.0),
     };
-    let (number, factor) = milliseconds.unwrap_or(number_and_factor);
-    let seconds = number.parse::<f64>().ok().map(|number| number * factor);
+    let (number_text, factor) = milliseconds_and_factor.unwrap_or(number_and_factor);
+    let seconds = number_text
+        .parse::<f64>()
+        .ok()
+        .map(|number| number * factor);
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)
         .map(Duration::from_secs_f64)
@@ -255,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_times_with_and_without_a_unit() {
+    fn times_are_read_with_and_without_a_unit() {
         let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
         assert_eq!(seconds("30s"), Ok(30.0));
         assert_eq!(seconds("1.5m"), Ok(90.0));

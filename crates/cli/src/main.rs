@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok((cli, command, effect_check)) => {
             let out = output::Output::new(cli.json, &command);
             let outcome = effect_check
-                .and_then(|()| interrupts::end_before_results(cli.json, &command))
+                .and_then(|()| interrupts::end_at_early_interrupt(cli.json, &command))
                 .and_then(|()| cli.command.run(&out));
             out.finish(outcome)
         }

@@ -214,12 +214,12 @@ impl Output {
 
     /// Ends the output: with `--json` completes the envelope; returns the exit code.
     pub(crate) fn finish(&self, outcome: Result<Exit, Failure>) -> ExitCode {
-        let error = outcome.as_ref().err();
+        let failure = outcome.as_ref().err();
         if self.prints_json
-            && let Err(failure) = self.close_envelope(error)
+            && let Err(write_failure) = self.close_envelope(failure)
             && outcome.is_ok()
         {
-            return failure.report();
+            return write_failure.report();
         }
         match outcome {
             Ok(exit) => exit.into(),
@@ -236,7 +236,7 @@ impl Output {
 
     fn close_envelope(&self, failure: Option<&Failure>) -> Result<(), Failure> {
         let error = failure.map_or(Value::Null, Failure::to_document);
-        let envelope_start = self.envelope_head();
+        let envelope_start = self.envelope_start();
         match &*self.result.borrow() {
             JsonResult::List(0) if failure.is_none() => {
                 self.print_line(format!("{envelope_start}[],\"error\":{error}}}"))
@@ -252,7 +252,7 @@ impl Output {
     }
 
     /// The envelope up to the value of `result`.
-    fn envelope_head(&self) -> String {
+    fn envelope_start(&self) -> String {
         let command = match self.command.as_str() {
             "" => Value::Null,
             command => json!(command),
@@ -294,16 +294,16 @@ impl Output {
 
     /// Prints one row of a result that is a list.
     pub(crate) fn print_row(&self, row: &Value) -> Result<(), Failure> {
-        let rows = match *self.result.borrow() {
+        let printed_rows = match *self.result.borrow() {
             JsonResult::List(rows) => rows,
             _ => 0,
         };
-        let separator = if rows == 0 {
-            format!("{}[", self.envelope_head())
+        let separator = if printed_rows == 0 {
+            format!("{}[", self.envelope_start())
         } else {
             ",".to_owned()
         };
-        *self.result.borrow_mut() = JsonResult::List(rows + 1);
+        *self.result.borrow_mut() = JsonResult::List(printed_rows + 1);
         self.print_line(format!("{separator}{row}"))
     }
 

@@ -17,8 +17,8 @@ const READ_BUFFER_BYTES: usize = 1 << 20;
 /// Hexadecimal digits of a digest: enough to tell two traces apart.
 const DIGEST_DIGITS: usize = 16;
 
-/// Writes `page` to `file`; `inputs` are the files or folders that its figures come from.
-pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
+/// Writes `page` to `path`; `inputs` are the files or folders that its figures come from.
+pub(crate) fn write(path: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
     page.origin = vec![
         ("command".to_owned(), format_command_line()),
         (
@@ -32,7 +32,7 @@ pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(),
         let text = format!("{}, SHA-256 {digest}", input.display());
         page.origin.push(("data".to_owned(), text));
     }
-    write_atomically(file, page.to_html().as_bytes())
+    write_atomically(path, page.to_html().as_bytes())
 }
 
 /// The arguments of this process as a shell would take them.
@@ -55,26 +55,26 @@ fn quote_for_shell(word: &str) -> String {
 
 /// The first digits of the SHA-256 of a file, or of the files of a folder in the order of their names.
 fn compute_digest(input: &Path) -> io::Result<String> {
-    let mut files = vec![input.to_owned()];
+    let mut paths = vec![input.to_owned()];
     if input.is_dir() {
         let entries = std::fs::read_dir(input)?.collect::<io::Result<Vec<_>>>()?;
-        files = entries.iter().map(std::fs::DirEntry::path).collect();
-        files.retain(|path| path.is_file());
-        files.sort_unstable();
+        paths = entries.iter().map(std::fs::DirEntry::path).collect();
+        paths.retain(|path| path.is_file());
+        paths.sort_unstable();
     }
-    let (mut sha256, mut buffer) = (Sha256::new(), vec![0; READ_BUFFER_BYTES]);
-    for path in files {
+    let (mut hasher, mut buffer) = (Sha256::new(), vec![0; READ_BUFFER_BYTES]);
+    for path in paths {
         let mut file = File::open(path)?;
         loop {
             match file.read(&mut buffer)? {
                 0 => break,
-                bytes_read => sha256.update(buffer.get(..bytes_read).unwrap_or_default()),
+                bytes_read => hasher.update(buffer.get(..bytes_read).unwrap_or_default()),
             }
         }
     }
-    let sha256 = sha256.finalize();
-    let digits: Vec<String> = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(digits.concat().chars().take(DIGEST_DIGITS).collect())
+    let digest = hasher.finalize();
+    let hex_bytes: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(hex_bytes.concat().chars().take(DIGEST_DIGITS).collect())
 }
 
 #[cfg(test)]
@@ -92,10 +92,10 @@ mod tests {
     #[test]
     fn a_digest_follows_the_bytes_and_a_folder_has_one() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.csv");
-        std::fs::write(&file, "abc").unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, "abc").unwrap();
         // The published test vector of SHA-256.
-        assert_eq!(compute_digest(&file).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(compute_digest(&path).unwrap(), "ba7816bf8f01cfea");
         assert_eq!(compute_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
         std::fs::write(folder.path().join("b.csv"), "d").unwrap();
         assert_ne!(compute_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");

@@ -29,11 +29,11 @@ pub(crate) fn format_best_rows(table: &Table, prints_all: bool) -> String {
 
 /// The sentence of a command, then its tables with an empty line before each.
 pub(crate) fn format_sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
-    let tables = tables
+    let table_texts = tables
         .iter()
         .map(|table| format!("\n{}", format_titled_table(table)));
     std::iter::once(wrap(sentence) + "\n")
-        .chain(tables)
+        .chain(table_texts)
         .collect()
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn format_titled_table(table: &Table) -> String {
         .collect();
     let layout = TableLayout {
         indent: 0,
-        name_columns: 1,
+        name_column_count: 1,
         is_right_aligned: &is_right_aligned,
     };
     let mut text = String::new();
@@ -62,18 +62,20 @@ mod tests {
 
     #[test]
     fn six_rows_are_printed_and_the_others_are_counted() {
-        let table = |rows: usize| Table {
+        let new_table = |row_count: usize| Table {
             title: String::new(),
             header: vec!["name".to_owned()],
-            rows: (0..rows).map(|row| vec![format!("row-{row}")]).collect(),
+            rows: (0..row_count)
+                .map(|row| vec![format!("row-{row}")])
+                .collect(),
         };
-        let text = format_best_rows(&table(8), false);
+        let text = format_best_rows(&new_table(8), false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");
         assert!(text.ends_with("--all prints 2 more rows.\n"), "{text}");
-        assert!(format_best_rows(&table(7), false).ends_with("--all prints 1 more row.\n"));
-        for (rows, prints_all) in [(6, false), (8, true)] {
-            let text = format_best_rows(&table(rows), prints_all);
-            assert_eq!(text.lines().count(), 1 + rows, "{text}");
+        assert!(format_best_rows(&new_table(7), false).ends_with("--all prints 1 more row.\n"));
+        for (row_count, prints_all) in [(6, false), (8, true)] {
+            let text = format_best_rows(&new_table(row_count), prints_all);
+            assert_eq!(text.lines().count(), 1 + row_count, "{text}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct JobResults<T> {
 /// Runs `job` for 0 to below `job_count` on `threads` threads (0: one a core).
 ///
 /// After the first Ctrl-C, running jobs finish and no others start; the second ends the process.
-pub(crate) fn in_parallel<T: Send>(
+pub(crate) fn run_in_parallel<T: Send>(
     job_count: usize,
     threads: usize,
     label: &'static str,

@@ -9,15 +9,15 @@ use crate::output::Exit;
 use crate::settings::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
 
 /// Compares a page of `docs/reference` with its generated text, or rewrites it.
-fn check_page(name: &str, page: &str) {
+fn check_page(name: &str, expected_page: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/");
     let path = format!("{folder}{name}");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
-        std::fs::write(&path, page).unwrap();
+        std::fs::write(&path, expected_page).unwrap();
     }
     let current_page = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        current_page == page,
+        current_page == expected_page,
         "{path} is out of date: make reference-pages"
     );
 }
@@ -34,7 +34,7 @@ fn write_settings<'s>(
 ) {
     *page += "| setting | letter | value | default | meaning |\n|---|---|---|---|---|\n";
     for setting in settings {
-        let letter = setting.letter.map(|letter| format!("`-{letter}`"));
+        let letter_text = setting.letter.map(|letter| format!("`-{letter}`"));
         let value_text = match setting.argument_kind {
             ArgumentKind::Nothing => String::new(),
             ArgumentKind::Count => "repeated".to_owned(),
@@ -48,7 +48,7 @@ fn write_settings<'s>(
             page,
             "| `{prefix}{}` | {} | {value_text} | {default} | {} |",
             setting.name,
-            letter.unwrap_or_default(),
+            letter_text.unwrap_or_default(),
             escape_cell(&setting.help_text())
         );
     }

@@ -16,7 +16,8 @@ pub(crate) struct ServerSignals {
 
 #[derive(Default)]
 struct State {
-    is_handled: bool,
+    /// Whether a thread waits for the signals.
+    has_thread: bool,
     is_stopping: bool,
     /// Until there is a server.
     cancellation: Option<Cancellation>,
@@ -27,7 +28,7 @@ struct State {
 }
 
 impl ServerSignals {
-    /// Blocks them in this thread and those that it starts.
+    /// Blocks the signals in this thread and those that it starts.
     pub(crate) fn block() -> Result<ServerSignals, Failure> {
         let blocked_signals: SigSet = [
             Signal::SIGHUP,
@@ -60,7 +61,7 @@ impl ServerSignals {
     pub(crate) fn set_server(&self, server: ServerControl) {
         let mut state = lock(&self.state);
         for signal in std::mem::take(&mut state.waiting_signals) {
-            apply(signal, &server);
+            apply_to_server(signal, &server);
         }
         state.server = Some(server);
         drop(state);
@@ -77,7 +78,7 @@ impl ServerSignals {
     }
 
     fn start_thread(&self) {
-        if std::mem::replace(&mut lock(&self.state).is_handled, true) {
+        if std::mem::replace(&mut lock(&self.state).has_thread, true) {
             return;
         }
         let (blocked_signals, state) = (self.blocked_signals, Arc::clone(&self.state));
@@ -91,15 +92,15 @@ impl ServerSignals {
 
 impl State {
     fn handle(&mut self, signal: Signal) {
-        let is_stop = signal != Signal::SIGHUP;
+        let stops_server = signal != Signal::SIGHUP;
         if self.is_stopping && matches!(signal, Signal::SIGINT | Signal::SIGTERM) {
             // The first one starts an orderly shutdown; a second one exits immediately.
             exit_by(signal);
         }
-        self.is_stopping |= is_stop;
+        self.is_stopping |= stops_server;
         if let Some(server) = &self.server {
-            apply(signal, server);
-        } else if is_stop && self.cancellation.as_ref().is_some_and(Cancellation::cancel) {
+            apply_to_server(signal, server);
+        } else if stops_server && self.cancellation.as_ref().is_some_and(Cancellation::cancel) {
             self.cancelled_by = Some(signal);
         } else if !self.waiting_signals.contains(&signal) {
             self.waiting_signals.push(signal);
@@ -107,7 +108,7 @@ impl State {
     }
 }
 
-fn apply(signal: Signal, server: &ServerControl) {
+fn apply_to_server(signal: Signal, server: &ServerControl) {
     if signal == Signal::SIGHUP {
         return server.reload();
     }

@@ -12,20 +12,20 @@ const INDENT: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    left_columns: usize,
+    left_column_count: usize,
 }
 
 impl Table {
     /// A table with this header; leading columns without a title, and at least the first column, are left-aligned.
     pub(crate) fn new(titles: &[&str]) -> Table {
-        let left_columns = titles
+        let left_column_count = titles
             .iter()
             .take_while(|title| title.is_empty())
             .count()
             .max(1);
         Table {
             rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()],
-            left_columns,
+            left_column_count,
         }
     }
 
@@ -37,13 +37,13 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let is_right_aligned: Vec<bool> = (0..columns)
-            .map(|column| column >= self.left_columns)
+        let column_count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let is_right_aligned: Vec<bool> = (0..column_count)
+            .map(|column| column >= self.left_column_count)
             .collect();
         let layout = TableLayout {
             indent: INDENT,
-            name_columns: self.left_columns,
+            name_column_count: self.left_column_count,
             is_right_aligned: &is_right_aligned,
         };
         f.write_str(&format_table(&self.rows.iter().collect::<Vec<_>>(), layout))
@@ -82,19 +82,19 @@ pub(crate) fn format_decimal(number: f64) -> String {
 }
 
 /// Bytes in decimal units: `999 B`, `31.2 MB`.
-pub(crate) fn format_bytes(number: u64) -> String {
+pub(crate) fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
-    let mut amount = number as f64;
-    let mut unit = 0;
-    while amount >= 999.5 && unit + 1 < UNITS.len() {
+    let mut amount = bytes as f64;
+    let mut unit_index = 0;
+    while amount >= 999.5 && unit_index + 1 < UNITS.len() {
         amount /= 1000.0;
-        unit += 1;
+        unit_index += 1;
     }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == 0 || amount >= 99.95 {
-        format!("{amount:.0} {name}")
+    let unit_name = UNITS.get(unit_index).copied().unwrap_or_default();
+    if unit_index == 0 || amount >= 99.95 {
+        format!("{amount:.0} {unit_name}")
     } else {
-        format!("{amount:.1} {name}")
+        format!("{amount:.1} {unit_name}")
     }
 }
 
@@ -167,6 +167,7 @@ mod tests {
             ["12 B", "1.5 KB", "31.2 MB", "256 MB"]
         );
     }
+
     #[test]
     fn formats_durations_and_shares() {
         let spans = [250, 1500, 10_000, 200_000, 7_500_000, 93_784_000];

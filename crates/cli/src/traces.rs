@@ -74,15 +74,15 @@ enum UnitFlag {
 
 impl InputArgs {
     /// The layout; refuses flags that have no effect together.
-    fn layout(&self) -> Result<Layout, Failure> {
-        let names = ColumnNames {
+    fn build_layout(&self) -> Result<Layout, Failure> {
+        let column_names = ColumnNames {
             key: self.key_column.clone(),
             time: self.time_column.clone(),
             size: self.size_column.clone(),
             op: self.op_column.clone(),
             ttl: self.ttl_column.clone(),
         };
-        let has_names = names != ColumnNames::default();
+        let has_names = column_names != ColumnNames::default();
         let is_watch = self.format == Some(FormatFlag::Watch);
         if has_names && (is_watch || self.regex.is_some()) {
             return Err(Failure::usage(
@@ -107,8 +107,8 @@ impl InputArgs {
                 FormatFlag::Jsonl => Format::JsonLines,
                 FormatFlag::Watch => Format::Watch,
             }),
-            names,
-            pattern: pattern.map_err(|fault| Failure::usage(format!("{fault} (--regex)")))?,
+            names: column_names,
+            pattern: pattern.map_err(|error| Failure::usage(format!("{error} (--regex)")))?,
             time_unit: Some(match self.time_unit.unwrap_or_default() {
                 UnitFlag::S => TimeUnit::Seconds,
                 UnitFlag::Ms => TimeUnit::Milliseconds,
@@ -161,7 +161,7 @@ impl InputArgs {
         path: &Path,
         columns: Columns,
     ) -> Result<Box<dyn KeyStream>, Failure> {
-        open_stream(path, columns, &self.layout()?)
+        open_stream(path, columns, &self.build_layout()?)
     }
 
     /// Opens a key stream whose times stay in the file's own unit.
@@ -172,7 +172,7 @@ impl InputArgs {
     ) -> Result<Box<dyn KeyStream>, Failure> {
         let layout = Layout {
             time_unit: None,
-            ..self.layout()?
+            ..self.build_layout()?
         };
         open_stream(path, columns, &layout)
     }
@@ -210,8 +210,8 @@ pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
         ..
     } = stream.facts();
     if stream.is_truncated() {
-        let rows = format_count(rows);
-        eprintln!("note: {name} ends within a row; its {rows} complete rows are used");
+        let row_text = format_count(rows);
+        eprintln!("note: {name} ends within a row; its {row_text} complete rows are used");
     }
     if skipped_rows > 0 {
         let skipped = format_count(skipped_rows);
@@ -226,17 +226,17 @@ pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
 /// Opens a file for reading; refuses folders.
 pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     if path.is_dir() {
-        let fault = format!("{}: is a folder, expected a file", path.display());
+        let message = format!("{}: is a folder, expected a file", path.display());
         let hint = "a request log is a folder: glasscache simulate and inspect read it";
-        return Err(Failure::new(Exit::BadData, fault).with_hint(hint));
+        return Err(Failure::new(Exit::BadData, message).with_hint(hint));
     }
-    let fault = |error| format!("cannot open {}: {error}", path.display());
-    File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
+    let format_error = |error| format!("cannot open {}: {error}", path.display());
+    File::open(path).map_err(|error| Failure::new(Exit::Unreachable, format_error(error)))
 }
 
 /// Reads the request log in a folder; warns on stderr of its parts that are left out.
 pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
-    let read = read_folder(folder).map_err(|error| match error {
+    let folder_log = read_folder(folder).map_err(|error| match error {
         ReadError::Trace(error) => error.into(),
         ReadError::Open { .. } | ReadError::NoFolder(_) => {
             Failure::new(Exit::Unreachable, error.to_string())
@@ -247,8 +247,8 @@ pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
         ReadError::NoLog(_) => Failure::new(Exit::BadData, error.to_string())
             .with_hint("docs/reference/formats.md describes the files of a request log"),
     })?;
-    for part in &read.left_out {
+    for part in &folder_log.left_out {
         eprintln!("warning: {part}");
     }
-    Ok(read)
+    Ok(folder_log)
 }

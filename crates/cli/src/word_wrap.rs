@@ -18,8 +18,8 @@ pub(crate) fn wrap(text: &str) -> String {
         .break_words(false)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
     // A number and its per cent sign stay on one line.
-    let joined = text.replace(" %", NO_BREAK_PERCENT);
-    textwrap::fill(&joined, options).replace(NO_BREAK_PERCENT, " %")
+    let text_with_joined_percents = text.replace(" %", NO_BREAK_PERCENT);
+    textwrap::fill(&text_with_joined_percents, options).replace(NO_BREAK_PERCENT, " %")
 }
 
 /// The width for tables: that of the terminal, and without one no limit, so that what a script reads does not depend on
@@ -28,14 +28,14 @@ pub(crate) fn table_width() -> usize {
     find_terminal_width().unwrap_or(usize::MAX)
 }
 
-/// The characters in a line of the terminal on stdout, else what the variable `COLUMNS` says.
+/// The characters in a line of the terminal on stdout, else the number in the variable `COLUMNS`.
 fn find_terminal_width() -> Option<usize> {
-    let terminal = rustix::termios::tcgetwinsize(stdout()).ok();
-    let width = terminal
+    let window_size = rustix::termios::tcgetwinsize(stdout()).ok();
+    let width = window_size
         .map(|size| usize::from(size.ws_col))
         .filter(|&width| width > 0);
     width.or_else(|| {
-        let named = std::env::var("COLUMNS").ok()?;
-        named.parse().ok().filter(|&width| width > 0)
+        let columns_text = std::env::var("COLUMNS").ok()?;
+        columns_text.parse().ok().filter(|&width| width > 0)
     })
 }

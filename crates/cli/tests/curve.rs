@@ -14,7 +14,7 @@ fn run_glasscache(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Its stdout; the command must succeed.
+/// The stdout of the program, which must succeed.
 fn run_and_read_stdout(folder: &Path, arguments: &[&str]) -> String {
     let output = run_glasscache(folder, arguments);
     assert!(output.status.success(), "{output:?}");
@@ -22,7 +22,7 @@ fn run_and_read_stdout(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn table_sentence_and_json_of_a_generated_trace() {
+fn the_output_for_a_generated_trace_matches_the_snapshots() {
     let folder = tempfile::tempdir().unwrap();
     let generate = [
         "generate",
@@ -42,7 +42,7 @@ fn table_sentence_and_json_of_a_generated_trace() {
         "curve",
         run_and_read_stdout(folder.path(), &["curve", "t.parquet"])
     );
-    let narrow = [
+    let json_arguments = [
         "curve",
         "t.parquet",
         "--policies",
@@ -51,10 +51,10 @@ fn table_sentence_and_json_of_a_generated_trace() {
         "10,100",
         "--json",
     ];
-    let mut text = run_and_read_stdout(folder.path(), &narrow);
+    let mut text = run_and_read_stdout(folder.path(), &json_arguments);
     // Date and machine of the run.
-    let run = text.find(",\"run\":").unwrap()..text.rfind("},\"error\"").unwrap();
-    text.replace_range(run, "");
+    let run_facts = text.find(",\"run\":").unwrap()..text.rfind("},\"error\"").unwrap();
+    text.replace_range(run_facts, "");
     insta::assert_snapshot!("curve_json", text);
 }
 
@@ -71,49 +71,61 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
     let folder = tempfile::tempdir().unwrap();
     let generate = "generate zipf t.csv --requests 20000 --keys 1000";
     run_and_read_stdout(folder.path(), &generate.split(' ').collect::<Vec<_>>());
-    let run = |more: &str| {
-        let arguments = format!("curve t.csv{more}");
+    let run = |more_arguments: &str| {
+        let arguments = format!("curve t.csv{more_arguments}");
         run_and_read_stdout(folder.path(), &arguments.split(' ').collect::<Vec<_>>())
     };
     let text = run("");
     assert!(text.starts_with("LRU's curve bends at"), "{text}");
-    let best = list_printed_policies(&text);
-    assert_eq!(best.len(), 6, "{text}");
+    let best_policies = list_printed_policies(&text);
+    assert_eq!(best_policies.len(), 6, "{text}");
     assert!(text.contains("--all prints 10 more rows."), "{text}");
-    let whole = run(" --all");
-    let all = list_printed_policies(&whole);
-    assert_eq!((all.len(), &all[..6]), (16, &best[..]), "{whole}");
-    assert!(!whole.contains("--all prints"), "{whole}");
+    let whole_text = run(" --all");
+    let all_policies = list_printed_policies(&whole_text);
+    assert_eq!(
+        (all_policies.len(), &all_policies[..6]),
+        (16, &best_policies[..]),
+        "{whole_text}"
+    );
+    assert!(!whole_text.contains("--all prints"), "{whole_text}");
     // By the misses at the size that the table names.
-    let at_size = whole.split(", fewest misses at ").nth(1).unwrap();
+    let at_size = whole_text.split(", fewest misses at ").nth(1).unwrap();
     let size = at_size.split(' ').next().unwrap();
     let arguments = ["curve", "t.csv", "--capacities", size, "--json"];
     let document: serde_json::Value =
         serde_json::from_str(&run_and_read_stdout(folder.path(), &arguments)).unwrap();
     let rows = document["result"]["results"].as_array().unwrap();
-    let misses = |policy: &&str| {
+    let misses_of = |policy: &&str| {
         let row = rows.iter().find(|row| row["policy"] == *policy);
         row.unwrap()["misses"].as_u64().unwrap()
     };
-    assert!(all.iter().map(misses).is_sorted(), "{whole}");
+    assert!(
+        all_policies.iter().map(misses_of).is_sorted(),
+        "{whole_text}"
+    );
     // The JSON results have every policy in the usual order, and so has the text those that are named.
     assert_eq!((rows.len(), &rows[0]["policy"]), (16, &"LRU".into()));
-    let named = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
-    assert_eq!(list_printed_policies(&named).len(), 8, "{named}");
+    let text_of_named_policies = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
+    assert_eq!(
+        list_printed_policies(&text_of_named_policies).len(),
+        8,
+        "{text_of_named_policies}"
+    );
 }
 
 #[test]
 fn settings_about_times_are_refused_where_no_time_matters() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
-    write(
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write_file("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
+    write_file(
         "dated.csv",
         "time,key,ttl\n2026-01-01T00:00:00Z,1,5\n2026-01-01T00:00:01Z,1,5\n",
     );
-    write("clockless.csv", "key,ttl\n1,2\n1,2\n");
-    write("sizes.csv", "size,count\n100,5\n");
-    for (line, fault) in [
+    write_file("clockless.csv", "key,ttl\n1,2\n1,2\n");
+    write_file("sizes.csv", "size,count\n100,5\n");
+    for (command_line, expected_message) in [
         (
             "curve t.csv --time-unit ms",
             "--time-unit has no effect: t.csv has no TTLs",
@@ -145,10 +157,13 @@ fn settings_about_times_are_refused_where_no_time_matters() {
             "--key-column has no effect: a histogram",
         ),
     ] {
-        let output = run_glasscache(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        let output = run_glasscache(folder.path(), &command_line.split(' ').collect::<Vec<_>>());
         let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {message}");
-        assert!(message.contains(fault), "{line}: {message}");
+        assert_eq!(output.status.code(), Some(2), "{command_line}: {message}");
+        assert!(
+            message.contains(expected_message),
+            "{command_line}: {message}"
+        );
     }
 }
 
@@ -211,13 +226,17 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         ("key\n1\n\n", ""),
         ("\u{feff}key\r\n1\r\n", ""),
     ];
-    for (text, fault) in cases {
+    for (text, expected_message) in cases {
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let code = if fault.is_empty() { Some(0) } else { Some(4) };
+        let code = if expected_message.is_empty() {
+            Some(0)
+        } else {
+            Some(4)
+        };
         assert_eq!(output.status.code(), code, "{stderr}");
-        assert!(stderr.contains(fault), "{stderr}");
+        assert!(stderr.contains(expected_message), "{stderr}");
     }
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     for command in ["curve", "slabs"] {
@@ -225,20 +244,24 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         assert_eq!(output.status.code(), Some(4));
         assert!(String::from_utf8_lossy(&output.stderr).contains("is a folder"));
     }
-    for wrong in [
+    for wrong_arguments in [
         ["--capacities", "0%"],
         ["--capacities", "0"],
         ["--sample", "0"],
         ["--capacities", "1g"],
         ["--at", "64k"],
     ] {
-        let output = run_glasscache(folder.path(), &["curve", "t.csv", wrong[0], wrong[1]]);
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        let output = run_glasscache(
+            folder.path(),
+            &["curve", "t.csv", wrong_arguments[0], wrong_arguments[1]],
+        );
+        assert_eq!(output.status.code(), Some(2), "{wrong_arguments:?}");
     }
-    let missing = run_glasscache(folder.path(), &["inspect", "none.parquet"]);
-    assert_eq!(missing.status.code(), Some(3));
-    let unknown = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
-    assert_eq!(unknown.status.code(), Some(2));
+    let missing_file_output = run_glasscache(folder.path(), &["inspect", "none.parquet"]);
+    assert_eq!(missing_file_output.status.code(), Some(3));
+    let unknown_policy_output =
+        run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
+    assert_eq!(unknown_policy_output.status.code(), Some(2));
 }
 
 #[test]
@@ -249,15 +272,15 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
         writeln!(trace, "{},1000", index * 7919 % 20_000).unwrap();
     }
     std::fs::write(folder.path().join("t.csv"), trace).unwrap();
-    let run = |more: &[&str]| {
-        let base = [
+    let run = |more_arguments: &[&str]| {
+        let base_arguments = [
             "curve",
             "t.csv",
             "--server",
             "--capacities",
             "8m,16m,32m,64m",
         ];
-        run_and_read_stdout(folder.path(), &[&base, more].concat())
+        run_and_read_stdout(folder.path(), &[&base_arguments, more_arguments].concat())
     };
     let document: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let rows = document["result"]["server"].as_array().unwrap();
@@ -273,7 +296,7 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
     assert_eq!(rows[2]["glasscache_miss_ratio"], 0.5);
     assert_eq!(rows[2]["memcached_miss_ratio"], 0.5);
     assert!(rows[0]["glasscache_miss_ratio"].as_f64() > Some(0.5));
-    let cheap: serde_json::Value = serde_json::from_str(&run(&[
+    let document_with_costs: serde_json::Value = serde_json::from_str(&run(&[
         "--cost-per-gb",
         "1",
         "--miss-cost-ms",
@@ -281,7 +304,7 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
         "--json",
     ]))
     .unwrap();
-    assert_eq!(cheap["result"]["cheapest_m_bytes"], 32 << 20);
+    assert_eq!(document_with_costs["result"]["cheapest_m_bytes"], 32 << 20);
     let text = run(&["--cost-per-gb", "1000000", "--miss-cost-ms", "1"]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("The cheapest is -m 8."), "{text}");
@@ -289,7 +312,7 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"
     );
-    for wrong in [
+    for wrong_arguments in [
         &[
             "curve",
             "t.csv",
@@ -302,19 +325,22 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
         &["curve", "t.csv", "--key-bytes", "20"],
         &["curve", "t.csv", "--server", "--capacities", "1m"],
     ] {
-        let output = run_glasscache(folder.path(), wrong);
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        let output = run_glasscache(folder.path(), wrong_arguments);
+        assert_eq!(output.status.code(), Some(2), "{wrong_arguments:?}");
     }
-    let bytes = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
-    let costs = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
-    let text = run_and_read_stdout(folder.path(), &[&bytes[..], &costs].concat());
+    let bytes_arguments = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
+    let cost_arguments = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
+    let text = run_and_read_stdout(
+        folder.path(),
+        &[&bytes_arguments[..], &cost_arguments].concat(),
+    );
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("the cheapest size is"), "{text}");
 }
 
 /// The miss ratios that `curve` prints for LRU at sizes of 1 and 2 objects.
 fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
-    let mut all = vec![
+    let mut all_arguments = vec![
         "curve",
         "--policies",
         "lru",
@@ -322,9 +348,9 @@ fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
         "1,2",
         "--json",
     ];
-    all.extend(arguments);
+    all_arguments.extend(arguments);
     let document: serde_json::Value =
-        serde_json::from_str(&run_and_read_stdout(folder, &all)).unwrap();
+        serde_json::from_str(&run_and_read_stdout(folder, &all_arguments)).unwrap();
     let text = document.to_string();
     let ratios = text.split("\"miss_ratio\":").skip(1);
     ratios
@@ -335,26 +361,31 @@ fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
 #[test]
 fn data_of_other_programs_gives_the_curve_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("own.csv", "key\n1\n2\n1\n1\n");
-    write("urls.csv", "when,url\n1,/a\n2,\"/b,c\"\n3,/a\n4,/a\n");
-    write(
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write_file("own.csv", "key\n1\n2\n1\n1\n");
+    write_file("urls.csv", "when,url\n1,/a\n2,\"/b,c\"\n3,/a\n4,/a\n");
+    write_file(
         "access.log",
         "GET /a 200\nstarted\nGET /b 200\nGET /a 200\nHEAD /a 200\n",
     );
-    let own = read_lru_ratios(folder.path(), &["own.csv"]);
-    assert_eq!(own, ["0.75", "0.5"]);
-    let named = ["urls.csv", "--key-column", "url"];
-    assert_eq!(read_lru_ratios(folder.path(), &named), own);
-    let by_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
-    assert_eq!(read_lru_ratios(folder.path(), &by_pattern), own);
+    let own_ratios = read_lru_ratios(folder.path(), &["own.csv"]);
+    assert_eq!(own_ratios, ["0.75", "0.5"]);
+    let with_named_columns = ["urls.csv", "--key-column", "url"];
+    assert_eq!(
+        read_lru_ratios(folder.path(), &with_named_columns),
+        own_ratios
+    );
+    let with_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
+    assert_eq!(read_lru_ratios(folder.path(), &with_pattern), own_ratios);
 }
 
 #[test]
 fn ttls_are_honoured_in_the_unit_of_the_times() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write(
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write_file(
         "t.csv",
         "time,key,op,ttl\n0,1,set,2\n1000,1,get,\n1500,1,get,\n1999,1,get,\n2000,1,get,\n",
     );
@@ -367,7 +398,7 @@ fn ttls_are_honoured_in_the_unit_of_the_times() {
             "{unit}"
         );
     }
-    write("t.csv", "key,ttl\n1,2\n1,2\n");
+    write_file("t.csv", "key,ttl\n1,2\n1,2\n");
     let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
     let note = "t.csv has no times, so the TTLs of 2 rows are not honoured";
     assert!(String::from_utf8_lossy(&output.stderr).contains(note));
@@ -377,7 +408,7 @@ fn ttls_are_honoured_in_the_unit_of_the_times() {
 fn flags_that_do_not_fit_together_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), "key\n1\n").unwrap();
-    for (arguments, fault) in [
+    for (arguments, expected_message) in [
         (
             &["--format", "watch", "--key-column", "url"][..],
             "have no columns",
@@ -392,14 +423,14 @@ fn flags_that_do_not_fit_together_are_refused() {
             "leave out --time-unit",
         ),
     ] {
-        let all: Vec<&str> = ["curve", "t.csv"]
+        let all_arguments: Vec<&str> = ["curve", "t.csv"]
             .iter()
             .chain(arguments)
             .copied()
             .collect();
-        let output = run_glasscache(folder.path(), &all);
+        let output = run_glasscache(folder.path(), &all_arguments);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(fault), "{message}");
+        assert!(message.contains(expected_message), "{message}");
     }
 }

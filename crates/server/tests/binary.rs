@@ -1,7 +1,7 @@
 //! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{Config, InMemorySession, Protocols, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ fn new_session() -> InMemorySession {
     .unwrap()
 }
 
-fn request_id(opcode: u8, opaque: u32) -> RequestId {
-    RequestId { opcode, opaque }
+fn opcode_and_opaque(opcode: u8, opaque: u32) -> OpcodeAndOpaque {
+    OpcodeAndOpaque { opcode, opaque }
 }
 
 fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
         value_bytes: value.len() as u32,
         required_cas: 0,
     };
-    request::store(&mut packet, request_id(opcode, opaque), key, &parameters);
+    request::store(&mut packet, opcode_and_opaque(opcode, opaque), key, &parameters);
     packet.extend_from_slice(value);
     packet
 }
@@ -38,16 +38,16 @@ fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
         opcode,
         opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH
     ) {
-        request::touch(&mut packet, request_id(opcode, opaque), key, 100);
+        request::touch(&mut packet, opcode_and_opaque(opcode, opaque), key, 100);
     } else {
-        request::get(&mut packet, request_id(opcode, opaque), key);
+        request::get(&mut packet, opcode_and_opaque(opcode, opaque), key);
     }
     packet
 }
 
 fn header_only_request(opcode: u8, opaque: u32) -> Vec<u8> {
     let mut packet = Vec::new();
-    request::header_only(&mut packet, request_id(opcode, opaque));
+    request::header_only(&mut packet, opcode_and_opaque(opcode, opaque));
     packet
 }
 
@@ -58,7 +58,7 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
         let (head, head_bytes) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = head_bytes + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((head.id.opcode, head.id.opaque, head.status, end - head_bytes));
+        responses.push((head.request.opcode, head.request.opaque, head.status, end - head_bytes));
         bytes = &bytes[end..];
     }
     responses
@@ -78,25 +78,25 @@ fn any_request() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(opcode, opaque, key, value_bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'w'; value_bytes])),
         2 => (prop::sample::select(vec![0x0eu8, 0x0f, 0x19, 0x1a]), key).prop_map(|(opcode, key)| {
             let mut packet = Vec::new();
-            request::append_or_prepend(&mut packet, request_id(opcode, 1), key.as_bytes(), 2, 0);
+            request::append_or_prepend(&mut packet, opcode_and_opaque(opcode, 1), key.as_bytes(), 2, 0);
             packet.extend_from_slice(b"11");
             packet
         }),
         2 => (prop::sample::select(vec![0x05u8, 0x06, 0x15, 0x16]), key).prop_map(|(opcode, key)| {
             let mut packet = Vec::new();
             let arith = ArithParameters { delta: 3, initial: Some((7, 0)), required_cas: 0 };
-            request::arith(&mut packet, request_id(opcode, 2), key.as_bytes(), &arith);
+            request::arith(&mut packet, opcode_and_opaque(opcode, 2), key.as_bytes(), &arith);
             packet
         }),
         2 => (prop::sample::select(vec![0x04u8, 0x14]), key).prop_map(|(opcode, key)| {
             let mut packet = Vec::new();
-            request::delete(&mut packet, request_id(opcode, 3), key.as_bytes(), 0);
+            request::delete(&mut packet, opcode_and_opaque(opcode, 3), key.as_bytes(), 0);
             packet
         }),
         1 => any::<u32>().prop_map(|opaque| header_only_request(opcode::NOOP, opaque)),
         1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, value_bytes)| {
             let mut packet = Vec::new();
-            request::append_or_prepend(&mut packet, request_id(opcode, 4), b"key", value_bytes as u32, 0);
+            request::append_or_prepend(&mut packet, opcode_and_opaque(opcode, 4), b"key", value_bytes as u32, 0);
             packet.resize(packet.len() + value_bytes, b'\n');
             packet
         }),

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::binary::request::{self, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{
     Address, Config, InMemorySession, InMemoryWorker, Listen, Protocols, RunningServer, UsersFile,
     UsersFileFormat, pieces, start,
@@ -53,7 +53,7 @@ fn text_of(reply: Vec<u8>) -> String {
 
 fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
-    let id = RequestId { opcode, opaque: 9 };
+    let opcode_and_opaque = OpcodeAndOpaque { opcode, opaque: 9 };
     match opcode {
         opcode::SET => {
             let parameters = BinaryStoreParameters {
@@ -62,13 +62,13 @@ fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
                 value_bytes: value.len() as u32,
                 required_cas: 0,
             };
-            request::store(&mut packet, id, key, &parameters);
+            request::store(&mut packet, opcode_and_opaque, key, &parameters);
         }
         opcode::SASL_AUTH | opcode::SASL_STEP => {
-            request::append_or_prepend(&mut packet, id, key, value.len() as u32, 0);
+            request::append_or_prepend(&mut packet, opcode_and_opaque, key, value.len() as u32, 0);
         }
-        _ if key.is_empty() => request::header_only(&mut packet, id),
-        _ => request::get(&mut packet, id, key),
+        _ if key.is_empty() => request::header_only(&mut packet, opcode_and_opaque),
+        _ => request::get(&mut packet, opcode_and_opaque, key),
     }
     packet.extend_from_slice(value);
     packet

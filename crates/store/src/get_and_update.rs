@@ -56,14 +56,14 @@ fn read_item(
     let old_state = store.state_word_of(old.addr);
     let mut item = *old;
     if let Some(expiry) = options.touch {
-        let change = CopyChanges {
+        let changes = CopyChanges {
             expiry,
-            unique: UniqueSource::Exactly(store.unique_of(old)),
+            unique_source: UniqueSource::Exactly(store.unique_of(old)),
             state_bits: 0,
             inherited_bits: bits::COPIED_MARKS,
             counts_as_access: !options.no_bump,
         };
-        item = store.locate(write.rewrite(old, change)?.addr);
+        item = store.locate(write.rewrite(old, changes)?.addr);
     }
     // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
@@ -107,7 +107,7 @@ fn claim_lease(
     } else if may_win && (lease.is_stale || is_due) {
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
-        bucket.find(write.hash, |slot_item| slot_item == addr)?;
+        bucket.find(write.hash, |slot_addr| slot_addr == addr)?;
         let old_state = store
             .arena()
             .state_word(addr)
@@ -130,7 +130,7 @@ fn create_if_requested(
     let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
-        unique: write.unique_source(options.new_unique),
+        unique_source: write.unique_source(options.new_unique),
         state_bits: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
         inherited_bits: 0,
         last_access: write.now(),

@@ -124,7 +124,7 @@ impl Worker {
                 if !listing.is_in_current_pass(*entry) {
                     continue;
                 }
-                let hash = store.hash_of(entry.item());
+                let hash = store.hash_of(entry.item_addr());
                 // After a merge the bucket also contains hashes seen before.
                 if hash.0.reverse_bits() >= cursor {
                     listing.insert_shuffled(hash);
@@ -146,7 +146,7 @@ impl Worker {
         let Some(hit) = store.index.find(hash, |addr| store.hash_of(addr) == hash) else {
             return;
         };
-        let item = store.locate(hit.entry.item());
+        let item = store.locate(hit.entry.item_addr());
         if store.is_alive(&item, now) {
             visit(&Item::new(store, item, store.state_word_of(item.addr)));
         }

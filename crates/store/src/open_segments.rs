@@ -111,7 +111,7 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    pub(crate) unique: UniqueSource,
+    pub(crate) unique_source: UniqueSource,
     /// Stale, win and fetched.
     pub(crate) state_bits: u16,
     pub(crate) last_access: Seconds,
@@ -207,7 +207,7 @@ impl Appender {
                 flushes.is_flushed(generation, || new_record.key)
             })?;
         let implied_unique = store.segments.implied_unique(addr);
-        let stored_unique = match new_record.unique {
+        let stored_unique = match new_record.unique_source {
             UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
             UniqueSource::Above(old) => Some(store.segments.next_counted_unique(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored

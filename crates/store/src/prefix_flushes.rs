@@ -91,13 +91,13 @@ impl PrefixFlushes {
 
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
-        let slot_count =
+        let count_slots =
             |table: &OnceLock<Box<[PrefixSlot]>>| table.get().map_or(0, |slots| slots.len());
         let group_count = self
             .latest_flush_by_group
             .get()
             .map_or(0, |latest_flushes| latest_flushes.len());
-        self.tables.iter().map(slot_count).sum::<usize>() * size_of::<PrefixSlot>()
+        self.tables.iter().map(count_slots).sum::<usize>() * size_of::<PrefixSlot>()
             + group_count * size_of::<AtomicU64>()
     }
 
@@ -305,17 +305,17 @@ impl PrefixFlushes {
         for slot in slots {
             slot.hash.store(0, Ordering::Release);
         }
-        let mut lengths = [0; 4];
+        let mut retained_lengths = [0; 4];
         for (hash, flush_number) in retained() {
             insert_hash(slots, hash, flush_number);
             let length = (hash & LENGTH_MASK) as usize;
-            if let Some(word) = lengths.get_mut(length / WORD_BITS) {
+            if let Some(word) = retained_lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
             }
         }
         // A reader of the old table finds what it still needs: only lengths of forgotten prefixes are removed.
-        for (word, lengths) in self.length_set.iter().zip(lengths) {
-            word.store(lengths, Ordering::Release);
+        for (word, retained_word) in self.length_set.iter().zip(retained_lengths) {
+            word.store(retained_word, Ordering::Release);
         }
         self.prefix_count.store(retained_count, Ordering::Relaxed);
         self.active_table_index

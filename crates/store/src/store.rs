@@ -86,7 +86,7 @@ pub struct Store {
     pub(crate) uploads: Uploads,
     pub(crate) reports: EvictionReports,
     /// Approximate number of items; workers add their part from time to time.
-    pub(crate) approximate_items: AtomicI64,
+    pub(crate) approximate_item_count: AtomicI64,
     /// Position of the last swept segment in its queue.
     pub(crate) last_swept_position: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
@@ -104,27 +104,27 @@ impl Store {
     }
 
     /// Makes an empty store with another eviction policy, for comparison.
-    pub fn with_policy(config: Config, policy: PolicyKind) -> Result<Arc<Store>, Error> {
+    pub fn with_policy(config: Config, policy_kind: PolicyKind) -> Result<Arc<Store>, Error> {
         let shift = segment_shift(&config)?;
-        Self::with_segments(config, policy, shift)
+        Self::with_segments(config, policy_kind, shift)
     }
 
     /// The same with segments of `1 << shift` bytes: tests have many of them in little memory.
     pub(crate) fn with_segments(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         shift: u32,
     ) -> Result<Arc<Store>, Error> {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(map_arena(layout.segment_count, segments_max(shift), shift)?);
         arena.request_huge_pages(layout.budget.segments);
-        Ok(Self::new_empty(config, policy, layout, &arena))
+        Ok(Self::new_empty(config, policy_kind, layout, &arena))
     }
 
     /// An empty store in an arena whose first segment reads as zeros.
     pub(crate) fn new_empty(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         layout: Layout,
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
@@ -135,13 +135,19 @@ impl Store {
             first_index_segment,
             arena.segment_count(),
         );
-        Arc::new(Self::from_parts(config, policy, layout, segments, index))
+        Arc::new(Self::from_parts(
+            config,
+            policy_kind,
+            layout,
+            segments,
+            index,
+        ))
     }
 
     /// A store of these parts.
     pub(crate) fn from_parts(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         layout: Layout,
         segments: Segments,
         index: Index,
@@ -153,13 +159,13 @@ impl Store {
             secrets: RapidSecrets::seed(config.hash_seed),
             index,
             ghost: Ghost::new(Lines::new(arena), mapped_segments),
-            policy: policy.new_policy(),
+            policy: policy_kind.new_policy(),
             counter_blocks: (0..config.workers)
                 .map(|_| CounterBlock::new(class_count))
                 .collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
-            approximate_items: AtomicI64::new(0),
+            approximate_item_count: AtomicI64::new(0),
             last_swept_position: AtomicU64::new(0),
             reserve_segments: layout.reserve_segments,
             memory_bytes: AtomicU64::new(config.memory_bytes),

@@ -61,12 +61,12 @@ impl StoreWithModel<'_> {
         self.get(key, Some(value));
     }
 
-    fn get(&mut self, key: &[u8], value: Option<&[u8]>) {
+    fn get(&mut self, key: &[u8], expected_value: Option<&[u8]>) {
         let item = self.worker.get(key, self.hash(key), NOW);
         let found = item.as_ref().and_then(glasscache_store::Item::value);
         assert_eq!(found.is_some(), self.present.contains(key));
-        if let (Some(found), Some(value)) = (found, value) {
-            assert_eq!(found, value);
+        if let (Some(found), Some(expected_value)) = (found, expected_value) {
+            assert_eq!(found, expected_value);
         }
         self.record_evictions();
     }

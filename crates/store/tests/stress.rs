@@ -117,8 +117,11 @@ impl Flush {
         let prefix = key_name(number);
         let load_acknowledged = |(key_number, versions): (usize, &KeyVersions)| {
             let is_concerned = key_name(key_number).starts_with(&prefix);
-            let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
-            is_concerned.then(acknowledged).unwrap_or_default()
+            if is_concerned {
+                versions.acknowledged.load(Ordering::SeqCst)
+            } else {
+                0
+            }
         };
         let acknowledged = shared
             .key_versions

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Origin:
     """A WSGI application that counts its calls."""
 
-    def __init__(self, response: Any = None) -> None:
-        self.response = response or (lambda environ: {"Cache-Control": "max-age=60"})
+    def __init__(self, respond: Any = None) -> None:
+        self.respond = respond or (lambda environ: {"Cache-Control": "max-age=60"})
         self.calls = 0
         self.delay_s = 0.0
-        self.closed_bodies = 0
+        self.closed_body_count = 0
         self._lock = threading.Lock()
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
@@ -35,7 +35,7 @@ class Origin:
             self.calls += 1
             number = self.calls
         time.sleep(self.delay_s)
-        outcome = self.response(environ)
+        outcome = self.respond(environ)
         if isinstance(outcome, Exception):
             raise outcome
         status, headers, parts = (
@@ -55,7 +55,7 @@ class StreamedBody:
         return iter(self._parts)
 
     def close(self) -> None:
-        self._origin.closed_bodies += 1
+        self._origin.closed_body_count += 1
 
 
 def send_request(
@@ -90,7 +90,7 @@ def test_a_fresh_response_is_sent_from_the_store(glasscache_client: Client) -> N
     cache = CacheWSGI(origin, glasscache_client)
     assert send_request(cache, "/a").body == b"body 1"
     hit_reply = send_request(cache, "/a")
-    assert (hit_reply.body, origin.calls, origin.closed_bodies) == (b"body 1", 1, 1)
+    assert (hit_reply.body, origin.calls, origin.closed_body_count) == (b"body 1", 1, 1)
     assert hit_reply.cache_status.startswith("glasscache; hit")
     assert send_request(cache, "/a", "POST").body == b"body 2"
     assert send_request(cache, "/a").body == b"body 3"
@@ -143,7 +143,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
     cache.shared.clock = clock
     send_request(cache)
     clock.now += 20
-    origin.response = lambda _: OSError("no database")
+    origin.respond = lambda _: OSError("no database")
     assert send_request(cache).body == b"body 1"
     with pytest.raises(OSError, match="no database"):
         send_request(cache, "/other")

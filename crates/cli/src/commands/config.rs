@@ -81,9 +81,9 @@ impl Show {
                     .map(|setting| setting_to_json(setting, &resolved))
                     .collect()
             };
-            let flags = setting_rows(&mut FLAGS.iter());
-            let extended = setting_rows(&mut extended_options(false));
-            out.set_result(&json!({ "settings": flags, "extended": extended }));
+            let flag_rows = setting_rows(&mut FLAGS.iter());
+            let extended_rows = setting_rows(&mut extended_options(false));
+            out.set_result(&json!({ "settings": flag_rows, "extended": extended_rows }));
             return Ok(Exit::Success);
         }
         for setting in FLAGS {
@@ -103,18 +103,23 @@ impl Show {
         resolved: &ResolvedSettings,
         out: &Output,
     ) -> Result<(), Failure> {
-        let value = (setting.show)(&resolved.settings);
+        let shown_value = (setting.show)(&resolved.settings);
         if setting.name.starts_with("no_") {
             return Ok(());
         }
-        let is_unquoted = value == "true" || value == "false" || value.parse::<f64>().is_ok();
-        let value = if is_unquoted {
-            value
+        let is_unquoted =
+            shown_value == "true" || shown_value == "false" || shown_value.parse::<f64>().is_ok();
+        let toml_value = if is_unquoted {
+            shown_value
         } else {
-            format!("\"{value}\"")
+            format!("\"{shown_value}\"")
         };
-        let value = if value == "\"\"" { "" } else { &value };
-        let prefix = if value.is_empty() { "# " } else { "" };
+        let is_unset = toml_value == "\"\"";
+        let (prefix, value) = if is_unset {
+            ("# ", "")
+        } else {
+            ("", toml_value.as_str())
+        };
         let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
             return out.print_line(format!("{line:<40} # {}", format_origin(setting, resolved)));

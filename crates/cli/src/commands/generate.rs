@@ -14,7 +14,7 @@ use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{Batch, Format};
 use serde_json::json;
 
-use crate::files::{AtomicFile, cannot_write, write_atomically};
+use crate::files::{AtomicFile, to_write_failure, write_atomically};
 use crate::output::{Exit, Failure, Output};
 use crate::table::format_count;
 use crate::word_wrap::wrap;
@@ -182,27 +182,27 @@ impl TreeArgs {
             instances,
             seed,
         });
-        let write_failure = |error| cannot_write(&self.folder, &error);
+        let write_failure = |error| to_write_failure(&self.folder, &error);
         let replaces_existing = self.folder.join("latency.json").exists();
         std::fs::create_dir_all(&self.folder).map_err(write_failure)?;
-        let (mut items, mut request_rows) = (Vec::new(), Vec::new());
+        let (mut items_content, mut requests_content) = (Vec::new(), Vec::new());
         let extension = match self.format {
             LogFormat::Parquet => {
                 request_log
-                    .write_parquet(&mut items, &mut request_rows)
+                    .write_parquet(&mut items_content, &mut requests_content)
                     .map_err(write_failure)?;
                 "parquet"
             }
             LogFormat::Jsonl => {
                 request_log
-                    .write_jsonl(&mut items, &mut request_rows)
+                    .write_jsonl(&mut items_content, &mut requests_content)
                     .map_err(write_failure)?;
                 "jsonl"
             }
         };
         let write = |name: String, bytes: &[u8]| write_atomically(&self.folder.join(name), bytes);
-        write(format!("items.{extension}"), &items)?;
-        write(format!("requests.{extension}"), &request_rows)?;
+        write(format!("items.{extension}"), &items_content)?;
+        write(format!("requests.{extension}"), &requests_content)?;
         write("latency.json".to_owned(), LATENCY_JSON.as_bytes())?;
         let next_command = format!("glasscache inspect {}", self.folder.display());
         report_written(
@@ -219,35 +219,35 @@ impl TreeArgs {
 fn write_keys(out: &Output, workload: KeyWorkload, path: &Path) -> Result<Exit, Failure> {
     let format =
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
-    let write_failure = |error| cannot_write(path, &error);
+    let write_failure = |error| to_write_failure(path, &error);
     let replaces_existing = path.exists();
     let file = AtomicFile::create(path).map_err(write_failure)?;
     let mut writer = Writer::new(format, BufWriter::new(file)).map_err(write_failure)?;
-    let (mut key_stream, mut batch, mut rows) = (workload.start(), Batch::default(), 0);
+    let (mut key_stream, mut batch, mut request_count) = (workload.start(), Batch::default(), 0);
     while key_stream.read(&mut batch) > 0 {
-        rows += batch.len() as u64;
+        request_count += batch.len() as u64;
         writer.write(&batch).map_err(write_failure)?;
     }
-    let file = writer.finish().map_err(write_failure)?;
-    let file = file
+    let buffered_file = writer.finish().map_err(write_failure)?;
+    let file = buffered_file
         .into_inner()
         .map_err(|error| write_failure(error.into_error()))?;
     file.finish().map_err(write_failure)?;
     let next_command = format!("glasscache curve {}", path.display());
-    report_written(out, path, rows, replaces_existing, &next_command)
+    report_written(out, path, request_count, replaces_existing, &next_command)
 }
 
 /// Prints what was written, whether it replaced something, and the command to try next.
 fn report_written(
     out: &Output,
     path: &Path,
-    rows: u64,
+    request_count: u64,
     replaces_existing: bool,
     next_command: &str,
 ) -> Result<Exit, Failure> {
     if out.is_json() {
         let file = path.to_string_lossy();
-        out.set_result(&json!({ "written": file, "requests": rows,
+        out.set_result(&json!({ "written": file, "requests": request_count,
             "replaced": replaces_existing }));
     } else {
         let verb = if replaces_existing {
@@ -258,7 +258,7 @@ fn report_written(
         out.print_line(wrap(&format!(
             "{} {verb} {} requests",
             path.display(),
-            format_count(rows)
+            format_count(request_count)
         )))?;
         out.print_line(format!("next: {next_command}"))?;
     }

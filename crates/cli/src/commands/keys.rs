@@ -52,10 +52,10 @@ impl Args {
     }
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
-        let mut fields = fields.split(' ');
-        let key = parse_key(fields.next().unwrap_or_default());
+        let mut words = fields.split(' ');
+        let key = parse_key(words.next().unwrap_or_default());
         if !out.is_json() {
-            let other_fields: Vec<&str> = fields.collect();
+            let other_fields: Vec<&str> = words.collect();
             return out.print_line(if self.long {
                 format!("{key} {}", other_fields.join(" "))
             } else {
@@ -63,11 +63,11 @@ impl Args {
             });
         }
         let mut row = Map::from_iter([("key".to_owned(), Value::String(key))]);
-        for (name, value) in fields.filter_map(|word| word.split_once('=')) {
-            let value = value
+        for (name, value) in words.filter_map(|word| word.split_once('=')) {
+            let json_value = value
                 .parse::<i64>()
                 .map_or_else(|_| json!(value), Value::from);
-            row.insert(name.to_owned(), value);
+            row.insert(name.to_owned(), json_value);
         }
         out.print_row(&Value::Object(row))
     }
@@ -75,8 +75,8 @@ impl Args {
 
 /// The key at the beginning of a line of a dump.
 pub(super) fn parse_key(fields: &str) -> String {
-    let key = fields.split(' ').next().unwrap_or_default();
-    let key = unescape_key(key.as_bytes());
+    let escaped_key = fields.split(' ').next().unwrap_or_default();
+    let key = unescape_key(escaped_key.as_bytes());
     String::from_utf8_lossy(&key).into_owned()
 }
 
@@ -99,19 +99,19 @@ fn dump_failure(server: &str, line: &str) -> Failure {
 /// Passes the fields of each key of a server to `visit`, in no particular order, until it returns false.
 pub(super) fn for_each_key(
     target: &Target,
-    address: &Endpoint,
+    endpoint: &Endpoint,
     visit: &mut dyn FnMut(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let unreachable = |error: std::io::Error| {
+    let to_unreachable_failure = |error: std::io::Error| {
         Failure::new(Exit::Unreachable, format!("{}: {error}", target.server))
             .with_hint(start_server_hint(&target.server))
     };
-    let mut stream = target.connect(address).map_err(unreachable)?;
+    let mut stream = target.connect(endpoint).map_err(to_unreachable_failure)?;
     stream
         .write_all(b"lru_crawler metadump all\r\n")
-        .map_err(unreachable)?;
+        .map_err(to_unreachable_failure)?;
     for line in BufReader::new(stream).split(b'\n') {
-        let line = line.map_err(unreachable)?;
+        let line = line.map_err(to_unreachable_failure)?;
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end();
         if line == "END" {

@@ -97,7 +97,7 @@ fn serve(
     if settings.daemon {
         daemon::leave_session()?;
     }
-    daemon::raise_descriptors(settings.connections_max);
+    daemon::raise_descriptor_limit(settings.connections_max);
     if settings.core_dumps {
         daemon::allow_core_files()?;
     }
@@ -127,11 +127,11 @@ fn serve(
         server::notify("READY=1");
     }
     if settings.daemon {
-        let reported = daemon::report_ready(settings.verbosity > 0);
+        let report_result = daemon::report_ready(settings.verbosity > 0);
         if settings.replace {
-            reported.unwrap_or_else(warn_and_use_default);
+            report_result.unwrap_or_else(warn_and_use_default);
         } else {
-            reported?;
+            report_result?;
         }
     }
     signals.set_server(running.control());
@@ -437,14 +437,14 @@ fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>, Failure> {
 
 /// One line on stderr with the address, for users who start a server by hand.
 fn print_start_message(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
-    let memory = settings.memory_bytes >> 20;
+    let memory_mib = settings.memory_bytes >> 20;
     let addresses_text: Vec<String> = match &settings.unix_socket {
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
     // One write: the thread of the log may write meanwhile.
     let line = format!(
-        "glasscache {} listens on {} with {memory} MB and {} workers{} (pid {}, Ctrl-C ends it)\n",
+        "glasscache {} listens on {} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)\n",
         env!("CARGO_PKG_VERSION"),
         if addresses_text.is_empty() {
             "nothing".to_owned()
@@ -466,19 +466,19 @@ fn failure(error: &server::Error) -> Failure {
         server::Error::Setting(_) => Exit::Usage,
         _ => Exit::Unreachable,
     };
-    let failure = Failure::new(exit, error.to_string());
+    let general_failure = Failure::new(exit, error.to_string());
     match error {
         server::Error::Bind(_, cause) => match bind_error_hint(cause.kind()) {
-            Some(hint) => failure.with_hint(hint),
-            None => failure,
+            Some(hint) => general_failure.with_hint(hint),
+            None => general_failure,
         },
-        _ => failure,
+        _ => general_failure,
     }
 }
 
 /// A hint for each reason why an address cannot be used.
-fn bind_error_hint(cause: ErrorKind) -> Option<&'static str> {
-    Some(match cause {
+fn bind_error_hint(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
         ErrorKind::AddrInUse => {
             "another program listens there: choose another port with -p (-1 takes a free one)"
         }

@@ -86,12 +86,12 @@ impl Args {
 }
 
 /// The exptime on the wire: above 30 days the protocol requires a Unix time.
-fn compute_exptime(ttl: u32) -> Result<i64, Failure> {
-    const THIRTY_DAYS: u32 = 60 * 60 * 24 * 30;
-    if ttl <= THIRTY_DAYS {
-        return Ok(i64::from(ttl));
+fn compute_exptime(ttl_s: u32) -> Result<i64, Failure> {
+    const THIRTY_DAYS_S: u32 = 60 * 60 * 24 * 30;
+    if ttl_s <= THIRTY_DAYS_S {
+        return Ok(i64::from(ttl_s));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_err(|_| Failure::usage("--ttl: the clock of this machine is before 1970"))?;
-    Ok(now.as_secs() as i64 + i64::from(ttl))
+    Ok(now.as_secs() as i64 + i64::from(ttl_s))
 }

@@ -91,13 +91,13 @@ impl Args {
     }
 
     fn print_summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
-        let counters_before = request_counters(&self.target)?;
+        let all_before = request_counters(&self.target)?;
         std::thread::sleep(interval);
-        let counters_after = request_counters(&self.target)?;
-        for (number, ((server, counters_before), (_, counters_after))) in
-            counters_before.iter().zip(&counters_after).enumerate()
+        let all_after = request_counters(&self.target)?;
+        for (server_index, ((server, counters_before), (_, counters_after))) in
+            all_before.iter().zip(&all_after).enumerate()
         {
-            if number > 0 {
+            if server_index > 0 {
                 out.print_line("")?;
             }
             out.print_line(
@@ -121,14 +121,14 @@ pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String,
                  glasscache"
             )),
         })?;
-    let rows_or_failure = |(server, reply)| match reply {
+    let to_rows = |(server, reply)| match reply {
         Reply::Rows(rows) => Ok((server, rows)),
         _ => Err(Failure::new(
             Exit::BadData,
             format!("{server} sent no stats rows"),
         )),
     };
-    replies.into_iter().map(rows_or_failure).collect()
+    replies.into_iter().map(to_rows).collect()
 }
 
 /// The general counters of each server as numbers.
@@ -163,20 +163,20 @@ fn format_summary(
 ) -> String {
     let seconds = interval.as_secs_f64().max(0.001);
     let recent = counters_after.since(counters_before);
-    let rate = |number: u64| format_decimal(number as f64 / seconds);
+    let rate = |count: u64| format_decimal(count as f64 / seconds);
     let last_interval = format!("in the last {}", format_duration(interval));
-    let used = format_percent(Some(
+    let used_share = format_percent(Some(
         counters_after.bytes as f64 / counters_after.limit_bytes.max(1) as f64,
     ));
     let mut rows = Vec::new();
-    let mut line = |name: &str, value: String| rows.push((name.to_owned(), value));
-    line("server", server.to_owned());
-    line("version", counters_after.version.clone());
-    line(
+    let mut push_line = |name: &str, value: String| rows.push((name.to_owned(), value));
+    push_line("server", server.to_owned());
+    push_line("version", counters_after.version.clone());
+    push_line(
         "uptime",
         format_duration(Duration::from_secs(counters_after.uptime_s)),
     );
-    line(
+    push_line(
         "hit ratio",
         format!(
             "{} since start, {} {last_interval}",
@@ -184,7 +184,7 @@ fn format_summary(
             format_percent(recent.hit_ratio()),
         ),
     );
-    line(
+    push_line(
         "operations",
         format!(
             "{} /s: {} gets, {} sets, {} others",
@@ -194,16 +194,16 @@ fn format_summary(
             rate(recent.other_commands)
         ),
     );
-    line(
+    push_line(
         "memory",
         format!(
-            "{} of {} ({used})",
+            "{} of {} ({used_share})",
             format_bytes(counters_after.bytes),
             format_bytes(counters_after.limit_bytes)
         ),
     );
-    line("items", format_count(counters_after.items));
-    line(
+    push_line("items", format_count(counters_after.items));
+    push_line(
         "evictions",
         format!(
             "{} /s; {} since start, {} of them never read",
@@ -212,14 +212,14 @@ fn format_summary(
             format_count(counters_after.evicted_unread)
         ),
     );
-    line(
+    push_line(
         "expired",
         format!(
             "{} gets found an expired item since start",
             format_count(counters_after.expired)
         ),
     );
-    line(
+    push_line(
         "connections",
         format!(
             "{} of {}, {} refused since start",

@@ -97,8 +97,8 @@ impl Target {
     }
 
     /// A plain connection, for commands that the client does not support (dumps, watches).
-    pub(crate) fn connect(&self, address: &Endpoint) -> io::Result<Box<dyn Stream>> {
-        let stream: Box<dyn Stream> = match address {
+    pub(crate) fn connect(&self, endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+        let stream: Box<dyn Stream> = match endpoint {
             Endpoint::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port))?),
             Endpoint::Unix(path) => Box::new(UnixStream::connect(path)?),
         };
@@ -161,10 +161,10 @@ pub(crate) fn failure(error: &Error) -> Failure {
     };
     let message = error.to_string();
     let hint = start_server_hint(&message);
-    let failure = Failure::new(exit, message);
+    let general_failure = Failure::new(exit, message);
     match error {
-        Error::Unavailable(..) => failure.with_hint(hint),
-        Error::Deadline(_) => failure.with_hint("--timeout-ms gives a call more time"),
-        _ => failure,
+        Error::Unavailable(..) => general_failure.with_hint(hint),
+        Error::Deadline(_) => general_failure.with_hint("--timeout-ms gives a call more time"),
+        _ => general_failure,
     }
 }

@@ -68,8 +68,8 @@ enum Side {
 impl Args {
     /// Copies and prints what was copied.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let from = self.access(&self.from, Side::From)?;
-        let to = self.access(&self.to, Side::To)?;
+        let from = self.access_to(&self.from, Side::From)?;
+        let to = self.access_to(&self.to, Side::To)?;
         if from.endpoint == to.endpoint {
             return Err(Failure::usage("--from and --to name the same server"));
         }
@@ -108,16 +108,16 @@ impl Args {
 }
 
 impl Args {
-    /// One of the two servers, with what connections to it begin with.
-    fn access(&self, address: &str, side: Side) -> Result<Access, Failure> {
-        let mut credentials = self.access.credentials()?;
+    /// How connections reach one of the two servers, with the encryption and the login that are meant for it.
+    fn access_to(&self, address: &str, side: Side) -> Result<Access, Failure> {
+        let mut credentials = self.access.read_credentials()?;
         if self.tls_only.is_some_and(|only| only != side) {
             credentials.tls = None;
         }
         if self.login_only.is_some_and(|only| only != side) {
             credentials.login = None;
         }
-        credentials.access(address, Protocol::Meta)
+        credentials.access_to(address, Protocol::Meta)
     }
 }
 

@@ -98,12 +98,12 @@ struct CacheOptions {
 impl Args {
     /// Runs the Python module, whose text is printed as it is and whose JSON becomes the result.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let python = python::find_python_with("glasscache.web.__main__")
+        let interpreter = python::find_python_with("glasscache.web.__main__")
             .map_err(|reason| Failure::new(Exit::Unreachable, format!("web failed: {reason}")))?;
-        let mut command = Command::new(python);
+        let mut command = Command::new(interpreter);
         command
             .args(["-m", "glasscache.web"])
-            .args(self.action.arguments());
+            .args(self.action.into_arguments());
         if !out.is_json() {
             let status = command.status().map_err(|error| web_failure(&error))?;
             return exit_from_code(status.code(), "");
@@ -141,8 +141,8 @@ fn exit_from_code(code: Option<i32>, message: &str) -> Result<Exit, Failure> {
 
 impl Action {
     /// The arguments of the Python module.
-    fn arguments(self) -> Vec<String> {
-        let option =
+    fn into_arguments(self) -> Vec<String> {
+        let format_option =
             |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
         let (mut arguments, cache) = match self {
             Self::Explain {
@@ -151,12 +151,15 @@ impl Action {
                 method,
                 cache,
             } => {
-                let headers = headers
+                let header_options = headers
                     .into_iter()
                     .map(|header| format!("--header={header}"));
-                let required = ["explain".to_owned(), format!("--method={method}"), url];
+                let required_arguments = ["explain".to_owned(), format!("--method={method}"), url];
                 (
-                    required.into_iter().chain(headers).collect::<Vec<_>>(),
+                    required_arguments
+                        .into_iter()
+                        .chain(header_options)
+                        .collect::<Vec<_>>(),
                     cache,
                 )
             }
@@ -167,15 +170,15 @@ impl Action {
                 soft,
                 cache,
             } => {
-                let filters = [
-                    option("url", url),
-                    option("prefix", prefix),
-                    option("tag", tag),
+                let filter_options = [
+                    format_option("url", url),
+                    format_option("prefix", prefix),
+                    format_option("tag", tag),
                 ];
-                let soft = soft.then(|| "--soft".to_owned());
-                let filters = filters.into_iter().chain([soft]).flatten();
+                let soft_option = soft.then(|| "--soft".to_owned());
+                let options = filter_options.into_iter().chain([soft_option]).flatten();
                 (
-                    ["purge".to_owned()].into_iter().chain(filters).collect(),
+                    ["purge".to_owned()].into_iter().chain(options).collect(),
                     cache,
                 )
             }

@@ -77,14 +77,15 @@ impl Args {
             ));
         };
         let stop = new_stop_flag()?;
-        let unreachable = |error: io::Error| {
+        let to_unreachable_failure = |error: io::Error| {
             Failure::new(
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
             .with_hint(start_server_hint(&self.target.server))
         };
-        let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
+        let (stream, sees_deletions) =
+            start_watch(address, &self.target).map_err(to_unreachable_failure)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
         let counters_before = read_counters(&self.target)?;
         eprintln!(
@@ -94,7 +95,7 @@ impl Args {
         );
         let is_stopped = || stop.load(Ordering::Relaxed);
         let watched_for = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
-            .map_err(unreachable)?;
+            .map_err(to_unreachable_failure)?;
         let counters_after = read_counters(&self.target)?;
         let findings = explain(
             &counters_before,
@@ -138,23 +139,23 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
 }
 
 /// The summary, the table, and the next step.
-fn format_findings(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> String {
+fn format_findings(findings: &Findings, sees_deletions: bool, prints_all_prefixes: bool) -> String {
     let causes = &findings.causes;
-    let ratio = (causes.gets > 0)
+    let hit_ratio = (causes.gets > 0)
         .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
     let since_start = format_percent(findings.counters_since_start.hit_ratio());
-    let seconds = Duration::from_secs_f64(findings.seconds);
+    let watched_for = Duration::from_secs_f64(findings.seconds);
     if causes.gets == 0 {
         return wrap(&format!(
             "No gets in {}; the hit ratio since start is {since_start}.",
-            format_duration(seconds)
+            format_duration(watched_for)
         ));
     }
     let mut text = wrap(&format!(
         "{} of {} gets hit in {} ({since_start} since start).",
-        format_percent(ratio),
+        format_percent(hit_ratio),
         format_count(causes.gets),
-        format_duration(seconds)
+        format_duration(watched_for)
     ));
     text.push('\n');
     if causes.misses == 0 {
@@ -163,7 +164,7 @@ fn format_findings(findings: &Findings, sees_deletions: bool, shows_all_prefixes
     text.push_str(&format_count(causes.misses));
     text.push_str(" misses:\n");
     text.push_str(&format_causes(causes));
-    text.push_str(&format_prefixes(findings, shows_all_prefixes));
+    text.push_str(&format_prefixes(findings, prints_all_prefixes));
     for note in list_notes(findings, sees_deletions) {
         text.push_str(&wrap(&note));
         text.push('\n');
@@ -173,11 +174,11 @@ fn format_findings(findings: &Findings, sees_deletions: bool, shows_all_prefixes
 
 /// One line for each cause, the greatest first.
 fn format_causes(causes: &Causes) -> String {
-    let unread = format_percent(share_of(causes.evicted_unread, causes.evicted));
+    let unread_share = format_percent(share_of(causes.evicted_unread, causes.evicted));
     let mut lines = [
         (
             causes.evicted,
-            format!("evicted ({unread} of them unread): more memory would keep them"),
+            format!("evicted ({unread_share} of them unread): more memory would keep them"),
         ),
         (
             causes.expired,
@@ -205,8 +206,8 @@ fn format_causes(causes: &Causes) -> String {
     )
 }
 
-fn format_prefixes(findings: &Findings, shows_all_prefixes: bool) -> String {
-    let rows_max = if shows_all_prefixes {
+fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
+    let rows_max = if prints_all_prefixes {
         usize::MAX
     } else {
         PREFIXES_MAX

@@ -17,8 +17,8 @@ pub(crate) struct ListenAddress {
     pub tls: Option<ClientCertificate>,
 }
 
-/// What may stand before an address, and what it means.
-const PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
+/// What may stand before an address, and the protection that it selects.
+const TLS_PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
     ("notls:", None),
     ("btls:", Some(ClientCertificate::NotRequested)),
     ("mtls:", Some(ClientCertificate::Required)),
@@ -58,10 +58,14 @@ pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAd
 
 /// The first address that is not this machine's own loopback and requires no client certificate.
 pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
-    let is_open = |listen: &&ListenAddress| {
-        !listen.address.ip().is_loopback() && listen.tls != Some(ClientCertificate::Required)
+    let is_public = |listen_address: &&ListenAddress| {
+        !listen_address.address.ip().is_loopback()
+            && listen_address.tls != Some(ClientCertificate::Required)
     };
-    addresses.iter().find(is_open).map(|listen| &listen.address)
+    addresses
+        .iter()
+        .find(is_public)
+        .map(|listen_address| &listen_address.address)
 }
 
 /// An address without its prefix about TLS, and how it is protected.
@@ -69,8 +73,8 @@ fn split_tls_prefix<'p>(
     entry: &'p str,
     settings: &Settings,
 ) -> Result<(&'p str, Option<ClientCertificate>), String> {
-    let with_prefix = |(prefix, tls)| Some((prefix, entry.strip_prefix(prefix)?, tls));
-    let Some((prefix, rest, tls)) = PREFIXES.into_iter().find_map(with_prefix) else {
+    let match_prefix = |(prefix, tls)| Some((prefix, entry.strip_prefix(prefix)?, tls));
+    let Some((prefix, rest, tls)) = TLS_PREFIXES.into_iter().find_map(match_prefix) else {
         return Ok((entry, settings.client_certificate()));
     };
     if !settings.tls {
@@ -106,14 +110,20 @@ fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String
         let (host, after_bracket) = rest.split_once(']').ok_or_else(|| {
             format!("listen (-l): {entry}: the bracket around the IPv6 address is not closed")
         })?;
-        let Some(port) = after_bracket.strip_prefix(':') else {
+        let Some(port_text) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));
         };
-        return Ok((host, port.parse().map_err(|_| invalid_port(port))?));
+        return Ok((
+            host,
+            port_text.parse().map_err(|_| invalid_port(port_text))?,
+        ));
     }
     match entry.split_once(':') {
         Some((_, rest)) if rest.contains(':') => Ok((entry, default_port)),
-        Some((host, port)) => Ok((host, port.parse().map_err(|_| invalid_port(port))?)),
+        Some((host, port_text)) => Ok((
+            host,
+            port_text.parse().map_err(|_| invalid_port(port_text))?,
+        )),
         None => Ok((entry, default_port)),
     }
 }
@@ -122,7 +132,7 @@ fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String
 mod tests {
     use super::*;
 
-    fn addresses(listen: &str) -> Result<Vec<String>, String> {
+    fn parse_to_texts(listen: &str) -> Result<Vec<String>, String> {
         let settings = Settings {
             listen: listen.to_owned(),
             ..Settings::default()
@@ -135,18 +145,22 @@ mod tests {
 
     #[test]
     fn addresses_take_ports_and_brackets() {
-        assert_eq!(addresses("").unwrap(), ["127.0.0.1:11211"]);
+        assert_eq!(parse_to_texts("").unwrap(), ["127.0.0.1:11211"]);
         assert_eq!(
-            addresses("127.0.0.1:7, 127.0.0.2").unwrap(),
+            parse_to_texts("127.0.0.1:7, 127.0.0.2").unwrap(),
             ["127.0.0.1:7", "127.0.0.2:11211"]
         );
         assert_eq!(
-            addresses("::1,[::1]:5").unwrap(),
+            parse_to_texts("::1,[::1]:5").unwrap(),
             ["[::1]:11211", "[::1]:5"]
         );
-        assert_eq!(addresses("*").unwrap(), ["0.0.0.0:11211"]);
-        assert!(addresses("127.0.0.1:99999").unwrap_err().contains("99999"));
-        assert!(addresses("[::1").unwrap_err().contains("bracket"));
+        assert_eq!(parse_to_texts("*").unwrap(), ["0.0.0.0:11211"]);
+        assert!(
+            parse_to_texts("127.0.0.1:99999")
+                .unwrap_err()
+                .contains("99999")
+        );
+        assert!(parse_to_texts("[::1").unwrap_err().contains("bracket"));
     }
 
     #[test]
@@ -162,6 +176,7 @@ mod tests {
         );
         assert!(find_public_address(&addresses[..1]).is_none());
     }
+
     #[test]
     fn each_address_has_tls_or_not_by_its_prefix() {
         let settings = Settings {
@@ -173,7 +188,7 @@ mod tests {
         let protections: Vec<_> = parse_listen_addresses(&settings)
             .unwrap()
             .iter()
-            .map(|listen| (listen.address.port(), listen.tls))
+            .map(|listen_address| (listen_address.address.port(), listen_address.tls))
             .collect();
         let expected = [
             (1, None),
@@ -182,23 +197,26 @@ mod tests {
             (4, Some(ClientCertificate::NotRequested)),
         ];
         assert_eq!(protections, expected);
-        let plain = addresses("notls:127.0.0.1").unwrap_err();
-        assert!(plain.contains("add enable-ssl (-Z)"), "{plain}");
+        let refusal = parse_to_texts("notls:127.0.0.1").unwrap_err();
+        assert!(refusal.contains("add enable-ssl (-Z)"), "{refusal}");
     }
 
     #[test]
     fn an_address_that_requires_client_certificates_is_protected() {
-        let settings = |listen: &str| Settings {
+        let new_settings = |listen: &str| Settings {
             listen: listen.to_owned(),
             tls: true,
             ..Settings::default()
         };
-        let open = |listen| {
-            let addresses = parse_listen_addresses(&settings(listen)).unwrap();
+        let find_public = |listen| {
+            let addresses = parse_listen_addresses(&new_settings(listen)).unwrap();
             find_public_address(&addresses).map(ToString::to_string)
         };
-        assert_eq!(open("mtls:0.0.0.0"), None);
-        assert_eq!(open("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
-        assert_eq!(open("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(), "0.0.0.0:2");
+        assert_eq!(find_public("mtls:0.0.0.0"), None);
+        assert_eq!(find_public("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
+        assert_eq!(
+            find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(),
+            "0.0.0.0:2"
+        );
     }
 }

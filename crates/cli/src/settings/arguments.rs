@@ -40,13 +40,13 @@ impl ServerFlags {
         if let Some(refusal) = &self.refusal {
             return Err(Failure::usage(refusal.clone()));
         }
-        let file = self.config_file();
+        let config_file = self.config_file();
         let mut environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         environment.sort();
         let sources = Sources {
-            file: file.as_deref(),
+            file: config_file.as_deref(),
             environment,
             flags: self.flags.clone(),
             extended: self.extended.clone(),
@@ -75,9 +75,10 @@ impl clap::Args for ServerFlags {
             .arg(config.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
-            .fold(unsupported::add_unsupported(command), |command, setting| {
-                command.arg(to_clap_argument(setting))
-            })
+            .fold(
+                unsupported::add_unsupported_flags(command),
+                |command, setting| command.arg(to_clap_argument(setting)),
+            )
             .arg(extended)
     }
 
@@ -88,23 +89,23 @@ impl clap::Args for ServerFlags {
 
 impl FromArgMatches for ServerFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ServerFlags, clap::Error> {
-        let mut flags = ServerFlags {
+        let mut server_flags = ServerFlags {
             config: matches.get_one("config").cloned(),
             ..Self::default()
         };
-        flags.refusal = unsupported::find_unsupported_flag(matches);
+        server_flags.refusal = unsupported::find_flag_refusal(matches);
         for setting in FLAGS {
             if let Some(text) = read_given_text(setting, matches) {
-                flags.flags.push((setting.name, text));
+                server_flags.flags.push((setting.name, text));
             }
         }
-        flags.extended = matches
+        server_flags.extended = matches
             .get_many("extended")
             .into_iter()
             .flatten()
             .cloned()
             .collect();
-        Ok(flags)
+        Ok(server_flags)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -152,8 +153,8 @@ fn read_given_text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
             .filter(|count| *count > 0)
             .map(|count| count.to_string()),
         ArgumentKind::Value(_) => {
-            let flags: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
-            Some(flags.join(","))
+            let values: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
+            Some(values.join(","))
         }
     }
 }
@@ -185,7 +186,7 @@ pub(crate) fn format_after_help() -> String {
     let mut text = String::from("Options for -o (a name, or name=value; several by comma):\n");
     for setting in extended_options(false) {
         let name = match setting.argument_kind {
-            ArgumentKind::Value(value) => format!("{}={value}", setting.name),
+            ArgumentKind::Value(value_name) => format!("{}={value_name}", setting.name),
             _ => setting.name.to_owned(),
         };
         let _ = writeln!(text, "  {name:<28} {}", indent(&setting.help_text()));

@@ -37,7 +37,7 @@ macro_rules! toggle {
     };
 }
 
-/// memcached's old defaults. It comes first, so that an option named beside it has its way.
+/// memcached's old defaults. It comes first, so that an option that is given with it takes precedence.
 static NO_MODERN: Setting = Setting {
     name: "no_modern",
     letter: None,

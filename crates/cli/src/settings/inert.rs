@@ -17,26 +17,26 @@ const MEMCACHED_HISTORY: Option<&str> = Some("memcached names it for its own his
 impl Settings {
     fn record_inert(&mut self, name: &'static str, value: &str) {
         self.without_effect
-            .retain(|(recorded, _)| *recorded != name);
+            .retain(|(recorded_name, _)| *recorded_name != name);
         self.without_effect.push((name, value.trim().to_owned()));
     }
 
     fn inert_value(&self, name: &str, default: &str) -> String {
-        let setting = self
+        let recorded_setting = self
             .without_effect
             .iter()
-            .find(|(recorded, _)| *recorded == name);
-        setting.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
+            .find(|(recorded_name, _)| *recorded_name == name);
+        recorded_setting.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
     }
 }
 
 /// An option that is checked and remembered, and changes nothing.
 macro_rules! inert {
-    ($name:literal, $takes:expr, $default:literal, $reason:expr, $help:literal, $check:expr) => {
+    ($name:literal, $argument_kind:expr, $default:literal, $reason:expr, $help:literal, $check:expr) => {
         Setting {
             name: $name,
             letter: None,
-            argument_kind: $takes,
+            argument_kind: $argument_kind,
             help: $help,
             no_effect_reason: $reason,
             parse_into: |settings, raw| {

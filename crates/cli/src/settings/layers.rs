@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::unsupported::find_unsupported_option;
+use super::unsupported::find_option_refusal;
 use super::{ArgumentKind, FLAGS, Setting, Settings, extended_options};
 
 /// Our environment variables that are not server settings.
@@ -73,7 +73,7 @@ pub(crate) struct ResolvedSettings {
 pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String> {
     let mut layers = Layers {
         is_debug: sources.is_debug,
-        effective: BTreeMap::new(),
+        effective_settings: BTreeMap::new(),
         warnings: Vec::new(),
     };
     if let Some(path) = sources.file {
@@ -89,7 +89,7 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
         layers.read_extended(text, &Origin::Flag)?;
     }
     let mut settings = Settings::default();
-    let assigned_settings: Vec<AssignedSetting> = layers.effective.into_values().collect();
+    let assigned_settings: Vec<AssignedSetting> = layers.effective_settings.into_values().collect();
     for AssignedSetting {
         setting,
         raw,
@@ -110,10 +110,10 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
 
 fn format_refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
     match setting.argument_kind {
-        ArgumentKind::Value(value) if raw.is_empty() => {
+        ArgumentKind::Value(value_name) if raw.is_empty() => {
             let name = setting.name;
             format!(
-                "{} ({origin}): needs a value: {name}={value}; it {bound}",
+                "{} ({origin}): needs a value: {name}={value_name}; it {bound}",
                 format_setting_title(setting)
             )
         }
@@ -136,7 +136,7 @@ fn format_setting_title(setting: &Setting) -> String {
 struct Layers {
     is_debug: bool,
     /// By position in the tables, so that settings such as `no_modern` are applied in a fixed order.
-    effective: BTreeMap<usize, AssignedSetting>,
+    effective_settings: BTreeMap<usize, AssignedSetting>,
     warnings: Vec<String>,
 }
 
@@ -147,7 +147,7 @@ impl Layers {
             .take_while(|other| !std::ptr::eq(*other, setting))
             .count();
         let raw = raw.to_owned();
-        self.effective.insert(
+        self.effective_settings.insert(
             position,
             AssignedSetting {
                 setting,
@@ -159,7 +159,7 @@ impl Layers {
             Some(name) => name.to_owned(),
             None => format!("no_{}", setting.name),
         };
-        self.effective
+        self.effective_settings
             .retain(|_, other| other.setting.name != opposite_name);
     }
 
@@ -168,8 +168,8 @@ impl Layers {
             return self.read_extended(raw, origin);
         }
         let Some(setting) = FLAGS.iter().find(|flag| flag.name == name) else {
-            let nearest = suggest_nearest(FLAGS.iter(), name);
-            return Err(format!("{name}: no such setting ({origin}){nearest}"));
+            let suggestion = suggest_nearest(FLAGS.iter(), name);
+            return Err(format!("{name}: no such setting ({origin}){suggestion}"));
         };
         self.set_effective(setting, raw, origin);
         Ok(())
@@ -205,11 +205,11 @@ impl Layers {
     fn set_option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
         let Some(setting) = extended_options(self.is_debug).find(|setting| setting.name == name)
         else {
-            if let Some(reason) = find_unsupported_option(name) {
+            if let Some(reason) = find_option_refusal(name) {
                 return Err(format!("-o {name} ({origin}): {reason}"));
             }
-            let nearest = suggest_nearest(extended_options(false), name);
-            return Err(format!("-o {name}: no such option ({origin}){nearest}"));
+            let suggestion = suggest_nearest(extended_options(false), name);
+            return Err(format!("-o {name}: no such option ({origin}){suggestion}"));
         };
         self.set_effective(setting, raw, origin);
         Ok(())
@@ -246,10 +246,10 @@ impl Layers {
         let origin = Origin::File(path.to_owned());
         for (name, value) in &table {
             if let ("extended", toml::Value::Table(options)) = (name.as_str(), value) {
-                for (option_name, value) in options {
+                for (option_name, option_value) in options {
                     self.set_option(
                         option_name,
-                        &format_flag_value(option_name, value)?,
+                        &format_flag_value(option_name, option_value)?,
                         &origin,
                     )?;
                 }
@@ -258,9 +258,9 @@ impl Layers {
                     "{name} ({origin}): no such table: settings belong at the top of the file, options for -o under [extended]"
                 ));
             } else {
-                let name = name.replace('_', "-");
-                self.warn_of_quoted_number(&name, value, &origin);
-                self.assign(&name, &format_flag_value(&name, value)?, &origin)?;
+                let long_name = name.replace('_', "-");
+                self.warn_of_quoted_number(&long_name, value, &origin);
+                self.assign(&long_name, &format_flag_value(&long_name, value)?, &origin)?;
             }
         }
         Ok(())
@@ -273,13 +273,13 @@ fn format_flag_value(name: &str, value: &toml::Value) -> Result<String, String> 
         toml::Value::String(text) => Ok(text.clone()),
         toml::Value::Integer(number) => Ok(number.to_string()),
         toml::Value::Float(number) => Ok(number.to_string()),
-        toml::Value::Boolean(yes) => Ok(yes.to_string()),
+        toml::Value::Boolean(is_on) => Ok(is_on.to_string()),
         toml::Value::Array(items) => {
-            let items: Result<Vec<String>, String> = items
+            let texts: Result<Vec<String>, String> = items
                 .iter()
                 .map(|item| format_flag_value(name, item))
                 .collect();
-            Ok(items?.join(","))
+            Ok(texts?.join(","))
         }
         _ => Err(format!("{name}: must be a text, a number, true or false")),
     }
@@ -293,7 +293,7 @@ fn suggest_nearest(settings: impl Iterator<Item = &'static Setting>, name: &str)
     settings
         .map(|setting| (strsim::jaro_winkler(setting.name, name), setting.name))
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
-        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map_or_else(String::new, |(_, name)| format!("; the nearest is {name}"))
 }
 
@@ -301,7 +301,7 @@ fn suggest_nearest(settings: impl Iterator<Item = &'static Setting>, name: &str)
 mod tests {
     use super::*;
 
-    fn sources(flags: &[(&'static str, &str)], extended: &[&str]) -> Sources<'static> {
+    fn new_sources(flags: &[(&'static str, &str)], extended: &[&str]) -> Sources<'static> {
         Sources {
             file: None,
             environment: Vec::new(),
@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    fn format_refusal(flags: &[(&'static str, &str)], extended: &[&str]) -> String {
-        resolve(&sources(flags, extended))
+    fn find_refusal(flags: &[(&'static str, &str)], extended: &[&str]) -> String {
+        resolve(&new_sources(flags, extended))
             .err()
             .expect("must be refused")
     }
@@ -325,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
         std::fs::write(&path, "threads = 2\nconn_limit = 7\nbacklog = 1").unwrap();
-        let mut all_sources = sources(&[("threads", "8")], &[]);
+        let mut all_sources = new_sources(&[("threads", "8")], &[]);
         all_sources.file = Some(&path);
         all_sources.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
         assert!(
@@ -360,22 +360,22 @@ mod tests {
 
     #[test]
     fn errors_name_setting_value_and_bound() {
-        let text = format_refusal(&[("threads", "0")], &[]);
+        let text = find_refusal(&[("threads", "0")], &[]);
         assert_eq!(
             text,
             "threads (-t): \"0\" (command line) must be a whole number from 1 to 256"
         );
         assert!(
-            format_refusal(&[("max-item-size", "256m")], &[])
+            find_refusal(&[("max-item-size", "256m")], &[])
                 .contains("at most half of memory-limit")
         );
-        assert!(format_refusal(&[("protocol", "http")], &[]).contains("ascii, binary, auto"));
-        assert!(format_refusal(&[], &["hashpower=3"]).contains("from 12 to 64"));
+        assert!(find_refusal(&[("protocol", "http")], &[]).contains("ascii, binary, auto"));
+        assert!(find_refusal(&[], &["hashpower=3"]).contains("from 12 to 64"));
     }
 
     #[test]
     fn an_option_without_a_value_shows_the_syntax() {
-        let text = format_refusal(&[], &["idle_timeout"]);
+        let text = find_refusal(&[], &["idle_timeout"]);
         assert!(
             text.contains("needs a value: idle_timeout=SECONDS"),
             "{text}"
@@ -384,41 +384,41 @@ mod tests {
 
     #[test]
     fn unsupported_memcached_options_are_named() {
-        let text = format_refusal(&[], &["ssl_ciphers=HIGH"]);
+        let text = find_refusal(&[], &["ssl_ciphers=HIGH"]);
         assert!(text.contains("the cipher suites are fixed"), "{text}");
-        assert!(format_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
+        assert!(find_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
     }
 
     #[test]
     fn tls_that_protects_nothing_or_lacks_a_file_is_refused() {
-        let text = format_refusal(&[], &["ssl_chain_cert=/a"]);
+        let text = find_refusal(&[], &["ssl_chain_cert=/a"]);
         assert!(
             text.contains("nothing is encrypted without enable-ssl"),
             "{text}"
         );
         let tls = ("enable-ssl", "true");
-        assert!(format_refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
+        assert!(find_refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
         for (flags, options) in [
             (vec![tls], "ssl_chain_cert=/a,ssl_verify_mode=2"),
             (vec![tls, ("listen", "mtls:127.0.0.1")], "ssl_chain_cert=/a"),
         ] {
-            let warnings = resolve(&sources(&flags, &[options])).unwrap().warnings;
+            let warnings = resolve(&new_sources(&flags, &[options])).unwrap().warnings;
             assert!(
                 warnings[0].ends_with("(-o ssl_ca_cert=FILE)"),
                 "{warnings:?}"
             );
         }
-        let text = format_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
+        let text = find_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
         assert!(text.contains("has no TLS"), "{text}");
-        assert!(format_refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
-        assert!(format_refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
+        assert!(find_refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
+        assert!(find_refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
     }
 
     #[test]
     fn reports_a_settings_table_and_a_quoted_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
-        let mut all_sources = sources(&[], &[]);
+        let mut all_sources = new_sources(&[], &[]);
         all_sources.file = Some(&path);
         std::fs::write(&path, "[server]\nport = 1").unwrap();
         let text = resolve(&all_sources).err().unwrap();
@@ -435,25 +435,25 @@ mod tests {
 
     #[test]
     fn an_unknown_option_suggests_the_nearest_name() {
-        assert!(format_refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
-        assert!(format_refusal(&[], &["relaxed_privileges"]).contains("no such option"));
-        assert!(!format_refusal(&[], &["foo=1"]).contains("nearest"));
+        assert!(find_refusal(&[], &["idle_timout=3"]).ends_with("the nearest is idle_timeout"));
+        assert!(find_refusal(&[], &["relaxed_privileges"]).contains("no such option"));
+        assert!(!find_refusal(&[], &["foo=1"]).contains("nearest"));
     }
 
     #[test]
     fn the_last_of_an_option_and_its_opposite_applies() {
-        let all_sources = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
+        let all_sources = new_sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
         let settings = resolve(&all_sources).unwrap().settings;
         assert!(settings.lru_crawler);
         assert_eq!(settings.without_effect, [("hashpower", "20".to_owned())]);
-        let all_sources = sources(&[], &["lru_crawler,no_lru_crawler"]);
+        let all_sources = new_sources(&[], &["lru_crawler,no_lru_crawler"]);
         assert!(!resolve(&all_sources).unwrap().settings.lru_crawler);
     }
 
     #[test]
     fn an_option_given_with_no_modern_overrides_it() {
         for text in ["no_modern,lru_crawler", "lru_crawler,no_modern"] {
-            let settings = resolve(&sources(&[], &[text])).unwrap().settings;
+            let settings = resolve(&new_sources(&[], &[text])).unwrap().settings;
             assert!(settings.lru_crawler, "{text}");
             assert!(!settings.lru_maintainer, "{text}");
         }

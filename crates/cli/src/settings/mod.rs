@@ -208,12 +208,13 @@ impl Settings {
                 value::format_size(half_memory)
             ));
         }
-        if let Some(chunk) = self.slab_chunk_bytes_max
-            && (chunk > self.item_bytes_max || !self.item_bytes_max.is_multiple_of(chunk))
+        if let Some(chunk_bytes) = self.slab_chunk_bytes_max
+            && (chunk_bytes > self.item_bytes_max
+                || !self.item_bytes_max.is_multiple_of(chunk_bytes))
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
-                value::format_size(chunk),
+                value::format_size(chunk_bytes),
                 value::format_size(self.item_bytes_max)
             ));
         }
@@ -224,13 +225,13 @@ impl Settings {
     /// Checks that TLS has what it needs, and that nobody who configures it serves without it.
     fn check_tls(&self) -> Result<(), String> {
         if !self.tls {
-            let configured = [
+            let tls_options = [
                 ("ssl_chain_cert", self.ssl_chain_cert.is_some()),
                 ("ssl_key", self.ssl_key.is_some()),
                 ("ssl_ca_cert", self.ssl_ca_cert.is_some()),
                 ("ssl_verify_mode", self.ssl_verify_mode > 0),
             ];
-            let configured_option = configured.iter().find(|(_, is_given)| *is_given);
+            let configured_option = tls_options.iter().find(|(_, is_given)| *is_given);
             return match configured_option {
                 Some((name, _)) => Err(format!(
                     "{name} (-o): is refused because nothing is encrypted without enable-ssl (-Z)"
@@ -253,8 +254,8 @@ impl Settings {
     /// A warning where client certificates are asked for and none can be valid.
     fn tls_warning(&self) -> Option<String> {
         let is_mutual = |part: &str| part.trim().starts_with("mtls:");
-        let verifies = self.ssl_verify_mode > 0 || self.listen.split(',').any(is_mutual);
-        (self.tls && verifies && self.ssl_ca_cert.is_none()).then(|| {
+        let verifies_clients = self.ssl_verify_mode > 0 || self.listen.split(',').any(is_mutual);
+        (self.tls && verifies_clients && self.ssl_ca_cert.is_none()).then(|| {
             "no client certificate will be accepted: its authority is missing (-o ssl_ca_cert=FILE)"
                 .to_owned()
         })

@@ -7,42 +7,42 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 const DIFFERENCES_PAGE: &str = "docs/decisions/0022-differences-from-memcached.md";
 
 /// A flag that is refused.
-struct Unsupported {
+struct UnsupportedFlag {
     letter: char,
     name: &'static str,
     takes_value: bool,
     reason: &'static str,
 }
 
-const CIPHERS: &str = "the cipher suites are fixed: those of TLS 1.3, and of TLS 1.2 those with forward secrecy and authenticated encryption; leave it out";
-const KERNEL_TLS: &str = "records are encrypted by the server itself; leave it out";
-const PROXY: &str = "the built-in proxy of memcached is not supported; let clients distribute keys over servers, or use a proxy such as mcrouter";
-const EXTSTORE: &str = "items are kept in memory only";
+const CIPHERS_REASON: &str = "the cipher suites are fixed: those of TLS 1.3, and of TLS 1.2 those with forward secrecy and authenticated encryption; leave it out";
+const KERNEL_TLS_REASON: &str = "records are encrypted by the server itself; leave it out";
+const PROXY_REASON: &str = "the built-in proxy of memcached is not supported; let clients distribute keys over servers, or use a proxy such as mcrouter";
+const EXTSTORE_REASON: &str = "items are kept in memory only";
 
-static UNSUPPORTED: &[Unsupported] = &[
-    flag(
+static UNSUPPORTED_FLAGS: &[UnsupportedFlag] = &[
+    new_flag(
         'N',
         "napi-ids",
         true,
         "connections are not spread over threads by network queue",
     ),
-    flag('E', "engine", true, "there are no storage engines to load"),
-    flag(
+    new_flag('E', "engine", true, "there are no storage engines to load"),
+    new_flag(
         'q',
         "detail-disable",
         false,
         "memcached no longer has it either",
     ),
-    flag('i', "license", false, "the licence is in the file LICENSE"),
+    new_flag('i', "license", false, "the licence is in the file LICENSE"),
 ];
 
-const fn flag(
+const fn new_flag(
     letter: char,
     name: &'static str,
     takes_value: bool,
     reason: &'static str,
-) -> Unsupported {
-    Unsupported {
+) -> UnsupportedFlag {
+    UnsupportedFlag {
         letter,
         name,
         takes_value,
@@ -51,8 +51,8 @@ const fn flag(
 }
 
 /// Adds the flags to a command, hidden in its help.
-pub(super) fn add_unsupported(command: Command) -> Command {
-    UNSUPPORTED.iter().fold(command, |command, flag| {
+pub(super) fn add_unsupported_flags(command: Command) -> Command {
+    UNSUPPORTED_FLAGS.iter().fold(command, |command, flag| {
         let argument = Arg::new(flag.name)
             .short(flag.letter)
             .long(flag.name)
@@ -66,12 +66,12 @@ pub(super) fn add_unsupported(command: Command) -> Command {
 }
 
 /// The refusal of the first such flag that was given.
-pub(super) fn find_unsupported_flag(matches: &ArgMatches) -> Option<String> {
-    let is_given = |flag: &&Unsupported| {
+pub(super) fn find_flag_refusal(matches: &ArgMatches) -> Option<String> {
+    let is_given = |flag: &&UnsupportedFlag| {
         matches.value_source(flag.name) == Some(clap::parser::ValueSource::CommandLine)
     };
-    let flag = UNSUPPORTED.iter().find(is_given)?;
-    let Unsupported {
+    let flag = UNSUPPORTED_FLAGS.iter().find(is_given)?;
+    let UnsupportedFlag {
         letter,
         name,
         reason,
@@ -82,14 +82,14 @@ pub(super) fn find_unsupported_flag(matches: &ArgMatches) -> Option<String> {
     ))
 }
 
-/// Why an option of memcached for `-o` is not here.
-pub(super) fn find_unsupported_option(name: &str) -> Option<String> {
+/// The reason why an option of memcached for `-o` is refused, if it is one of those without a counterpart.
+pub(super) fn find_option_refusal(name: &str) -> Option<String> {
     let reason = match name {
-        "ssl_ciphers" => CIPHERS,
-        "ssl_kernel_tls" => KERNEL_TLS,
-        _ if name.starts_with("proxy_") => PROXY,
+        "ssl_ciphers" => CIPHERS_REASON,
+        "ssl_kernel_tls" => KERNEL_TLS_REASON,
+        _ if name.starts_with("proxy_") => PROXY_REASON,
         _ if name.starts_with("ext_") || name == "no_drop_unread" || name == "drop_unread" => {
-            EXTSTORE
+            EXTSTORE_REASON
         }
         "drop_privileges" | "no_drop_privileges" | "strict_privileges" => {
             "no system call filter is installed; the systemd unit in deploy/ has one"

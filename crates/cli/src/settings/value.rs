@@ -48,9 +48,9 @@ pub(super) fn parse_size(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64
         _ => (text.as_str(), unit),
     };
     let number: u64 = digits.parse().map_err(|_| describe_bound())?;
-    let total = number.checked_mul(scale).ok_or_else(describe_bound)?;
-    if (min..=max).contains(&total) {
-        Ok(total)
+    let bytes = number.checked_mul(scale).ok_or_else(describe_bound)?;
+    if (min..=max).contains(&bytes) {
+        Ok(bytes)
     } else {
         Err(describe_bound())
     }
@@ -78,13 +78,13 @@ pub(super) fn parse_networks(raw: &str) -> Result<Vec<IpNet>, String> {
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty());
-    let parse = |part: &str| match part.parse::<IpAddr>() {
+    let parse_network = |part: &str| match part.parse::<IpAddr>() {
         Ok(address) => Ok(IpNet::from(address)),
         Err(_) => part
             .parse::<IpNet>()
             .map_err(|_| format!("must be addresses such as 10.0.0.5 or 10.0.0.0/24, not {part}")),
     };
-    let networks: Vec<IpNet> = parts.map(parse).collect::<Result<_, _>>()?;
+    let networks: Vec<IpNet> = parts.map(parse_network).collect::<Result<_, _>>()?;
     if networks.is_empty() {
         return Err("must be addresses such as 10.0.0.5 or 10.0.0.0/24".to_owned());
     }
@@ -167,12 +167,12 @@ mod tests {
 
     #[test]
     fn networks_are_addresses_with_or_without_a_prefix_length() {
-        let texts = |raw| {
-            parse_networks(raw).map(|matching| matching.iter().map(ToString::to_string).collect())
+        let parse_to_texts = |raw| {
+            parse_networks(raw).map(|networks| networks.iter().map(ToString::to_string).collect())
         };
         let expected: Vec<String> =
             vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
-        assert_eq!(texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
+        assert_eq!(parse_to_texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
         for invalid_text in [
             "",
             ",",

@@ -12,7 +12,7 @@ const SIZE_COLUMN: &str = "value_size_mean";
 /// Column of the weight of a row: its requests.
 const RATE_COLUMN: &str = "request_rate_kqps";
 
-/// Requests that count as one key of a size: one in a thousand of a kilo-request a second.
+/// The count of a row for each 1,000 requests a second of its cluster: one for each request a second.
 const COUNTS_PER_KQPS: f64 = 1000.0;
 
 /// The mean value size of each row of the table at `path`, counted by its request rate; rows that lack either are left
@@ -32,25 +32,25 @@ fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
         .split(',')
         .map(str::trim)
         .collect();
-    let column = |wanted: &str| header.iter().position(|name| *name == wanted);
-    let size_column = column(SIZE_COLUMN).ok_or_else(|| {
+    let find_column = |wanted: &str| header.iter().position(|name| *name == wanted);
+    let size_column = find_column(SIZE_COLUMN).ok_or_else(|| {
         TraceError::file(
             name,
             format!("has no column {SIZE_COLUMN}, so it is not a table of clusters"),
         )
     })?;
-    let rate_column = column(RATE_COLUMN);
+    let rate_column = find_column(RATE_COLUMN);
     let mut counts = Vec::new();
     for line in lines {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-        let number = |column: usize| -> Option<f64> {
+        let read_number = |column: usize| -> Option<f64> {
             let number: f64 = cells.get(column)?.parse().ok()?;
             (number.is_finite() && number > 0.0).then_some(number)
         };
-        let weight = rate_column.map_or(Some(1.0), number);
-        if let (Some(bytes), Some(weight)) = (number(size_column), weight) {
+        let weight = rate_column.map_or(Some(1.0), read_number);
+        if let (Some(mean_bytes), Some(weight)) = (read_number(size_column), weight) {
             counts.push((
-                bytes.round() as u32,
+                mean_bytes.round() as u32,
                 (weight * COUNTS_PER_KQPS).ceil() as u64,
             ));
         }

@@ -32,30 +32,34 @@ pub(crate) fn read(path: &Path) -> Result<Option<Histogram>, Failure> {
 
 /// Whether the header is that of a histogram; leaves the file at its beginning.
 fn is_histogram(mut file: &File) -> std::io::Result<bool> {
-    let mut head = [0; 24];
+    let mut start = [0; 24];
     let mut filled_bytes = 0;
-    while filled_bytes < head.len() {
-        let read_bytes = file.read(&mut head[filled_bytes..])?;
+    while filled_bytes < start.len() {
+        let read_bytes = file.read(&mut start[filled_bytes..])?;
         if read_bytes == 0 {
             break;
         }
         filled_bytes += read_bytes;
     }
     file.rewind()?;
-    let head = String::from_utf8_lossy(&head[..filled_bytes]);
-    let header = head.lines().next().unwrap_or_default().replace(' ', "");
+    let start_text = String::from_utf8_lossy(&start[..filled_bytes]);
+    let header = start_text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")
 }
 
 fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
     let mut counts = Vec::new();
-    for (row, line) in text
+    for (row_index, line) in text
         .lines()
         .skip(1)
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
     {
-        let row = row as u64 + 1;
+        let row = row_index as u64 + 1;
         let (size, count) = line
             .split_once(',')
             .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;

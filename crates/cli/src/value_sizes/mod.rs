@@ -28,12 +28,12 @@ pub(crate) enum SizeSource {
 impl SizeSource {
     /// Reads `stats:SERVER`, `histogram:FILE` or `clusters:FILE`.
     pub(crate) fn parse(text: &str) -> Option<SizeSource> {
-        let (kind, address) = text.split_once(':')?;
+        let (kind, location) = text.split_once(':')?;
         match kind {
-            _ if address.is_empty() => None,
-            "stats" => Some(SizeSource::Stats(address.to_owned())),
-            "histogram" => Some(SizeSource::Histogram(address.into())),
-            "clusters" => Some(SizeSource::Clusters(address.into())),
+            _ if location.is_empty() => None,
+            "stats" => Some(SizeSource::Stats(location.to_owned())),
+            "histogram" => Some(SizeSource::Histogram(location.into())),
+            "clusters" => Some(SizeSource::Clusters(location.into())),
             _ => None,
         }
     }
@@ -49,8 +49,8 @@ impl SizeSource {
     /// Reads the sizes, so that items with the generator's keys are as large as those that were counted.
     pub(crate) fn read(&self) -> Result<Size, Failure> {
         let (counts, is_item_bytes) = match self {
-            SizeSource::Stats(server) => {
-                let sizes = server::read(server)?;
+            SizeSource::Stats(address) => {
+                let sizes = server::read(address)?;
                 for note in sizes.notes.iter().filter(|_| !sizes.is_glasscache) {
                     eprintln!("note: {note}");
                 }
@@ -68,18 +68,18 @@ impl SizeSource {
         } else {
             0
         };
-        let values: Vec<(u32, u64)> = counts
+        let value_counts: Vec<(u32, u64)> = counts
             .into_iter()
             .map(|(bytes, count)| (bytes.saturating_sub(overhead_bytes), count))
             .collect();
-        cut_to_limit(&values)
+        cut_to_limit(&value_counts)
     }
 }
 
 /// Sizes with those above the longest value cut to it, and a note on stderr that says how many.
 fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
-    let total: u64 = counts.iter().map(|(_, count)| count).sum();
-    if total == 0 {
+    let total_count: u64 = counts.iter().map(|(_, count)| count).sum();
+    if total_count == 0 {
         return Err(Failure::new(
             Exit::BadData,
             "the sizes have no counts (--size)",
@@ -92,7 +92,7 @@ fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
         .map(|(_, count)| count)
         .sum();
     if long_count > 0 {
-        let percent = 100.0 * long_count as f64 / total as f64;
+        let percent = 100.0 * long_count as f64 / total_count as f64;
         eprintln!(
             "note: {percent:.2} % of the sizes are above {VALUE_BYTES_MAX} bytes and are cut to that"
         );
@@ -104,11 +104,11 @@ fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
 }
 
 fn not_a_histogram_failure(path: &Path) -> Failure {
-    let fault = format!(
+    let message = format!(
         "{}: the header is not that of a histogram of sizes",
         path.display()
     );
-    Failure::new(Exit::BadData, fault)
+    Failure::new(Exit::BadData, message)
         .with_hint("the first line is `size,count` or `item_bytes,count`")
 }
 
@@ -120,8 +120,8 @@ mod tests {
     fn a_source_has_a_kind_and_an_address() {
         let stats = SizeSource::parse("stats:127.0.0.1:11211");
         assert_eq!(stats, Some(SizeSource::Stats("127.0.0.1:11211".to_owned())));
-        let file = SizeSource::parse("histogram:a.csv");
-        assert_eq!(file, Some(SizeSource::Histogram("a.csv".into())));
+        let histogram = SizeSource::parse("histogram:a.csv");
+        assert_eq!(histogram, Some(SizeSource::Histogram("a.csv".into())));
         assert_eq!(SizeSource::parse("histogram:"), None);
         assert_eq!(SizeSource::parse("lognormal:1:2"), None);
     }

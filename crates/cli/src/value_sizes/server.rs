@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Name and value of each `STAT` line.
 type Stats = BTreeMap<String, String>;
 
-/// What a server says about its items.
+/// What a server reports about its items.
 pub(crate) struct ServerSizes {
     /// Sizes of items as memcached counts them, header and key included, and how many items have each.
     pub(crate) counts: Vec<(u32, u64)>,
@@ -37,7 +37,7 @@ pub(crate) struct ServerSizes {
 
 /// Reads settings and sizes of the server at `address`.
 pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
-    let unreachable = |error: std::io::Error| {
+    let to_unreachable_failure = |error: std::io::Error| {
         let reason = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("no reply for {} s", TIMEOUT.as_secs())
@@ -49,9 +49,9 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
             format!("cannot query the server at {address}: {reason}"),
         )
     };
-    let mut server = connect(address).map_err(unreachable)?;
-    let mut stats_of = |section: &str| {
-        let reply = request_stats(&mut server, section).map_err(unreachable)?;
+    let mut server = connect(address).map_err(to_unreachable_failure)?;
+    let mut read_section = |section: &str| {
+        let reply = request_stats(&mut server, section).map_err(to_unreachable_failure)?;
         reply.map_err(|line| {
             let command = format!("stats {section}");
             let message = if line.starts_with("SERVER_ERROR") {
@@ -63,11 +63,11 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         })
     };
     let (settings, slabs, items, sizes, glasscache_stats) = (
-        stats_of("settings")?,
-        stats_of("slabs")?,
-        stats_of("items")?,
-        stats_of("sizes")?,
-        stats_of("glasscache")?,
+        read_section("settings")?,
+        read_section("slabs")?,
+        read_section("items")?,
+        read_section("sizes")?,
+        read_section("glasscache")?,
     );
     let is_glasscache = !glasscache_stats.is_empty();
     let config = parse_slab_config(&settings);
@@ -104,9 +104,9 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
 }
 
 fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
-    let resolved = address.to_socket_addrs()?.next();
-    let resolved = resolved.ok_or_else(|| std::io::Error::other("no such host"))?;
-    let stream = TcpStream::connect_timeout(&resolved, TIMEOUT)?;
+    let socket_address = address.to_socket_addrs()?.next();
+    let socket_address = socket_address.ok_or_else(|| std::io::Error::other("no such host"))?;
+    let stream = TcpStream::connect_timeout(&socket_address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(BufReader::new(stream))
@@ -174,15 +174,15 @@ fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Ve
     let mut counts = Vec::new();
     let mut previous_chunk_bytes = 0;
     for class in 1..=u32::from(u8::MAX) {
-        let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
-        let Some(used_chunks) =
-            number(slabs, format!("{class}:used_chunks")).filter(|&used_chunks| used_chunks > 0)
+        let find_number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
+        let Some(used_chunks) = find_number(slabs, format!("{class}:used_chunks"))
+            .filter(|&used_chunks| used_chunks > 0)
         else {
             continue;
         };
-        let requested_bytes = number(slabs, format!("{class}:mem_requested"))
-            .or_else(|| number(items, format!("items:{class}:mem_requested")));
-        let chunk_bytes = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
+        let requested_bytes = find_number(slabs, format!("{class}:mem_requested"))
+            .or_else(|| find_number(items, format!("items:{class}:mem_requested")));
+        let chunk_bytes = find_number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
         let low_bytes = previous_chunk_bytes.max((f64::from(chunk_bytes) / config.factor) as u32);
         if let Some(requested_bytes) = requested_bytes {
             add_spread_items(
@@ -199,15 +199,21 @@ fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Ve
 
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
-fn add_spread_items(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean_bytes: u32, count: u64) {
-    let space_above = class.end.saturating_sub(mean_bytes);
-    let half_width = space_above.min(mean_bytes.saturating_sub(class.start.saturating_add(1)));
+fn add_spread_items(
+    counts: &mut Vec<(u32, u64)>,
+    class_range: Range<u32>,
+    mean_bytes: u32,
+    count: u64,
+) {
+    let space_above = class_range.end.saturating_sub(mean_bytes);
+    let half_width =
+        space_above.min(mean_bytes.saturating_sub(class_range.start.saturating_add(1)));
     let steps = u64::from(2 * half_width / CHUNK_ALIGN_BYTES + 1).min(count);
     for step in 0..steps {
         let size = u64::from(mean_bytes - half_width)
             + u64::from(2 * half_width) * step / steps.max(2).saturating_sub(1);
-        let share = count * (step + 1) / steps - count * step / steps;
-        counts.push((size as u32, share));
+        let step_count = count * (step + 1) / steps - count * step / steps;
+        counts.push((size as u32, step_count));
     }
 }
 
@@ -220,9 +226,11 @@ mod tests {
         let mut counts = Vec::new();
         add_spread_items(&mut counts, 96..120, 112, 1000);
         assert_eq!(counts, [(104, 333), (112, 333), (120, 334)]);
-        for (class, mean_bytes, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
+        for (class_range, mean_bytes, count) in
+            [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)]
+        {
             let mut counts = Vec::new();
-            add_spread_items(&mut counts, class, mean_bytes, count);
+            add_spread_items(&mut counts, class_range, mean_bytes, count);
             assert_eq!(counts, [(mean_bytes, count)]);
         }
     }

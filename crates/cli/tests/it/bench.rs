@@ -38,9 +38,11 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     let socket = folder.path().join("s.sock");
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let mut by_socket = glasscache();
-    by_socket.args(["serve", "-u", "root", "-s"]).arg(&socket);
-    let mut unix = by_socket
+    let mut unix_server_command = glasscache();
+    unix_server_command
+        .args(["serve", "-u", "root", "-s"])
+        .arg(&socket);
+    let mut unix_server = unix_server_command
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
@@ -48,7 +50,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
         std::thread::yield_now();
     }
     let unix_address = format!("unix:{}", socket.display());
-    for (target, more) in [
+    for (target, option) in [
         (&address, "--depth=16"),
         (&address, "--protocol=meta"),
         (&address, "--protocol=binary"),
@@ -60,7 +62,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
             "--mix",
             "get=6,multi-get=1,set=2,delete=1",
             "--fill",
-            more,
+            option,
             "--json",
         ]);
         assert_eq!(
@@ -70,16 +72,16 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
             String::from_utf8_lossy(&output.stderr)
         );
         let result = parse_result(&output);
-        assert_eq!(result["wrong_values"], 0, "{target} {more}");
+        assert_eq!(result["wrong_values"], 0, "{target} {option}");
         assert!(result["requests_per_second"].as_f64() > Some(0.0));
         assert!(result["hits"].as_u64() > result["misses"].as_u64());
         assert!(result["latency_us"]["intended"]["p99_9"].is_number());
         assert!(result["generator_cpu_us"].as_f64() > Some(0.0));
-        let protocol = more.strip_prefix("--protocol=").unwrap_or("text");
+        let protocol = option.strip_prefix("--protocol=").unwrap_or("text");
         assert_eq!(result["settings"]["protocol"], protocol);
     }
-    unix.kill().unwrap();
-    unix.wait().unwrap();
+    unix_server.kill().unwrap();
+    unix_server.wait().unwrap();
     // The keys of the test are gone.
     let keys = glasscache()
         .args(["keys", "-s", &address])
@@ -91,7 +93,7 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
 /// Every kind of load in binary on a server that speaks nothing else.
 fn assert_binary_load_is_correct(server: &Server) {
     let address = format!("127.0.0.1:{}", server.port());
-    let mix = ["--mix", "get=4,multi-get=2,set=2,delete=1"];
+    let mix_arguments = ["--mix", "get=4,multi-get=2,set=2,delete=1"];
     for arguments in [
         // Misses within and at the end of the quiet gets.
         &["--depth", "16", "--keys-per-get", "16", "--fill"][..],
@@ -100,8 +102,16 @@ fn assert_binary_load_is_correct(server: &Server) {
         &["--size", "0", "--rate", "2000"],
         &["--vs", &address, "--threads", "2"],
     ] {
-        let binary = ["--protocol", "binary", "--json"];
-        let output = run_bench(&[&[address.as_str()], &mix[..], arguments, &binary].concat());
+        let protocol_arguments = ["--protocol", "binary", "--json"];
+        let output = run_bench(
+            &[
+                &[address.as_str()],
+                &mix_arguments[..],
+                arguments,
+                &protocol_arguments,
+            ]
+            .concat(),
+        );
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
         let result = parse_result(&output);
@@ -118,7 +128,7 @@ fn assert_binary_load_is_correct(server: &Server) {
 fn a_server_for_binary_alone_is_measured_in_binary() {
     let server = Server::start(&["-B", "binary"]);
     assert_binary_load_is_correct(&server);
-    // In text it is told what to do.
+    // In text the message names the option that is needed.
     let address = format!("127.0.0.1:{}", server.port());
     let output = run_bench(&[&address]);
     let message = String::from_utf8_lossy(&output.stderr);
@@ -179,14 +189,14 @@ fn wrong_values_are_a_finding() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
+        for accepted in listener.incoming().flatten() {
             std::thread::spawn(move || {
-                let mut lines = BufReader::new(socket.try_clone().unwrap());
-                let mut socket = socket;
+                let mut reader = BufReader::new(accepted.try_clone().unwrap());
+                let mut writer = accepted;
                 let mut line = Vec::new();
-                while lines
+                while reader
                     .read_until(b'\n', &mut line)
-                    .is_ok_and(|bytes| bytes > 0)
+                    .is_ok_and(|read_bytes| read_bytes > 0)
                 {
                     let words: Vec<String> = String::from_utf8_lossy(&line)
                         .split_whitespace()
@@ -198,7 +208,7 @@ fn wrong_values_are_a_finding() {
                         Some("delete") => "DELETED\r\n".to_owned(),
                         Some("set") => {
                             let mut value = vec![0; words[4].parse::<usize>().unwrap() + 2];
-                            std::io::Read::read_exact(&mut lines, &mut value).unwrap();
+                            std::io::Read::read_exact(&mut reader, &mut value).unwrap();
                             "STORED\r\n".to_owned()
                         }
                         Some("get") => {
@@ -207,7 +217,7 @@ fn wrong_values_are_a_finding() {
                         _ => return,
                     };
                     line.clear();
-                    if socket.write_all(reply.as_bytes()).is_err() {
+                    if writer.write_all(reply.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -253,8 +263,8 @@ fn a_read_test_whose_gets_mostly_miss_warns() {
 #[test]
 fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files() {
     let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("bench.html");
-    std::fs::write(&page, "old").unwrap();
+    let page_path = folder.path().join("bench.html");
+    std::fs::write(&page_path, "old").unwrap();
     let first_server = Server::start(&[]);
     let first_address = format!("127.0.0.1:{}", first_server.port());
     for is_compared in [false, true] {
@@ -270,7 +280,7 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files(
             .args(targets)
             .args(["--for", "60s", "--warm-up", "10ms", "--keys", "100"])
             .args(["--connections", "2", "--json", "--html"])
-            .arg(&page)
+            .arg(&page_path)
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::null())
             .spawn()
@@ -286,13 +296,13 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files(
         let message = document["error"]["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("{address}: ")), "{message}");
         assert!(message.contains("what was measured before is printed"));
-        assert_eq!(std::fs::read_to_string(&page).unwrap(), "old");
+        assert_eq!(std::fs::read_to_string(&page_path).unwrap(), "old");
     }
 }
 
 #[test]
 fn settings_without_effect_are_refused() {
-    let run = |arguments: &[&str]| {
+    let run_to_exit_code = |arguments: &[&str]| {
         glasscache()
             .arg("bench")
             .args(arguments)
@@ -301,14 +311,27 @@ fn settings_without_effect_are_refused() {
             .status
             .code()
     };
-    assert_eq!(run(&["--depth", "4"]), Some(2), "no load test is asked for");
-    assert_eq!(run(&["127.0.0.1:1", "--rate", "5", "--closed"]), Some(2));
-    assert_eq!(run(&["127.0.0.1:1", "--scenario", "get-50"]), Some(2));
-    assert_eq!(run(&["--rate", "5", "--scenario", "get-50"]), Some(2));
-    assert_eq!(run(&["127.0.0.1:1", "--ttl", "5"]), Some(2));
     assert_eq!(
-        run(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),
+        run_to_exit_code(&["--depth", "4"]),
+        Some(2),
+        "no load test is asked for"
+    );
+    assert_eq!(
+        run_to_exit_code(&["127.0.0.1:1", "--rate", "5", "--closed"]),
         Some(2)
     );
-    assert_eq!(run(&["127.0.0.1:1"]), Some(3));
+    assert_eq!(
+        run_to_exit_code(&["127.0.0.1:1", "--scenario", "get-50"]),
+        Some(2)
+    );
+    assert_eq!(
+        run_to_exit_code(&["--rate", "5", "--scenario", "get-50"]),
+        Some(2)
+    );
+    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--ttl", "5"]), Some(2));
+    assert_eq!(
+        run_to_exit_code(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),
+        Some(2)
+    );
+    assert_eq!(run_to_exit_code(&["127.0.0.1:1"]), Some(3));
 }

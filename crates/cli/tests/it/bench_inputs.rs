@@ -75,28 +75,31 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
     let rows: Vec<String> = (0..200)
         .map(|row| format!("/page/{},{}\n", row % 70, 10 + row % 70))
         .collect();
-    let columns = format!("url,length\n{}", rows.concat());
-    let columns = write_file(folder.path(), "c.csv", &columns);
+    let csv_text = format!("url,length\n{}", rows.concat());
+    let csv_file = write_file(folder.path(), "c.csv", &csv_text);
     let lines: Vec<String> = (0..200)
         .map(|row| format!("GET /page/{} {}\n", row % 70, 10 + row % 70))
         .collect();
-    let lines = write_file(folder.path(), "access.log", &lines.concat());
+    let log_file = write_file(folder.path(), "access.log", &lines.concat());
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let cases: [(&str, &[&str]); 2] = [
         (
-            &columns,
+            &csv_file,
             &["--key-column", "url", "--size-column", "length"],
         ),
-        (&lines, &["--regex", r"GET (?P<key>\S+) (?P<size>\d+)"]),
+        (&log_file, &["--regex", r"GET (?P<key>\S+) (?P<size>\d+)"]),
     ];
-    for (trace, form) in cases {
+    for (trace, form_arguments) in cases {
         let popularity = format!("trace:{trace}");
-        let fixed = ["--popularity", &popularity, "--size", "trace"];
-        let result = parse_result(&run_bench(&address, &[&fixed[..], form].concat()));
-        assert_eq!(result["settings"]["keys"], 70, "{form:?}");
-        assert_eq!(result["wrong_values"], 0, "{form:?}");
-        assert!(result["hits"].as_u64() > Some(0), "{form:?}");
+        let fixed_arguments = ["--popularity", &popularity, "--size", "trace"];
+        let result = parse_result(&run_bench(
+            &address,
+            &[&fixed_arguments[..], form_arguments].concat(),
+        ));
+        assert_eq!(result["settings"]["keys"], 70, "{form_arguments:?}");
+        assert_eq!(result["wrong_values"], 0, "{form_arguments:?}");
+        assert!(result["hits"].as_u64() > Some(0), "{form_arguments:?}");
     }
 }
 
@@ -107,24 +110,25 @@ fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
     let address = format!("127.0.0.1:{}", server.port());
     for index in 0..4 {
         let key = format!("key{index}");
-        let stored = glasscache()
+        let set_status = glasscache()
             .args(["set", "-s", &address, &key, &"x".repeat(3000)])
             .status()
             .unwrap();
-        assert!(stored.success());
+        assert!(set_status.success());
     }
-    let histogram = write_file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
-    let items = write_file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
-    let clusters = write_file(
+    let histogram_file = write_file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
+    let item_histogram_file =
+        write_file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
+    let clusters_file = write_file(
         folder.path(),
         "c.csv",
         "cluster,value_size_mean,request_rate_kqps\n1,267,11\n2,68,12\n",
     );
     let sources = [
         format!("stats:{address}"),
-        format!("histogram:{histogram}"),
-        format!("histogram:{items}"),
-        format!("clusters:{clusters}"),
+        format!("histogram:{histogram_file}"),
+        format!("histogram:{item_histogram_file}"),
+        format!("clusters:{clusters_file}"),
     ];
     for size in sources {
         let result = parse_result(&run_bench(&address, &["--size", &size, "--keys", "200"]));
@@ -136,7 +140,7 @@ fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
 #[test]
 fn the_log_of_seconds_and_the_series_have_every_request() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, table) = (
+    let (log_path, table_path) = (
         folder.path().join("run.hlog"),
         folder.path().join("run.hgrm"),
     );
@@ -150,9 +154,9 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
             "--rate",
             "2000",
             "--hdr-log",
-            log.to_str().unwrap(),
+            log_path.to_str().unwrap(),
             "--hdr",
-            table.to_str().unwrap(),
+            table_path.to_str().unwrap(),
         ],
     );
     let result = parse_result(&output);
@@ -165,18 +169,18 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
     for figure in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
         assert!(series[0][figure].as_f64() > Some(0.0), "{figure}");
     }
-    let text = std::fs::read_to_string(log).unwrap();
+    let text = std::fs::read_to_string(log_path).unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(lines.len(), series.len(), "{text}");
     // "HISTF" begins each compressed V2 histogram in base64.
     let is_compressed = |line: &&str| {
         line.split(',')
             .nth(3)
-            .is_some_and(|h| h.starts_with("HISTF"))
+            .is_some_and(|histogram| histogram.starts_with("HISTF"))
     };
     assert!(lines.iter().all(is_compressed), "{text}");
     assert!(
-        std::fs::read_to_string(table)
+        std::fs::read_to_string(table_path)
             .unwrap()
             .contains("1/(1-Percentile)")
     );
@@ -185,13 +189,13 @@ fn the_log_of_seconds_and_the_series_have_every_request() {
 #[test]
 fn inputs_without_effect_or_in_conflict_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let no_sizes = write_file(folder.path(), "k.csv", "key\n1\n2\n");
-    let other = write_file(folder.path(), "o.csv", "a,b\n1,2\n");
-    let broken = write_file(folder.path(), "b.csv", "size,count\n10,x\n");
+    let file_without_sizes = write_file(folder.path(), "k.csv", "key\n1\n2\n");
+    let file_of_other_columns = write_file(folder.path(), "o.csv", "a,b\n1,2\n");
+    let broken_histogram = write_file(folder.path(), "b.csv", "size,count\n10,x\n");
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let trace = format!("trace:{no_sizes}");
-    let of = |arguments: &[&str]| parse_refusal(&run_bench(&address, arguments));
+    let trace = format!("trace:{file_without_sizes}");
+    let find_refusal = |arguments: &[&str]| parse_refusal(&run_bench(&address, arguments));
     let cases: [(&[&str], i32, &str); 8] = [
         (&["--size", "trace"], 2, "--popularity trace:FILE"),
         (&["--popularity", &trace, "--keys", "5"], 2, "--keys"),
@@ -203,23 +207,27 @@ fn inputs_without_effect_or_in_conflict_are_refused() {
         ),
         (&["--popularity", "trace:/nowhere.csv"], 3, "/nowhere.csv"),
         (
-            &["--size", &format!("histogram:{other}")],
+            &["--size", &format!("histogram:{file_of_other_columns}")],
             4,
             "not that of a histogram",
         ),
-        (&["--size", &format!("histogram:{broken}")], 4, "row 1"),
         (
-            &["--size", &format!("clusters:{other}")],
+            &["--size", &format!("histogram:{broken_histogram}")],
+            4,
+            "row 1",
+        ),
+        (
+            &["--size", &format!("clusters:{file_of_other_columns}")],
             4,
             "value_size_mean",
         ),
     ];
-    for (arguments, exit, words) in cases {
-        let (code, message) = of(arguments);
-        assert_eq!(code, Some(exit), "{arguments:?}: {message}");
-        assert!(message.contains(words), "{arguments:?}: {message}");
+    for (arguments, expected_code, expected_words) in cases {
+        let (code, message) = find_refusal(arguments);
+        assert_eq!(code, Some(expected_code), "{arguments:?}: {message}");
+        assert!(message.contains(expected_words), "{arguments:?}: {message}");
     }
     // A server without items has no sizes.
-    let (code, message) = of(&["--size", &format!("stats:{address}")]);
+    let (code, message) = find_refusal(&["--size", &format!("stats:{address}")]);
     assert_eq!(code, Some(4), "{message}");
 }

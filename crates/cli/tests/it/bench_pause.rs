@@ -18,8 +18,8 @@ fn read_setting(name: &str, default: u64) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn send_signal(pid: &str, name: &str) {
-    let status = Command::new("kill").args([name, pid]).status().unwrap();
+fn send_signal(pid: &str, signal: &str) {
+    let status = Command::new("kill").args([signal, pid]).status().unwrap();
     assert!(status.success());
 }
 
@@ -57,8 +57,8 @@ fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_tim
     let output = bench.wait_with_output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let result = &document["result"];
-    let p99_9 = |from: &str| result["latency_us"][from]["p99_9"].as_f64().unwrap();
-    let (intended_us, sent_us) = (p99_9("intended"), p99_9("sent"));
+    let read_p99_9 = |from: &str| result["latency_us"][from]["p99_9"].as_f64().unwrap();
+    let (intended_us, sent_us) = (read_p99_9("intended"), read_p99_9("sent"));
     eprintln!(
         "a pause of {PAUSE:?} in {seconds} s at {rate}/s: p99.9 {intended_us:.0} us from the intended time, {sent_us:.0} us \
          from the send time"

@@ -56,19 +56,22 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
     assert_eq!(names, ["none", "zlib", "quicklz", "zstd", "lz4"]);
     for row in rows {
         let (bytes, server_bytes) = (row["bytes"].as_u64(), row["server_bytes"].as_u64());
-        let head = server_bytes.unwrap() - bytes.unwrap();
+        let overhead_bytes = server_bytes.unwrap() - bytes.unwrap();
         // One piece: its key and the header of an item.
-        assert!((20..200).contains(&head), "{row}");
+        assert!((20..200).contains(&overhead_bytes), "{row}");
         assert_eq!(row["read_s"].as_array().unwrap().len(), 3);
         assert_eq!(row["wrong_values"], 0);
     }
     assert_eq!(rows[0]["bytes"], result["bytes"]);
     assert!(rows[1]["ratio"].as_f64().unwrap() < 0.2);
-    let left = glasscache()
+    let remaining_keys = glasscache()
         .args(["keys", "-s", &address])
         .output()
         .unwrap();
-    assert!(left.stdout.is_empty(), "every key is removed again");
+    assert!(
+        remaining_keys.stdout.is_empty(),
+        "every key is removed again"
+    );
 }
 
 #[test]
@@ -76,8 +79,8 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let path = path.to_str().unwrap();
-    let slow = parse_result(&run_codec(&[path, "--network", "1mbit", "--json"]));
-    let recommended = &slow["recommended"];
+    let slow_result = parse_result(&run_codec(&[path, "--network", "1mbit", "--json"]));
+    let recommended = &slow_result["recommended"];
     assert_ne!(recommended["arguments"]["compress"], Value::Null);
     assert!(
         recommended["codec"]
@@ -85,16 +88,21 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
             .unwrap()
             .starts_with("Codec(compress=\"")
     );
-    assert!(recommended["bytes"].as_u64().unwrap() * 4 < slow["before"]["bytes"].as_u64().unwrap());
-    let calls = slow["candidates"].as_array().unwrap().iter();
-    let times: Vec<f64> = calls.map(|row| row["call_us"].as_f64().unwrap()).collect();
+    assert!(
+        recommended["bytes"].as_u64().unwrap() * 4
+            < slow_result["before"]["bytes"].as_u64().unwrap()
+    );
+    let candidates = slow_result["candidates"].as_array().unwrap().iter();
+    let times: Vec<f64> = candidates
+        .map(|row| row["call_us"].as_f64().unwrap())
+        .collect();
     assert!(times.is_sorted(), "best first");
-    let dictionary = slow["candidates"].as_array().unwrap().iter();
-    let names: Vec<&str> = dictionary
+    let candidates = slow_result["candidates"].as_array().unwrap().iter();
+    let names: Vec<&str> = candidates
         .map(|row| row["codec"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"zstd 3 with dictionary"), "{names:?}");
-    assert_eq!(slow["wrong_values"], 0);
+    assert_eq!(slow_result["wrong_values"], 0);
 }
 
 #[test]
@@ -127,25 +135,29 @@ fn values_of_a_server_are_grouped_by_key_prefix() {
 fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
-    let page = folder.path().join("codec.html");
-    let output = run_codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let page_path = folder.path().join("codec.html");
+    let output = run_codec(&[
+        path.to_str().unwrap(),
+        "--html",
+        page_path.to_str().unwrap(),
+    ]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("Codec("), "{text}");
-    for part in [
+    for expected_part in [
         "A call costs, in us:",
         "quicklz",
         "--all prints",
         "Rust client",
     ] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(expected_part), "{expected_part} in {text}");
     }
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
     assert!(
-        std::fs::read_to_string(page)
+        std::fs::read_to_string(page_path)
             .unwrap()
             .ends_with("</html>\n")
     );
@@ -156,16 +168,20 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.jsonl");
     std::fs::write(&path, "{\"a\": 1}\n{\"a\": [1, 2").unwrap();
-    let page = folder.path().join("old.html");
-    std::fs::write(&page, "old").unwrap();
-    let output = run_codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let page_path = folder.path().join("old.html");
+    std::fs::write(&page_path, "old").unwrap();
+    let output = run_codec(&[
+        path.to_str().unwrap(),
+        "--html",
+        page_path.to_str().unwrap(),
+    ]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
     assert!(
         message.contains("cut.jsonl line 2, column 11: not a JSON value: EOF while parsing a list"),
         "{message}"
     );
-    assert_eq!(std::fs::read_to_string(&page).unwrap(), "old");
+    assert_eq!(std::fs::read_to_string(&page_path).unwrap(), "old");
     std::fs::write(&path, "\n").unwrap();
     let cases: [(&[&str], i32, &str); 5] = [
         (&["/no/such/file"], 3, "cannot read /no/such/file"),
@@ -174,11 +190,14 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
         (&["a.txt", "--values", "5"], 2, "--from"),
         (&["a.txt", "--network", "fast"], 2, "100mbit"),
     ];
-    for (arguments, code, part) in cases {
+    for (arguments, expected_code, expected_part) in cases {
         let output = run_codec(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{message}");
-        assert!(message.contains(part), "{part} in {message}");
+        assert_eq!(output.status.code(), Some(expected_code), "{message}");
+        assert!(
+            message.contains(expected_part),
+            "{expected_part} in {message}"
+        );
     }
 }
 

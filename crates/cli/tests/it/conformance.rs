@@ -16,7 +16,7 @@ use crate::server::{Server, TestConnection};
 /// Environment variable with a memcached to test instead of ours.
 pub(crate) const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 /// The request after each step; its reply is determined once.
-const FENCE: &str = "version\r\n";
+const FENCE_REQUEST: &str = "version\r\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,8 +34,8 @@ pub(crate) struct Case<Step> {
     #[serde(default)]
     since: Option<String>,
     /// Why memcached replies otherwise.
-    #[serde(default)]
-    differs: Option<String>,
+    #[serde(default, rename = "differs")]
+    difference: Option<String>,
     /// Whether the server closes the connection after the last step.
     #[serde(default)]
     pub(crate) closes: bool,
@@ -59,19 +59,19 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
     for path in list_case_files(Path::new(folder), files_min) {
         let text = std::fs::read_to_string(&path).unwrap();
         let file: CaseFile<Step> =
-            toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for case in file.case {
             let since = case.since.as_deref();
             let is_newer = since.is_some_and(|since| peer_version < &parse_version(since)[..]);
-            if oracle.is_some() && (is_newer || case.differs.is_some()) {
+            if oracle.is_some() && (is_newer || case.difference.is_some()) {
                 skipped += 1;
                 continue;
             }
             match run(&case) {
                 Ok(()) => passed += 1,
-                Err(text) => {
+                Err(failure_text) => {
                     failures.push(format!(
-                        "{}: {}\n{text}",
+                        "{}: {}\n{failure_text}",
                         format_file_stem(&path),
                         case.name
                     ));
@@ -96,9 +96,9 @@ fn every_case_gets_the_expected_replies() {
         Some(path) => Server::memcached(&path),
         None => Server::start(&["-m", "64"]),
     };
-    let fence = server.connect().request(FENCE);
-    check_cases("", 10, &parse_version(&fence), |case| {
-        run_case(&server, case, &format!("{fence}\r\n"))
+    let fence_reply = server.connect().request(FENCE_REQUEST);
+    check_cases("", 10, &parse_version(&fence_reply), |case| {
+        run_case(&server, case, &format!("{fence_reply}\r\n"))
     });
 }
 
@@ -130,12 +130,16 @@ pub(crate) fn parse_version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<(), String> {
+fn run_case(
+    server: &Server,
+    case: &Case<(String, String)>,
+    fence_reply: &str,
+) -> Result<(), String> {
     let mut connection = server.connect();
     assert_eq!(connection.request("flush_all\r\n"), "OK");
     let mut captured = HashMap::new();
-    for (number, (send, expect)) in case.steps.iter().enumerate() {
-        let is_last = number + 1 == case.steps.len();
+    for (step_index, (send, expect)) in case.steps.iter().enumerate() {
+        let is_last = step_index + 1 == case.steps.len();
         let request = expand_placeholders(send, &captured);
         connection.send(&request);
         if case.closes && is_last {
@@ -145,7 +149,7 @@ fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Resu
                 Err("the server does not close".to_owned())
             };
         }
-        let reply = request_until_fence(&mut connection, &request, fence);
+        let reply = request_until_fence(&mut connection, &request, fence_reply);
         match_reply(&expand_repetitions(expect), &reply, &mut captured).map_err(|reason| {
             format!(
                 "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
@@ -159,13 +163,17 @@ fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Resu
 
 /// The reply before that to the fence. A step that ends inside a value has no fence: its reply is one
 /// line.
-fn request_until_fence(connection: &mut TestConnection, request: &[u8], fence: &str) -> Vec<u8> {
+fn request_until_fence(
+    connection: &mut TestConnection,
+    request: &[u8],
+    fence_reply: &str,
+) -> Vec<u8> {
     if !request.ends_with(b"\n") {
         return connection.read_through(b"\n");
     }
-    connection.send(FENCE.as_bytes());
-    let mut reply = connection.read_through(fence.as_bytes());
-    reply.truncate(reply.len() - fence.len());
+    connection.send(FENCE_REQUEST.as_bytes());
+    let mut reply = connection.read_through(fence_reply.as_bytes());
+    reply.truncate(reply.len() - fence_reply.len());
     reply
 }
 
@@ -179,18 +187,18 @@ fn shorten(text: &str) -> String {
 
 /// Replaces `{k*251}` by 251 letters.
 pub(crate) fn expand_repetitions(text: &str) -> String {
-    let mut filled = String::new();
+    let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once('{') {
         let (token, after) = tail.split_once('}').expect("a closed brace");
-        filled += before;
+        expanded += before;
         match token.split_once('*') {
-            Some((letter, count)) => filled += &letter.repeat(count.parse().expect("a count")),
-            None => filled.extend(["{", token, "}"]),
+            Some((letter, count)) => expanded += &letter.repeat(count.parse().expect("a count")),
+            None => expanded.extend(["{", token, "}"]),
         }
         rest = after;
     }
-    filled + rest
+    expanded + rest
 }
 
 /// Replaces `{k*251}` and `{u}` in bytes to send.
@@ -211,8 +219,8 @@ fn match_reply(
     let mut reply = reply;
     let mut pattern = pattern;
     while !pattern.is_empty() {
-        let token_at = pattern.find(['{', '<']).unwrap_or(pattern.len());
-        let (literal, tail) = pattern.split_at(token_at);
+        let token_start = pattern.find(['{', '<']).unwrap_or(pattern.len());
+        let (literal, tail) = pattern.split_at(token_start);
         reply = reply
             .strip_prefix(literal.as_bytes())
             .ok_or_else(|| format!("{literal:?} is not there"))?;
@@ -223,14 +231,14 @@ fn match_reply(
         let token = &tail[1..end];
         pattern = &tail[end + 1..];
         let is_digit = |byte: &&u8| byte.is_ascii_digit();
-        let digits = reply.iter().take_while(is_digit).count();
+        let digit_count = reply.iter().take_while(is_digit).count();
         let length = match (token, token.split_once("..")) {
             ("word", _) => reply
                 .iter()
                 .take_while(|byte| !byte.is_ascii_whitespace())
                 .count(),
             (_, Some((low, high))) => {
-                let number: u64 = std::str::from_utf8(&reply[..digits])
+                let number: u64 = std::str::from_utf8(&reply[..digit_count])
                     .unwrap()
                     .parse()
                     .map_err(|_| "no number")?;
@@ -238,9 +246,9 @@ fn match_reply(
                 if !range.contains(&number) {
                     return Err(format!("{number} is not in {token}"));
                 }
-                digits
+                digit_count
             }
-            _ => digits,
+            _ => digit_count,
         };
         if length == 0 {
             return Err(format!("nothing stands where <{token}> should"));

@@ -11,7 +11,7 @@ use crate::conformance::{Case, check_cases, find_oracle, parse_version};
 use crate::server::{Server, TestConnection};
 
 /// The opaque of the noop behind each step; no case uses it.
-const FENCE: u32 = 0xfeed_face;
+const FENCE_OPAQUE: u32 = 0xfeed_face;
 const HEADER_BYTES: usize = 24;
 
 #[derive(Deserialize)]
@@ -42,6 +42,7 @@ struct Packet {
     initial: Option<u64>,
     number: Option<u64>,
     magic: Option<u8>,
+    /// Lengths in the header, where they are not the true ones.
     key_bytes: Option<u16>,
     extras_bytes: Option<u8>,
     body_bytes: Option<u32>,
@@ -89,26 +90,26 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
     let flush = Packet::of_opcode("flush");
     connection.send(&flush.to_bytes(&uniques));
     receive_packet(&mut connection);
-    for (number, step) in case.steps.iter().enumerate() {
-        let is_closing = case.closes && number + 1 == case.steps.len();
-        let mut bytes: Vec<u8> = step
+    for (step_index, step) in case.steps.iter().enumerate() {
+        let is_closing = case.closes && step_index + 1 == case.steps.len();
+        let mut request: Vec<u8> = step
             .send
             .iter()
             .flat_map(|packet| packet.to_bytes(&uniques))
             .collect();
         if !is_closing {
             let mut fence = Packet::of_opcode("noop");
-            fence.opaque = FENCE;
-            bytes.extend(fence.to_bytes(&uniques));
+            fence.opaque = FENCE_OPAQUE;
+            request.extend(fence.to_bytes(&uniques));
         }
-        connection.send(&bytes);
+        connection.send(&request);
         for expected in &step.receive {
             let received = receive_packet(&mut connection);
             expected
                 .match_response(&received, &mut uniques)
-                .map_err(|what| {
+                .map_err(|difference| {
                     format!(
-                        "  step {number}, {}: {what}\n  received {received:?}",
+                        "  step {step_index}, {}: {difference}\n  received {received:?}",
                         expected.op
                     )
                 })?;
@@ -120,9 +121,11 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
                 Err("the server does not close".to_owned())
             };
         }
-        let last = receive_packet(&mut connection);
-        if last.opaque != FENCE {
-            return Err(format!("  step {number}: an additional response {last:?}"));
+        let fence_response = receive_packet(&mut connection);
+        if fence_response.opaque != FENCE_OPAQUE {
+            return Err(format!(
+                "  step {step_index}: an additional response {fence_response:?}"
+            ));
         }
     }
     Ok(())
@@ -130,20 +133,20 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
 
 fn receive_packet(connection: &mut TestConnection) -> ReceivedPacket {
     let header = connection.read_exactly(HEADER_BYTES);
-    let number = |range: std::ops::Range<usize>| {
+    let read_number = |range: std::ops::Range<usize>| {
         header[range]
             .iter()
             .fold(0u64, |number, byte| (number << 8) | u64::from(*byte))
     };
     assert_eq!(header[0], 0x81, "not a response: {header:?}");
-    let body = connection.read_exactly(number(8..12) as usize);
+    let body = connection.read_exactly(read_number(8..12) as usize);
     let extras_bytes = usize::from(header[4]);
-    let key_end = extras_bytes + number(2..4) as usize;
+    let key_end = extras_bytes + read_number(2..4) as usize;
     ReceivedPacket {
         opcode: header[1],
-        status: number(6..8) as u16,
-        opaque: number(12..16) as u32,
-        cas: number(16..24),
+        status: read_number(6..8) as u16,
+        opaque: read_number(12..16) as u32,
+        cas: read_number(16..24),
         extras: body[..extras_bytes].to_vec(),
         key: body[extras_bytes..key_end].to_vec(),
         value: body[key_end..].to_vec(),
@@ -187,15 +190,15 @@ impl Packet {
             Cas::Number(number) => *number,
             Cas::Name(name) => uniques[name],
         };
-        let body = (extras.len() + key.len() + value.len()) as u32;
-        let mut bytes = vec![self.magic.unwrap_or(0x80), self.opcode()];
-        bytes.extend(self.key_bytes.unwrap_or(key.len() as u16).to_be_bytes());
-        bytes.extend([self.extras_bytes.unwrap_or(extras.len() as u8), 0, 0, 0]);
-        bytes.extend(self.body_bytes.unwrap_or(body).to_be_bytes());
-        bytes.extend(self.opaque.to_be_bytes());
-        bytes.extend(cas.to_be_bytes());
-        bytes.extend([extras, key, value].concat());
-        bytes
+        let body_length = (extras.len() + key.len() + value.len()) as u32;
+        let mut packet = vec![self.magic.unwrap_or(0x80), self.opcode()];
+        packet.extend(self.key_bytes.unwrap_or(key.len() as u16).to_be_bytes());
+        packet.extend([self.extras_bytes.unwrap_or(extras.len() as u8), 0, 0, 0]);
+        packet.extend(self.body_bytes.unwrap_or(body_length).to_be_bytes());
+        packet.extend(self.opaque.to_be_bytes());
+        packet.extend(cas.to_be_bytes());
+        packet.extend([extras, key, value].concat());
+        packet
     }
 
     fn match_response(

@@ -11,12 +11,12 @@ fn find_deploy_file(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn read(name: &str) -> String {
+fn read_deploy_file(name: &str) -> String {
     std::fs::read_to_string(find_deploy_file(name)).unwrap()
 }
 
-/// Whether a server would accept these arguments.
-fn check_settings(arguments: &[&str]) {
+/// Asserts that a server would accept these arguments.
+fn assert_settings_are_accepted(arguments: &[&str]) {
     let output = glasscache()
         .args(["config", "check"])
         .args(arguments)
@@ -28,49 +28,52 @@ fn check_settings(arguments: &[&str]) {
 
 #[test]
 fn accepts_the_settings_of_the_systemd_unit() {
-    let unit = read("glasscache.service");
-    let start = unit
+    let unit = read_deploy_file("glasscache.service");
+    let unit_command = unit
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
-    let file = find_deploy_file("glasscache.toml");
-    let start = start.replace("/etc/glasscache/glasscache.toml", file.to_str().unwrap());
-    let arguments: Vec<&str> = start.split(' ').collect();
+    let settings_file = find_deploy_file("glasscache.toml");
+    let command_line = unit_command.replace(
+        "/etc/glasscache/glasscache.toml",
+        settings_file.to_str().unwrap(),
+    );
+    let arguments: Vec<&str> = command_line.split(' ').collect();
     assert_eq!(arguments[1], "serve");
-    check_settings(&arguments[2..]);
+    assert_settings_are_accepted(&arguments[2..]);
 }
 
 #[test]
 fn accepts_the_containers_arguments_which_do_not_use_root() {
-    let file = read("Containerfile");
-    let json = |start: &str| -> Vec<String> {
-        let line = file
+    let containerfile = read_deploy_file("Containerfile");
+    let parse_line_after = |start: &str| -> Vec<String> {
+        let line = containerfile
             .lines()
             .find_map(|line| line.trim_start().strip_prefix(start));
         serde_json::from_str(line.unwrap()).unwrap()
     };
-    let started = file.rsplit_once("ENTRYPOINT").unwrap().1;
-    let command = started
+    let after_entrypoint = containerfile.rsplit_once("ENTRYPOINT").unwrap().1;
+    let command_json = after_entrypoint
         .lines()
         .find_map(|line| line.strip_prefix("CMD "))
         .unwrap();
-    let command: Vec<String> = serde_json::from_str(command).unwrap();
+    let command: Vec<String> = serde_json::from_str(command_json).unwrap();
     assert_eq!(command[0], "serve");
-    check_settings(
+    assert_settings_are_accepted(
         &command
             .iter()
             .skip(1)
             .map(String::as_str)
             .collect::<Vec<_>>(),
     );
-    let health = json("CMD ");
+    let health = parse_line_after("CMD ");
     assert_eq!(health[1], "ping");
     // The command line is valid, so the exit code says that no server replied (3), not that it is wrong (2).
     let mut ping = glasscache();
     ping.args(&health[1..])
         .env("GLASSCACHE_SERVER", "127.0.0.1:1");
     assert_eq!(ping.output().unwrap().status.code(), Some(3));
-    let user = file
+    let user = containerfile
         .lines()
         .find_map(|line| line.strip_prefix("USER "))
         .unwrap();

@@ -1,6 +1,8 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, RequestId, Status};
+use glasscache_protocol::binary::{
+    self, Command, Get, OpcodeAndOpaque, PacketRefusal, Parsed, Status,
+};
 
 use super::Session;
 use super::run::Run;
@@ -17,9 +19,9 @@ impl Session {
         }
         match binary::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            Parsed::Request(id, command, used_bytes) => {
+            Parsed::Request(request, command, used_bytes) => {
                 run.command_count += 1;
-                self.begin_request(id, &command, used_bytes, run)
+                self.begin_request(request, &command, used_bytes, run)
             }
             Parsed::Refused(refusal, used_bytes) => {
                 run.execute_lookups();
@@ -35,7 +37,7 @@ impl Session {
 
     fn begin_request<'b>(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'b>,
         used_bytes: usize,
         run: &mut Run<'b, '_, '_>,
@@ -50,7 +52,7 @@ impl Session {
         };
         if let Some(get) = get {
             run.used_bytes += used_bytes;
-            run.push(Lookup::binary(id, &get, run.context));
+            run.push(Lookup::binary(request, &get, run.context));
             return None;
         }
         run.execute_lookups();
@@ -59,14 +61,14 @@ impl Session {
         }
         match *command {
             Command::Store(ref head) => {
-                return self.begin_write(&StoreWrite::binary(id, head, run.context), used_bytes, run);
+                return self.begin_write(&StoreWrite::binary(request, head, run.context), used_bytes, run);
             }
             Command::SaslMechanisms | Command::SaslLogin { .. } => {
-                return self.begin_sasl(id, command, used_bytes, run);
+                return self.begin_sasl(request, command, used_bytes, run);
             }
             _ => {}
         }
-        let Ok(effect) = execute::binary::run_command(id, command, run.context, run.out) else {
+        let Ok(effect) = execute::binary::run_command(request, command, run.context, run.out) else {
             return Some(RunEnd::WaitForSegment);
         };
         run.used_bytes += used_bytes;
@@ -76,13 +78,13 @@ impl Session {
     /// A request of SASL from a connection that need not log in or has logged in.
     fn begin_sasl(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'_>,
         used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if run.context.shared.logins.are_required() {
-            return self.serve_sasl(id, command, used_bytes, run);
+            return self.serve_sasl(request, command, used_bytes, run);
         }
         let bytes_to_skip = match *command {
             Command::SaslLogin { message_bytes, .. } => message_bytes,
@@ -90,7 +92,7 @@ impl Session {
         };
         run.used_bytes += used_bytes;
         let refusal = PacketRefusal {
-            id,
+            request,
             status: Status::UnknownCommand,
             bytes_to_skip,
             must_close: false,
@@ -103,7 +105,7 @@ impl Session {
         refusal: PacketRefusal,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
+        binary::write_error(&mut run.out.bytes, refusal.request, refusal.status);
         if refusal.bytes_to_skip > 0 {
             self.state = State::SkipRefusedValue(u64::from(refusal.bytes_to_skip));
         }

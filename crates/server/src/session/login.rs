@@ -5,7 +5,7 @@
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
-use glasscache_protocol::binary::{self, Command, PacketRefusal, RequestId, Status, opcode};
+use glasscache_protocol::binary::{self, Command, OpcodeAndOpaque, PacketRefusal, Status, opcode};
 use glasscache_protocol::limits::LOGIN_BYTES_MAX;
 use glasscache_protocol::login::{self, Credentials};
 use glasscache_protocol::replies;
@@ -29,7 +29,7 @@ const PLAIN: &[u8] = b"PLAIN";
 
 /// A login of SASL: its message follows `head_bytes` of the input.
 struct SaslLogin<'b> {
-    id: RequestId,
+    request: OpcodeAndOpaque,
     mechanism: &'b [u8],
     message_bytes: usize,
     is_step: bool,
@@ -99,7 +99,7 @@ impl Session {
             login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             login::Parsed::Attempt(credentials, used_bytes) => {
                 run.used_bytes += used_bytes;
-                self.attempt_login(RequestId::default(), Some(credentials), run.context);
+                self.attempt_login(OpcodeAndOpaque::default(), Some(credentials), run.context);
                 None
             }
             login::Parsed::Refused(reply, used_bytes) => {
@@ -116,21 +116,21 @@ impl Session {
             binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
             binary::Parsed::Request(
-                id,
+                request,
                 command @ (Command::SaslMechanisms | Command::SaslLogin { .. }),
                 used_bytes,
-            ) => self.serve_sasl(id, &command, used_bytes, run),
-            binary::Parsed::Request(id, command @ Command::Version, used_bytes) => {
+            ) => self.serve_sasl(request, &command, used_bytes, run),
+            binary::Parsed::Request(request, command @ Command::Version, used_bytes) => {
                 run.used_bytes += used_bytes;
-                let _ = execute::binary::run_command(id, &command, run.context, run.out);
+                let _ = execute::binary::run_command(request, &command, run.context, run.out);
                 None
             }
-            binary::Parsed::Request(id, _, _) => {
-                Some(refuse_before_login(id, Status::AuthFailure, run))
+            binary::Parsed::Request(request, _, _) => {
+                Some(refuse_before_login(request, Status::AuthFailure, run))
             }
             binary::Parsed::Refused(refusal, _) => {
                 let status = status_before_login(&refusal);
-                Some(refuse_before_login(refusal.id, status, run))
+                Some(refuse_before_login(refusal.request, status, run))
             }
         }
     }
@@ -138,7 +138,7 @@ impl Session {
     /// A request of SASL: the mechanisms, or a login, the first or a later one of the connection.
     pub(super) fn serve_sasl(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'_>,
         used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
@@ -150,11 +150,11 @@ impl Session {
         } = *command
         else {
             run.used_bytes += used_bytes;
-            binary::write_text(&mut run.out.bytes, id, PLAIN);
+            binary::write_text(&mut run.out.bytes, request, PLAIN);
             return None;
         };
         let sasl_login = SaslLogin {
-            id,
+            request,
             mechanism,
             message_bytes: message_bytes as usize,
             is_step,
@@ -169,7 +169,7 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if sasl_login.message_bytes > LOGIN_BYTES_MAX {
-            return Some(refuse_before_login(sasl_login.id, Status::AuthFailure, run));
+            return Some(refuse_before_login(sasl_login.request, Status::AuthFailure, run));
         }
         let packet_bytes = sasl_login.head_bytes + sasl_login.message_bytes;
         let Some(message) = run.remaining_input().get(sasl_login.head_bytes..packet_bytes) else {
@@ -177,7 +177,7 @@ impl Session {
         };
         run.used_bytes += packet_bytes;
         if sasl_login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::write_error(&mut run.out.bytes, sasl_login.id, Status::InvalidArguments);
+            binary::write_error(&mut run.out.bytes, sasl_login.request, Status::InvalidArguments);
             return None;
         }
         let mut login_state = self.take_login_state(run.context);
@@ -186,14 +186,14 @@ impl Session {
         if is_plain_mechanism && !sasl_login.is_step && message.is_empty() {
             login_state.expects_step = true;
             self.state = State::Login(Box::new(login_state));
-            binary::write_error(&mut run.out.bytes, sasl_login.id, Status::AuthContinue);
+            binary::write_error(&mut run.out.bytes, sasl_login.request, Status::AuthContinue);
             return None;
         }
         let credentials = (is_plain_mechanism && (!sasl_login.is_step || expects_step))
             .then(|| login::parse_sasl_plain(message))
             .flatten();
         self.state = State::Login(Box::new(login_state));
-        self.attempt_login(sasl_login.id, credentials, run.context);
+        self.attempt_login(sasl_login.request, credentials, run.context);
         None
     }
 
@@ -210,12 +210,12 @@ impl Session {
 
     fn attempt_login(
         &mut self,
-        request_id: RequestId,
+        request: OpcodeAndOpaque,
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
         let mut login_state = self.take_login_state(context);
-        login_state.request_id = request_id;
+        login_state.request = request;
         login_state.attempt = Some(context.shared.logins.submit(credentials, context.waker));
         self.state = State::Login(Box::new(login_state));
     }
@@ -231,7 +231,7 @@ impl Session {
         context.counters.auth_cmds.bump();
         if is_accepted {
             if is_binary {
-                binary::write_text(out, login.request_id, b"Authenticated");
+                binary::write_text(out, login.request, b"Authenticated");
             } else {
                 out.extend_from_slice(replies::STORED);
             }
@@ -243,7 +243,7 @@ impl Session {
             return None;
         }
         if is_binary {
-            binary::write_error(out, login.request_id, Status::AuthFailure);
+            binary::write_error(out, login.request, Status::AuthFailure);
         } else {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
@@ -268,7 +268,7 @@ fn count_failure(context: &Context<'_>) {
 /// memcached, and so are wrong ones of a request that is allowed before the login.
 fn status_before_login(refusal: &PacketRefusal) -> Status {
     let is_allowed = matches!(
-        refusal.id.opcode,
+        refusal.request.opcode,
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
     );
     let is_contradiction = refusal.status == Status::UnknownCommand && refusal.must_close;
@@ -280,7 +280,7 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
-fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
-    binary::write_error(&mut run.out.bytes, id, status);
+fn refuse_before_login(request: OpcodeAndOpaque, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
+    binary::write_error(&mut run.out.bytes, request, status);
     RunEnd::Close(CloseReason::InputBeforeLogin)
 }

@@ -1,6 +1,6 @@
 //! The keys of a get, parsed one by one, so that a line of 80,000 of them is served in slices.
 
-use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
+use glasscache_protocol::limits::GET_KEYS_BYTES_MAX;
 use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, KeyToken};
 
@@ -30,7 +30,7 @@ impl Session {
                 KeyToken::Key(key, used_bytes) => {
                     run.used_bytes += used_bytes;
                     pending_get.key_bytes += key.len();
-                    if pending_get.key_bytes > GET_KEY_BYTES_MAX {
+                    if pending_get.key_bytes > GET_KEYS_BYTES_MAX {
                         return self.refuse_get(pending_get, replies::LINE_TOO_LONG, run);
                     }
                     let lookup =

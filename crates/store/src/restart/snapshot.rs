@@ -196,7 +196,7 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
     writer.list(&snapshot.index.directory, |writer, segment| {
         writer.u32(*segment);
     });
-    writer.list(&snapshot.index.overflow, |writer, overflow| {
+    writer.list(&snapshot.index.overflow_segments, |writer, overflow| {
         writer.u32(overflow.segment);
         writer.u32(overflow.used_lines);
         writer.u32(overflow.allocated_end);
@@ -233,7 +233,7 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
         index: IndexSnapshot {
             bucket_count: reader.u64()?,
             directory: reader.list(Reader::u32)?,
-            overflow: reader.list(read_overflow)?,
+            overflow_segments: reader.list(read_overflow)?,
         },
         checksums: reader.list(Reader::u64)?,
     })

@@ -1,4 +1,4 @@
-//! The requests of a world and what became of them: which could a reader have seen, and which must be gone.
+//! The requests of a world and what became of them: which values a reader may find, and which must be gone.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::plan::Key;
 /// The number of a request in its world.
 pub(crate) type RequestId = usize;
 
-/// On which condition a value is stored.
+/// The condition under which a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// None.
     Always,
     /// Nothing is there, or nothing has changed.
-    Conditional,
+    AbsentOrUnchanged,
 }
 
 /// What a request does to one key.
@@ -55,9 +55,9 @@ pub(crate) struct RecordedRequest {
     pub(crate) server: usize,
     /// The connection.
     pub(crate) link: LinkId,
-    /// Its bytes are between these of the connection, with what was written before it.
+    /// Where its bytes begin on the connection, together with those that were written before it.
     pub(crate) begin_offset: u64,
-    /// Behind its last byte.
+    /// The offset after its last byte.
     pub(crate) end_offset: u64,
     /// What it does; a flush does nothing to any one key.
     pub(crate) effects: Vec<(Key, Effect)>,
@@ -65,7 +65,7 @@ pub(crate) struct RecordedRequest {
     pub(crate) known_outcomes: Vec<KnownOutcome>,
     /// It may be made twice.
     pub(crate) is_repeatable: bool,
-    /// The life of the client that made it.
+    /// The incarnation of the client that made it.
     pub(crate) incarnation: usize,
     /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
     pub(crate) is_multi_step: bool,
@@ -154,25 +154,25 @@ impl History {
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
-        let begin = || self.first_byte_index(id, network);
+        let begin_index = || self.first_byte_index(id, network);
         match network.execution_state(request.link, request.end_offset) {
             ExecutionState::At(execution_index, _) if is_single_step => {
                 Some((execution_index, execution_index))
             }
             ExecutionState::At(execution_index, _) => {
-                Some((begin().unwrap_or(execution_index), execution_index))
+                Some((begin_index().unwrap_or(execution_index), execution_index))
             }
             ExecutionState::NotYet if is_single_step => {
                 Some((network.execution_index(), ExecutionIndex::MAX))
             }
             ExecutionState::NotYet => Some((
-                begin().unwrap_or(network.execution_index()),
+                begin_index().unwrap_or(network.execution_index()),
                 ExecutionIndex::MAX,
             )),
             // The first pieces may have been executed.
             ExecutionState::Never if is_single_step => None,
             ExecutionState::Never => {
-                begin().map(|execution_index| (execution_index, ExecutionIndex::MAX))
+                begin_index().map(|execution_index| (execution_index, ExecutionIndex::MAX))
             }
         }
     }
@@ -187,7 +187,7 @@ impl History {
     }
 
     /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
-    fn overwrite_window(
+    fn overwrite_range(
         &self,
         id: RequestId,
         effect_index: usize,
@@ -204,7 +204,7 @@ impl History {
         let (first, last) = self.execution_range(id, network)?;
         let was_stored = matches!(known_outcome, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
-            // If it was refused the older value went when its line was read.
+            // A refused value removes the older one as soon as its line is read.
             return Some((self.first_byte_index(id, network).unwrap_or(first), last));
         }
         Some((first, last))
@@ -225,7 +225,7 @@ impl History {
         });
         let server = self.server_of(key);
         changes.any(|(id, effect_index)| {
-            self.overwrite_window(*id, *effect_index, network)
+            self.overwrite_range(*id, *effect_index, network)
                 .is_some_and(is_between)
         }) || self.flushes.iter().any(|id| {
             Some(self.requests[*id].server) == server
@@ -262,29 +262,30 @@ impl History {
         })
     }
 
-    /// Whether a read within `read` may find what comes from `source`.
+    /// Whether a read within `read_range` may find what comes from `source`.
     pub(crate) fn may_find(
         &self,
         key: Key,
         source: Source,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.requests_from_source(key, source)
-            .any(|id| self.may_find_store(key, (id, source), read, network))
+            .any(|id| self.may_find_store(key, (id, source), read_range, network))
     }
 
-    /// Whether a read within `read` may find what one request stored.
+    /// Whether a read within `read_range` may find what one request stored.
     fn may_find_store(
         &self,
         key: Key,
         (id, source): (RequestId, Source),
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.execution_range(id, network)
             .is_some_and(|(first, last)| {
-                first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
+                let (read_first, read_last) = read_range;
+                first <= read_last && !self.is_overwritten(key, (last, read_first), source, network)
             })
     }
 
@@ -299,16 +300,21 @@ impl History {
         self.is_overwritten(key, (read, later), source, network)
     }
 
-    /// Whether anything may be under a key within `read`.
-    pub(crate) fn may_exist(&self, key: Key, read: ExecutionRange, network: &Network) -> bool {
+    /// Whether anything may be under a key within `read_range`.
+    pub(crate) fn may_exist(
+        &self,
+        key: Key,
+        read_range: ExecutionRange,
+        network: &Network,
+    ) -> bool {
         self.stores_of(key)
-            .any(|store| self.may_find_store(key, store, read, network))
+            .any(|store| self.may_find_store(key, store, read_range, network))
     }
 
     /// What is known of a key, for a message.
     pub(crate) fn describe_changes(&self, key: Key, network: &Network) -> String {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let changes = key_changes.map(|(id, effect_index)| {
+        let change_texts = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (effect, known_outcome) = (
                 request.effects[*effect_index].1,
@@ -323,18 +329,22 @@ impl History {
             .removals
             .iter()
             .filter(|(removed_key, _)| *removed_key == key);
-        let removals = removals.map(|(_, range)| format!("removed {range:?}"));
-        changes.chain(removals).collect::<Vec<_>>().join(", ")
+        let removal_texts = removals.map(|(_, range)| format!("removed {range:?}"));
+        change_texts
+            .chain(removal_texts)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
-    /// Whether an addition may be in a counter that was read within `read`.
+    /// Whether an addition may be in a counter that was read within `read_range`.
     pub(crate) fn may_have_added(
         &self,
         key: Key,
         addition: u8,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
+        let (_, read_last) = read_range;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
@@ -343,20 +353,21 @@ impl History {
         });
         additions.any(|(id, _)| {
             self.execution_range(*id, network)
-                .is_some_and(|range| range.0 <= read.1)
+                .is_some_and(|(first, _)| first <= read_last)
         })
     }
 
-    /// Additions to the counters of a creation that must be in what is read within `read`.
+    /// Additions to the counters of a creation that must be in what is read within `read_range`.
     pub(crate) fn must_have_added(
         &self,
         key: Key,
         creation: u16,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> Vec<u8> {
+        let (read_first, _) = read_range;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let bits = key_changes.filter_map(|(id, effect_index)| {
+        let required_additions = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) = (
                 request.effects[*effect_index].1,
@@ -364,10 +375,10 @@ impl History {
             ) else {
                 return None;
             };
-            let range = self.execution_range(*id, network)?;
-            (counter.creation == creation && range.1 < read.0).then_some(addition)
+            let (_, last) = self.execution_range(*id, network)?;
+            (counter.creation == creation && last < read_first).then_some(addition)
         });
-        bits.collect()
+        required_additions.collect()
     }
 
     /// Whether a key was ever given a new expiry.
@@ -395,7 +406,7 @@ fn certainly_overwrites(effect: Effect, known_outcome: KnownOutcome) -> bool {
     match effect {
         // One that is refused removes the older value too.
         Effect::Store(_, Condition::Always) | Effect::Delete | Effect::FlushPrefix => true,
-        Effect::Store(_, Condition::Conditional) | Effect::Create(_) => {
+        Effect::Store(_, Condition::AbsentOrUnchanged) | Effect::Create(_) => {
             matches!(known_outcome, KnownOutcome::Done(_))
         }
         Effect::Read | Effect::Add(_) | Effect::Touch => false,

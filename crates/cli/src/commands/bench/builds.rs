@@ -120,8 +120,8 @@ fn format_row(compared: &ComparedScenario) -> [String; 8] {
     let is_missed = compared.cpu_ratio.median > WORST_RATIO_MAX;
     [
         compared.scenario.name.clone(),
-        format_decimal(median(|pair| pair.0.cpu_us)),
-        format_decimal(median(|pair| pair.1.cpu_us)),
+        format_decimal(median(|(new, _)| new.cpu_us)),
+        format_decimal(median(|(_, old)| old.cpu_us)),
         format!("{:.3}", compared.cpu_ratio.median),
         format_interval(&compared.cpu_ratio),
         if is_missed { "*" } else { " " }.to_owned(),

@@ -28,7 +28,7 @@ use crate::table::{format_count, format_decimal};
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
-/// Number of keys unless told otherwise.
+/// Number of keys where neither `--keys` nor a trace sets it.
 const DEFAULT_KEYS: u64 = 100_000;
 
 /// Options of a load test.
@@ -147,8 +147,8 @@ impl Args {
 
     /// Refuses options of a load test where none is requested: how to reach a server, and how to read a trace.
     pub(super) fn refuse_options_without_load(&self) -> Result<(), Failure> {
-        if self.access.is_requested() {
-            return Err(access::needs_target());
+        if self.access.is_given() {
+            return Err(access::missing_target_failure());
         }
         if self.trace_input.is_given() {
             return Err(Failure::usage(
@@ -165,23 +165,23 @@ impl Args {
                 "--threads: each thread needs a connection (--connections)",
             ));
         }
-        if self.target.is_none() && self.access.is_requested() {
-            return Err(access::needs_target());
+        if self.target.is_none() && self.access.is_given() {
+            return Err(access::missing_target_failure());
         }
-        let credentials = self.access.credentials()?;
+        let credentials = self.access.read_credentials()?;
         let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
         let mut targets = vec![open(self.target.as_deref())?];
-        if let Some(vs) = &self.vs {
-            targets.push(open(Some(vs))?);
+        if let Some(vs_address) = &self.vs {
+            targets.push(open(Some(vs_address))?);
         }
-        let settings = self.settings()?;
-        let traffic = self.traffic()?;
+        let settings = self.build_settings()?;
+        let traffic = self.build_traffic()?;
         let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
-        let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+        let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
         if out.is_json() {
             out.set_result(&self.to_document(&targets, &traffic, &result));
         } else {
-            out.print_line(load_table::format_result(&names, &result).trim_end())?;
+            out.print_line(load_table::format_result(&target_descriptions, &result).trim_end())?;
         }
         for warning in list_warnings(&result) {
             eprintln!("warning: {warning}");
@@ -207,11 +207,18 @@ impl Args {
             )?;
         }
         if let Some(path) = &self.html {
-            page_file::write(path, load_page::build_page(&names, &result), &self.inputs())?;
+            page_file::write(
+                path,
+                load_page::build_page(&target_descriptions, &result),
+                &self.input_files(),
+            )?;
             eprintln!("page written to {}", path.display());
         }
-        let wrong_values =
-            result.measured.wrong_values + result.vs.as_ref().map_or(0, |(vs, _)| vs.wrong_values);
+        let wrong_values = result.measured.wrong_values
+            + result
+                .other_and_ratio
+                .as_ref()
+                .map_or(0, |(other, _)| other.wrong_values);
         Ok(if wrong_values > 0 {
             Exit::Finding
         } else {
@@ -219,7 +226,7 @@ impl Args {
         })
     }
 
-    fn settings(&self) -> Result<Settings, Failure> {
+    fn build_settings(&self) -> Result<Settings, Failure> {
         Ok(Settings {
             connections: self.connections as usize,
             depth: self.depth as usize,
@@ -233,9 +240,9 @@ impl Args {
         })
     }
 
-    fn traffic(&self) -> Result<Traffic, Failure> {
+    fn build_traffic(&self) -> Result<Traffic, Failure> {
         let [get, multi_get, set, delete] = self.mix.0;
-        let trace = self.trace()?;
+        let trace = self.read_trace()?;
         let (popularity, keys) = match (&self.popularity, &trace) {
             (_, Some(trace)) => (Popularity::Trace(trace.requests.clone()), trace.keys),
             (popularity, None) => {
@@ -250,7 +257,7 @@ impl Args {
         Ok(Traffic {
             popularity,
             keys,
-            values: Values::new(self.value_size(trace.as_ref())?, self.seed),
+            values: Values::new(self.read_value_size(trace.as_ref())?, self.seed),
             mix: Mix {
                 get,
                 multi_get,
@@ -264,20 +271,20 @@ impl Args {
     }
 
     /// The files that the keys and sizes come from.
-    fn inputs(&self) -> Vec<&Path> {
-        let trace = match &self.popularity {
+    fn input_files(&self) -> Vec<&Path> {
+        let trace_file = match &self.popularity {
             PopularityArg::Trace(path) => Some(path.as_path()),
             _ => None,
         };
-        let sizes = match &self.size {
+        let sizes_file = match &self.size {
             SizeArg::FromSource(source) => source.file(),
             _ => None,
         };
-        trace.into_iter().chain(sizes).collect()
+        trace_file.into_iter().chain(sizes_file).collect()
     }
 
     /// The trace that gives the keys, if one does.
-    fn trace(&self) -> Result<Option<KeyTrace>, Failure> {
+    fn read_trace(&self) -> Result<Option<KeyTrace>, Failure> {
         let PopularityArg::Trace(path) = &self.popularity else {
             if self.trace_input.is_given() {
                 return Err(Failure::usage(
@@ -306,7 +313,7 @@ impl Args {
         Ok(Some(trace))
     }
 
-    fn value_size(&self, trace: Option<&KeyTrace>) -> Result<Size, Failure> {
+    fn read_value_size(&self, trace: Option<&KeyTrace>) -> Result<Size, Failure> {
         match (&self.size, trace) {
             (SizeArg::Distribution(size), _) => Ok(size.clone()),
             (SizeArg::FromSource(source), _) => source.read(),
@@ -327,15 +334,16 @@ impl Args {
         targets: &[LiveTarget],
         traffic: &Traffic,
     ) -> Result<(LoadResult, Option<Failure>), Failure> {
-        let servers: Vec<Target> = targets
+        let load_targets: Vec<Target> = targets
             .iter()
             .map(|target| Target {
                 access: target.access.clone(),
                 meter: target.meter.clone(),
             })
             .collect();
-        for (server, target) in servers.iter().zip(targets) {
-            live::fill(settings, server, traffic).map_err(|error| failure(&target.name, &error))?;
+        for (load_target, target) in load_targets.iter().zip(targets) {
+            live::fill(settings, load_target, traffic)
+                .map_err(|error| failure(&target.name, &error))?;
         }
         let bar = new_progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
@@ -344,52 +352,69 @@ impl Args {
             failure(name, &end.error)
         };
         let failure_of_first_target = |error| to_failure(EarlyEnd { target: 0, error });
-        let (measured, vs, objective, mut early_end) = match (&servers[..], self.search) {
-            ([first, second], _) => {
-                let Comparison {
-                    measured: [measured, vs_measured],
-                    ratio,
-                    early_end,
-                } = live::compare(settings, [first, second], traffic, progress)
-                    .map_err(to_failure)?;
-                let vs = Some((vs_measured, ratio));
-                (Some(measured), vs, None, early_end.map(to_failure))
-            }
-            ([first, ..], Some(objective)) => {
-                let SearchResult {
-                    tried_rates,
-                    best,
-                    error,
-                } = live::search(settings, first, traffic, objective, progress)
-                    .map_err(failure_of_first_target)?;
-                let objective = Some((objective, tried_rates));
-                (best, None, objective, error.map(failure_of_first_target))
-            }
-            ([first, ..], None) => {
-                let (measured, error) =
-                    live::run(settings, first, traffic).map_err(failure_of_first_target)?;
-                (
-                    Some(measured),
-                    None,
-                    None,
-                    error.map(failure_of_first_target),
-                )
-            }
-            ([], _) => (None, None, None, None),
-        };
+        let (measured, other_and_ratio, objective_and_rates, mut early_end) =
+            match (&load_targets[..], self.search) {
+                ([first, second], _) => {
+                    let Comparison {
+                        measured: [measured, other_measured],
+                        ratio,
+                        early_end,
+                    } = live::compare(settings, [first, second], traffic, progress)
+                        .map_err(to_failure)?;
+                    let other_and_ratio = Some((other_measured, ratio));
+                    (
+                        Some(measured),
+                        other_and_ratio,
+                        None,
+                        early_end.map(to_failure),
+                    )
+                }
+                ([first, ..], Some(objective)) => {
+                    let SearchResult {
+                        tried_rates,
+                        best,
+                        error,
+                    } = live::search(settings, first, traffic, objective, progress)
+                        .map_err(failure_of_first_target)?;
+                    let objective_and_rates = Some((objective, tried_rates));
+                    (
+                        best,
+                        None,
+                        objective_and_rates,
+                        error.map(failure_of_first_target),
+                    )
+                }
+                ([first, ..], None) => {
+                    let (measured, error) =
+                        live::run(settings, first, traffic).map_err(failure_of_first_target)?;
+                    (
+                        Some(measured),
+                        None,
+                        None,
+                        error.map(failure_of_first_target),
+                    )
+                }
+                ([], _) => (None, None, None, None),
+            };
         bar.finish_and_clear();
-        // A server that failed cannot be cleaned.
+        // The keys of a server that failed cannot be removed.
         if early_end.is_none() {
-            early_end = servers.iter().enumerate().find_map(|(target, server)| {
-                let error = live::clear(settings, server, traffic).err()?;
-                Some(to_failure(EarlyEnd { target, error }))
-            });
+            early_end = load_targets
+                .iter()
+                .enumerate()
+                .find_map(|(target_index, load_target)| {
+                    let error = live::clear(settings, load_target, traffic).err()?;
+                    Some(to_failure(EarlyEnd {
+                        target: target_index,
+                        error,
+                    }))
+                });
         }
         let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
         let Some(measured) = measured else {
-            return Err(
-                early_end.unwrap_or_else(|| no_rate_holds_failure(objective.as_ref(), is_stopped))
-            );
+            return Err(early_end.unwrap_or_else(|| {
+                no_rate_holds_failure(objective_and_rates.as_ref(), is_stopped)
+            }));
         };
         if is_stopped && measured.requests == 0 {
             let message = "stopped in the warm-up, before any request was counted";
@@ -397,8 +422,8 @@ impl Args {
         }
         let result = LoadResult {
             measured,
-            vs,
-            objective,
+            other_and_ratio,
+            objective_and_rates,
             is_stopped,
         };
         Ok((result, early_end))
@@ -408,15 +433,15 @@ impl Args {
         let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         let mut document = json!(result.measured);
-        let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
-        document["sentence"] = json!(load_table::format_sentence(&names, result));
+        let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+        document["sentence"] = json!(load_table::format_sentence(&target_descriptions, result));
         document["target"] = targets.first().map_or(Value::Null, target_json);
-        if let Some((vs, ratio)) = &result.vs {
-            document["vs"] = json!(vs);
+        if let Some((other, ratio)) = &result.other_and_ratio {
+            document["vs"] = json!(other);
             document["vs"]["target"] = targets.get(1).map_or(Value::Null, target_json);
             document["ratio"] = json!(ratio);
         }
-        if let Some((objective, tried_rates)) = &result.objective {
+        if let Some((objective, tried_rates)) = &result.objective_and_rates {
             document["objective"] = json!(objective);
             document["tried"] = json!(tried_rates);
         }
@@ -430,8 +455,8 @@ impl Args {
 
 /// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
 fn list_warnings(result: &LoadResult) -> Vec<String> {
-    let all_measured =
-        std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
+    let all_measured = std::iter::once(&result.measured)
+        .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
     let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
     if !all_measured.into_iter().any(is_mostly_misses) {
         return Vec::new();
@@ -445,7 +470,7 @@ fn list_warnings(result: &LoadResult) -> Vec<String> {
 
 /// The failure of a search that has found no rate.
 fn no_rate_holds_failure(
-    objective: Option<&(Objective, Vec<TriedRate>)>,
+    objective_and_rates: Option<&(Objective, Vec<TriedRate>)>,
     is_stopped: bool,
 ) -> Failure {
     if is_stopped {
@@ -454,7 +479,7 @@ fn no_rate_holds_failure(
             "stopped before a rate was found that holds the objective",
         );
     }
-    let lowest = objective.and_then(|(objective, tried_rates)| {
+    let lowest_rate_text = objective_and_rates.and_then(|(objective, tried_rates)| {
         let lowest = tried_rates.last()?;
         Some(format!(
             ": at {} requests/s, the lowest that was tried, p{} is {} us",
@@ -463,18 +488,18 @@ fn no_rate_holds_failure(
             format_decimal(lowest.latency_us)
         ))
     });
-    let lowest = lowest.unwrap_or_default();
+    let lowest_rate_text = lowest_rate_text.unwrap_or_default();
     Failure::new(
         Exit::Finding,
-        format!("no rate holds the objective{lowest}"),
+        format!("no rate holds the objective{lowest_rate_text}"),
     )
 }
 
-fn failure(target: &str, error: &load::Error) -> Failure {
+fn failure(target_name: &str, error: &load::Error) -> Failure {
     let exit = match error {
         load::Error::Io(_) | load::Error::Closed | load::Error::Silent(_) => Exit::Unreachable,
         load::Error::Unexpected(_) => Exit::BadData,
         load::Error::Stopped => Exit::Interrupted,
     };
-    Failure::new(exit, format!("{target}: {error}"))
+    Failure::new(exit, format!("{target_name}: {error}"))
 }

@@ -11,11 +11,14 @@ const CHART_PERCENTS: [f64; 12] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99,
 ];
 
-/// Writes the page.
-pub(super) fn build_page(names: &[String], result: &LoadResult) -> Page {
-    let targets: Vec<(&String, &LoadMeasurement)> = names
+/// Builds the page.
+pub(super) fn build_page(target_descriptions: &[String], result: &LoadResult) -> Page {
+    let targets: Vec<(&String, &LoadMeasurement)> = target_descriptions
         .iter()
-        .zip(std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs)))
+        .zip(
+            std::iter::once(&result.measured)
+                .chain(result.other_and_ratio.as_ref().map(|(other, _)| other)),
+        )
         .collect();
     let mut charts = vec![build_percentile_chart(&targets)];
     if result.measured.series.len() > 2 {
@@ -23,8 +26,8 @@ pub(super) fn build_page(names: &[String], result: &LoadResult) -> Page {
         charts.push(build_rate_chart(&result.measured));
     }
     Page {
-        title: format!("Load on {}", names.join(" beside ")),
-        sentence: format_sentence(names, result),
+        title: format!("Load on {}", target_descriptions.join(" beside ")),
+        sentence: format_sentence(target_descriptions, result),
         charts,
         tables: vec![build_figures_table(&targets)],
         ..Page::default()
@@ -32,14 +35,14 @@ pub(super) fn build_page(names: &[String], result: &LoadResult) -> Page {
 }
 
 fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
-    let series = |name: &str, value_at: &dyn Fn(f64) -> f64| Series {
-        label: name.to_owned(),
+    let new_series = |label: &str, value_at: &dyn Fn(f64) -> f64| Series {
+        label: label.to_owned(),
         points: CHART_PERCENTS
             .map(|percent| (100.0 / (100.0 - percent), value_at(percent)))
             .to_vec(),
         ..Series::default()
     };
-    let mut series_list = Vec::new();
+    let mut series = Vec::new();
     for (name, measured) in targets {
         let tally = &measured.tally;
         // With one target its name is in the title.
@@ -47,11 +50,11 @@ fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
             1 => format!("from the {time} time"),
             _ => format!("{name}, from the {time} time"),
         };
-        series_list.push(series(&series_label("intended"), &|percent| {
+        series.push(new_series(&series_label("intended"), &|percent| {
             tally.latency_us(percent)
         }));
         if tally.from_intended.is_some() {
-            series_list.push(series(&series_label("send"), &|percent| {
+            series.push(new_series(&series_label("send"), &|percent| {
                 tally.latency_from_send_us(percent)
             }));
         }
@@ -63,7 +66,7 @@ fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
         y_label: "microseconds (logarithmic)".to_owned(),
         is_x_log: true,
         is_y_log: true,
-        series: series_list,
+        series,
         ..Chart::default()
     }
 }
@@ -73,8 +76,9 @@ fn list_points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f
     let first_s = measured.series.first().map_or(0, |second| second.at_s);
     // The replies that an open loop waits for at its end would look like a second of hardly any load.
     let duration_s = measured.seconds.ceil() as u64;
-    let seconds = measured.series.iter();
-    seconds
+    measured
+        .series
+        .iter()
         .take_while(|second| second.at_s - first_s < duration_s)
         .map(|second| ((second.at_s - first_s) as f64, figure(second)))
         .collect()

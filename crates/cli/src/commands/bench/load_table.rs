@@ -10,19 +10,22 @@ use glasscache_lab::statistics::SteadinessKind;
 use crate::table::{Table, format_count, format_decimal};
 use crate::word_wrap::wrap;
 
-/// What the command found.
+/// What the command measured.
 pub(super) struct LoadResult {
     pub(super) measured: LoadMeasurement,
-    pub(super) vs: Option<(LoadMeasurement, TargetRatios)>,
-    pub(super) objective: Option<(Objective, Vec<TriedRate>)>,
+    /// What was measured of the other server (`--vs`), and the ratio to it.
+    pub(super) other_and_ratio: Option<(LoadMeasurement, TargetRatios)>,
+    /// The objective of a search, and the rates that it tried.
+    pub(super) objective_and_rates: Option<(Objective, Vec<TriedRate>)>,
     pub(super) is_stopped: bool,
 }
 
 /// Everything that the command prints.
-pub(super) fn format_result(names: &[String], result: &LoadResult) -> String {
-    let mut text = wrap(&format_sentence(names, result)) + "\n";
-    let targets = std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
-    for (name, measured) in names.iter().zip(targets) {
+pub(super) fn format_result(target_descriptions: &[String], result: &LoadResult) -> String {
+    let mut text = wrap(&format_sentence(target_descriptions, result)) + "\n";
+    let targets = std::iter::once(&result.measured)
+        .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
+    for (name, measured) in target_descriptions.iter().zip(targets) {
         let _ = write!(
             text,
             "\n{}\n{}\n{}",
@@ -31,10 +34,10 @@ pub(super) fn format_result(names: &[String], result: &LoadResult) -> String {
             build_cost_table(measured)
         );
     }
-    if let Some((_, tried_rates)) = &result.objective {
+    if let Some((_, tried_rates)) = &result.objective_and_rates {
         let mut table = Table::new(&["", "requests/s", "us", ""]);
         for tried_rate in tried_rates {
-            let holds = if tried_rate.meets_objective {
+            let outcome_text = if tried_rate.meets_objective {
                 "holds"
             } else {
                 "does not hold"
@@ -43,7 +46,7 @@ pub(super) fn format_result(names: &[String], result: &LoadResult) -> String {
                 String::new(),
                 format_count(tried_rate.rate as u64),
                 format_decimal(tried_rate.latency_us),
-                holds.to_owned(),
+                outcome_text.to_owned(),
             ]);
         }
         let _ = write!(text, "\nRates that were tried:\n{table}");
@@ -53,16 +56,16 @@ pub(super) fn format_result(names: &[String], result: &LoadResult) -> String {
 }
 
 /// The conclusion in some sentences.
-pub(super) fn format_sentence(names: &[String], result: &LoadResult) -> String {
+pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResult) -> String {
     let measured = &result.measured;
-    let name = names.first().map_or("", String::as_str);
+    let name = target_descriptions.first().map_or("", String::as_str);
     let rate = format_count(measured.requests_per_second.round() as u64);
+    let latency_us = &measured.latency_us.intended;
     let (p50, p99) = (
-        measured.latency_us.intended.p50,
-        measured.latency_us.intended.p99,
+        format_decimal(latency_us.p50),
+        format_decimal(latency_us.p99),
     );
-    let (p50, p99) = (format_decimal(p50), format_decimal(p99));
-    let mut sentence = match &result.objective {
+    let mut sentence = match &result.objective_and_rates {
         Some((objective, _)) => format!(
             "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
             objective.percent,
@@ -70,10 +73,12 @@ pub(super) fn format_sentence(names: &[String], result: &LoadResult) -> String {
         ),
         None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
     };
-    if let (Some((_, ratio)), Some(other)) = (&result.vs, names.get(1)) {
+    if let (Some((_, ratio)), Some(other_description)) =
+        (&result.other_and_ratio, target_descriptions.get(1))
+    {
         let _ = write!(
             sentence,
-            " Beside {other}: {:.2} times its p50 ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}), {:.2} times \
+            " Beside {other_description}: {:.2} times its p50 ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}), {:.2} times \
              its rate.",
             ratio.p50.value,
             ratio.p50.low,
@@ -92,7 +97,7 @@ pub(super) fn format_sentence(names: &[String], result: &LoadResult) -> String {
         Bottleneck::None => "",
     });
     let operations_before_change = format_count(measured.steadiness.after_operations.unwrap_or(0));
-    let steadiness = match measured.steadiness.kind {
+    let steadiness_text = match measured.steadiness.kind {
         SteadinessKind::Flat => String::new(),
         SteadinessKind::WarmUp => {
             format!(" The first {operations_before_change} requests were a warm-up.")
@@ -102,12 +107,12 @@ pub(super) fn format_sentence(names: &[String], result: &LoadResult) -> String {
         }
         SteadinessKind::None => " It never reached a steady state.".to_owned(),
     };
-    sentence + &steadiness
+    sentence + &steadiness_text
 }
 
 fn build_latency_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
-    let mut row = |name: &str, percentiles: &Latencies| {
+    let mut push_row = |name: &str, percentiles: &Latencies| {
         let cells = [
             percentiles.p50,
             percentiles.p90,
@@ -119,30 +124,30 @@ fn build_latency_table(measured: &LoadMeasurement) -> Table {
         .map(format_decimal);
         table.push_row(std::iter::once(name.to_owned()).chain(cells));
     };
-    row("from the intended time", &measured.latency_us.intended);
-    row("from the send time", &measured.latency_us.sent);
-    let share = |share: Option<f64>| {
+    push_row("from the intended time", &measured.latency_us.intended);
+    push_row("from the send time", &measured.latency_us.sent);
+    let format_share = |share: Option<f64>| {
         share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
     let shares = measured.generator_share;
     table.push_row([
         "generator's share".to_owned(),
-        share(shares.p50),
+        format_share(shares.p50),
         String::new(),
-        share(shares.p99),
-        share(shares.p99_9),
+        format_share(shares.p99),
+        format_share(shares.p99_9),
     ]);
     table
 }
 
 fn build_cost_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
-    let server = measured
+    let server_cpu = measured
         .server_cpu_us
         .map_or_else(|| "-".to_owned(), format_decimal);
     table.push_row([
         String::new(),
-        server,
+        server_cpu,
         format_decimal(measured.generator_cpu_us),
     ]);
     table

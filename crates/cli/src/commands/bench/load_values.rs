@@ -6,7 +6,7 @@ use glasscache_lab::load::Size;
 
 use crate::value_sizes::{SizeSource, VALUE_BYTES_MAX};
 
-/// Exponent of Zipf's law without one.
+/// Exponent of Zipf's law where the option gives none.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// How keys are chosen.
@@ -23,9 +23,9 @@ pub(super) enum PopularityArg {
 /// Sizes of values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SizeArg {
-    /// A law.
+    /// A fixed size or a statistical distribution.
     Distribution(Size),
-    /// What was counted elsewhere.
+    /// The sizes that a server or a file lists.
     FromSource(SizeSource),
     /// The sizes of the trace that gives the keys.
     Trace,
@@ -49,21 +49,22 @@ pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn parse_popularity(text: &str) -> Result<PopularityArg, String> {
-    let expected = || format!("{text:?}: expected uniform, zipf, zipf:EXPONENT or trace:FILE");
+    let format_expected =
+        || format!("{text:?}: expected uniform, zipf, zipf:EXPONENT or trace:FILE");
     match text.split_once(':') {
         None if text == "uniform" => Ok(PopularityArg::Uniform),
         None if text == "zipf" => Ok(PopularityArg::Zipf(ZIPF_EXPONENT)),
         Some(("zipf", exponent)) => {
-            let exponent = parse_positive(exponent).ok_or_else(expected)?;
+            let exponent = parse_positive(exponent).ok_or_else(format_expected)?;
             Ok(PopularityArg::Zipf(exponent))
         }
         Some(("trace", file)) if !file.is_empty() => Ok(PopularityArg::Trace(file.into())),
-        _ => Err(expected()),
+        _ => Err(format_expected()),
     }
 }
 
 pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
-    let expected = || {
+    let format_expected = || {
         format!(
             "{text:?}: expected bytes, such as 100, lognormal:MEDIAN:SIGMA, stats:SERVER, histogram:FILE, \
              clusters:FILE, or trace"
@@ -76,25 +77,25 @@ pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
         return Ok(SizeArg::FromSource(source));
     }
     if let Some(parameters) = text.strip_prefix("lognormal:") {
-        let (median, sigma) = parameters.split_once(':').ok_or_else(expected)?;
+        let (median, sigma) = parameters.split_once(':').ok_or_else(format_expected)?;
         let (median, sigma) = parse_positive(median)
             .zip(parse_positive(sigma))
-            .ok_or_else(expected)?;
+            .ok_or_else(format_expected)?;
         return Ok(SizeArg::Distribution(Size::LogNormal {
             median,
             sigma,
             max: VALUE_BYTES_MAX,
         }));
     }
-    let bytes: u32 = text.parse().map_err(|_| expected())?;
+    let bytes: u32 = text.parse().map_err(|_| format_expected())?;
     let is_valid = bytes <= 1 << 30;
     is_valid
         .then_some(SizeArg::Distribution(Size::Fixed(bytes)))
-        .ok_or_else(expected)
+        .ok_or_else(format_expected)
 }
 
 pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
-    let expected = || {
+    let format_expected = || {
         format!(
             "{text:?}: expected shares such as get=9,set=1; kinds are {}",
             REQUEST_KINDS.join(", ")
@@ -102,12 +103,12 @@ pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
     };
     let mut shares = [0.0; 4];
     for kind_and_share in text.split(',') {
-        let (kind, share) = kind_and_share.split_once('=').ok_or_else(expected)?;
+        let (kind, share) = kind_and_share.split_once('=').ok_or_else(format_expected)?;
         let kind_index = REQUEST_KINDS
             .iter()
             .position(|kind_name| *kind_name == kind)
-            .ok_or_else(expected)?;
-        shares[kind_index] = parse_positive(share).ok_or_else(expected)?;
+            .ok_or_else(format_expected)?;
+        shares[kind_index] = parse_positive(share).ok_or_else(format_expected)?;
     }
     Ok(MixArg(shares))
 }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_shares() {
+    fn shares_are_parsed_and_an_unknown_kind_is_refused() {
         assert!(
             parse_mix("get=9,set=1")
                 .is_ok_and(|mix| mix.0.map(|share| share as u32) == [9, 0, 1, 0])
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_sizes() {
+    fn sizes_are_parsed_and_invalid_ones_are_refused() {
         assert_eq!(
             parse_size("lognormal:230:1.5"),
             Ok(SizeArg::Distribution(Size::MIX))
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_popularities() {
+    fn popularities_are_parsed_and_invalid_ones_are_refused() {
         assert_eq!(parse_popularity("zipf:0.9"), Ok(PopularityArg::Zipf(0.9)));
         assert_eq!(
             parse_popularity("trace:a:b.csv"),

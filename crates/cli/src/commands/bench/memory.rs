@@ -62,7 +62,7 @@ impl Args {
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let servers = ServerPair {
             is_pinned: false,
-            ..self.common.servers()?
+            ..self.common.find_servers()?
         };
         let is_selected =
             |section: Section| self.section.is_empty() || self.section.contains(&section);
@@ -73,9 +73,10 @@ impl Args {
         }
         // What was measured before an end or an error has been printed, and is not kept.
         outcome?;
-        let figures = results.into_iter();
-        let figures = figures.map(|result| (result.name.to_owned(), result.figures));
-        let ours = bounds::request_version(&servers).map_err(failure)?;
+        let figures = results
+            .into_iter()
+            .map(|result| (result.name.to_owned(), result.figures));
+        let our_version = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
         let sections = self
             .section
@@ -87,7 +88,7 @@ impl Args {
         );
         let record = Record::new(
             &name,
-            &[("glasscache", &ours)],
+            &[("glasscache", &our_version)],
             settings,
             Value::Object(figures.collect()),
         );
@@ -162,7 +163,7 @@ impl Args {
         } else {
             Some(measure_fill_sequence(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
-        let resident_max = ours
+        let resident_bytes_max = ours
             .fills
             .iter()
             .map(|sequence_fill| sequence_fill.resident_bytes)
@@ -179,7 +180,7 @@ impl Args {
             ),
             table: build_fill_sequence_table(&ours, theirs.as_ref(), memory_mib),
             figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.final_contents.share_of_limit(),
-                "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
+                "most_resident_mib": resident_bytes_max as f64 / f64::from(1 << 20) }),
         })
     }
 
@@ -241,7 +242,7 @@ fn print(out: &Output, results: &[SectionResult]) -> Result<(), Failure> {
 }
 
 fn format_fills_conclusion(fills: &[Fill]) -> String {
-    let range = |figures: &mut dyn Iterator<Item = f64>| {
+    let format_range = |figures: &mut dyn Iterator<Item = f64>| {
         let (low, high) = figures
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), figure| {
                 (figure.min(low), figure.max(high))
@@ -250,7 +251,7 @@ fn format_fills_conclusion(fills: &[Fill]) -> String {
     };
     let mut conclusion = format!(
         "{} user bytes per resident byte",
-        range(&mut fills.iter().map(|fill| fill.ours.density()))
+        format_range(&mut fills.iter().map(|fill| fill.ours.density()))
     );
     let compared: Vec<&Fill> = fills.iter().filter(|fill| fill.theirs.is_some()).collect();
     if !compared.is_empty() {
@@ -258,7 +259,7 @@ fn format_fills_conclusion(fills: &[Fill]) -> String {
         let _ = write!(
             conclusion,
             ", {} times memcached's, {missed_count} of {} fills below what is demanded",
-            range(&mut compared.iter().map(|fill| fill.ratio())),
+            format_range(&mut compared.iter().map(|fill| fill.ratio())),
             compared.len()
         );
     }
@@ -312,20 +313,20 @@ impl Fill {
     /// Whether the ratio is below what is demanded of it.
     fn is_missed(&self) -> bool {
         let required_ratio = self.size.required_ratio.filter(|_| self.theirs.is_some());
-        required_ratio.is_some_and(|ratio_wanted| self.ratio() < ratio_wanted)
+        required_ratio.is_some_and(|required| self.ratio() < required)
     }
 
     fn describe(&self) -> String {
-        let (name, ours) = (self.size.name, self.ours.density());
+        let (name, density) = (self.size.name, self.ours.density());
         format!(
-            "{name} B at -m {}: {ours:.3} user bytes per resident byte, ratio {:.2}",
+            "{name} B at -m {}: {density:.3} user bytes per resident byte, ratio {:.2}",
             self.memory_mib,
             self.ratio()
         )
     }
 
     fn format_row(&self) -> [String; 11] {
-        let theirs = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
+        let format_their_density = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
             self.theirs
                 .as_ref()
                 .map_or("-".to_owned(), |default_and_best| {
@@ -336,15 +337,15 @@ impl Fill {
             .theirs
             .as_ref()
             .map(|(_, best_fill)| self.ours.density() / best_fill.density());
-        let ratio_wanted = self
-            .size
-            .required_ratio
-            .map_or(String::new(), |ratio_wanted| {
-                format!(
-                    "{ratio_wanted:.2}{}",
-                    if self.is_missed() { " *" } else { "  " }
-                )
-            });
+        let required_ratio_text =
+            self.size
+                .required_ratio
+                .map_or(String::new(), |required_ratio| {
+                    format!(
+                        "{required_ratio:.2}{}",
+                        if self.is_missed() { " *" } else { "  " }
+                    )
+                });
         [
             self.size.name.to_owned(),
             self.memory_mib.to_string(),
@@ -352,14 +353,14 @@ impl Fill {
             format!("{:.3}", self.ours.density()),
             format!("{:.3}", self.ours.share_of_limit()),
             self.ours.refused.to_string(),
-            theirs(|default_and_best| &default_and_best.0),
-            theirs(|default_and_best| &default_and_best.1),
+            format_their_density(|(default_fill, _)| default_fill),
+            format_their_density(|(_, best_fill)| best_fill),
             if self.theirs.is_some() {
                 format!("{:.2}", self.ratio())
             } else {
                 "-".to_owned()
             },
-            ratio_wanted,
+            required_ratio_text,
             ratio_to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]
     }
@@ -368,8 +369,8 @@ impl Fill {
         json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.required_ratio,
             "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
             "of_limit": self.ours.share_of_limit(), "glasscache": self.ours,
-            "memcached": self.theirs.as_ref().map(|default_and_best| &default_and_best.0), "best_factor": self.size.best_factor,
-            "memcached_best": self.theirs.as_ref().map(|default_and_best| &default_and_best.1) })
+            "memcached": self.theirs.as_ref().map(|(default_fill, _)| default_fill), "best_factor": self.size.best_factor,
+            "memcached_best": self.theirs.as_ref().map(|(_, best_fill)| best_fill) })
     }
 }
 
@@ -390,12 +391,12 @@ fn build_fill_sequence_table(
         "own user/-m",
     ]);
     let limit_bytes = (memory_mib << 20) as f64;
-    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let format_mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     for (fill_index, sequence_fill) in ours.fills.iter().enumerate() {
         let their_fill = theirs.and_then(|sequence| sequence.fills.get(fill_index));
         table.push_row([
             sequence_fill.name.to_owned(),
-            mib(sequence_fill.resident_bytes),
+            format_mib(sequence_fill.resident_bytes),
             format!("{resident_limit_mib:.1}"),
             format!(
                 "{:.3}",
@@ -407,7 +408,7 @@ fn build_fill_sequence_table(
             ),
             sequence_fill.refused.to_string(),
             their_fill.map_or("-".to_owned(), |sequence_fill| {
-                mib(sequence_fill.resident_bytes)
+                format_mib(sequence_fill.resident_bytes)
             }),
             their_fill.map_or("-".to_owned(), |sequence_fill| {
                 format!(
@@ -419,13 +420,13 @@ fn build_fill_sequence_table(
     }
     table.push_row([
         "all at the end".to_owned(),
-        mib(ours.final_contents.resident_bytes),
+        format_mib(ours.final_contents.resident_bytes),
         String::new(),
         format!("{:.3}", ours.final_contents.share_of_limit()),
         "at least 0.85".to_owned(),
         ours.final_contents.refused.to_string(),
         theirs.map_or("-".to_owned(), |sequence| {
-            mib(sequence.final_contents.resident_bytes)
+            format_mib(sequence.final_contents.resident_bytes)
         }),
         theirs.map_or("-".to_owned(), |sequence| {
             format!("{:.3}", sequence.final_contents.share_of_limit())

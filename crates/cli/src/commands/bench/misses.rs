@@ -56,7 +56,7 @@ impl Args {
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let servers = ServerPair {
             is_pinned: false,
-            ..self.common.servers()?
+            ..self.common.find_servers()?
         };
         let mut points = Vec::new();
         let mut trace_names = Vec::new();
@@ -84,22 +84,23 @@ impl Args {
         }
         if points.is_empty() {
             let folder = self.traces.display();
-            let failure = Failure::usage(format!("no trace to replay in {folder}"));
-            return Err(match trace_names.join(", ") {
-                trace_names if trace_names.is_empty() => failure,
-                trace_names => failure.with_hint(format!("traces there: {trace_names}")),
+            let no_trace_failure = Failure::usage(format!("no trace to replay in {folder}"));
+            return Err(if trace_names.is_empty() {
+                no_trace_failure
+            } else {
+                no_trace_failure.with_hint(format!("traces there: {}", trace_names.join(", ")))
             });
         }
         let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
         if !out.is_json() {
             print(out, &points, &ratios)?;
         }
-        let ours = bounds::request_version(&servers).map_err(failure)?;
+        let our_version = bounds::request_version(&servers).map_err(failure)?;
         let settings =
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
         let name = super::format_record_name("misses", self.trace.iter().cloned());
-        let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
+        let record = Record::new(&name, &[("glasscache", &our_version)], settings, figures);
         if out.is_json() {
             out.set_result(&json!(record));
         }
@@ -118,7 +119,7 @@ impl Args {
         servers: &ServerPair,
         trace: &Arc<Trace>,
     ) -> Result<Vec<ReplayComparison>, Failure> {
-        let replay = |server_memory: Option<&ServerMemory<'_>>| {
+        let measure_all = |server_memory: Option<&ServerMemory<'_>>| {
             let mut points = Vec::new();
             for &fraction in &self.fraction {
                 let point = measure_point(servers, trace, fraction, self.alone, server_memory)
@@ -129,17 +130,19 @@ impl Args {
             Ok(points)
         };
         if !self.forecast {
-            return replay(None);
+            return measure_all(None);
         }
-        with_forecasts(trace, |memory| replay(Some(memory)))
+        with_forecasts(trace, |server_memory| measure_all(Some(server_memory)))
     }
 }
 
 /// Whether the forecasts of a point, if it has some, are near enough.
 fn is_forecast_met(point: &ReplayComparison) -> bool {
-    point.forecast_errors().is_none_or(|(ours, theirs)| {
-        ours <= OUR_ERROR_MAX && theirs.is_none_or(|error| error <= THEIR_ERROR_MAX)
-    })
+    point
+        .forecast_errors()
+        .is_none_or(|(our_error, their_error)| {
+            our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
+        })
 }
 
 /// Forecasts beside what was measured.
@@ -157,21 +160,21 @@ fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
         let Some(forecast) = point.forecast else {
             continue;
         };
-        let ratio =
+        let format_ratio =
             |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
-        let measured = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
+        let miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
         table.push_row([
             point.trace.clone(),
             point.memory_mib.to_string(),
-            ratio(measured(point.ours.misses)),
-            ratio(Some(forecast.ours)),
-            ratio(
+            format_ratio(miss_ratio(point.ours.misses)),
+            format_ratio(Some(forecast.ours)),
+            format_ratio(
                 point
                     .theirs
                     .as_ref()
-                    .and_then(|theirs| measured(theirs.misses)),
+                    .and_then(|theirs| miss_ratio(theirs.misses)),
             ),
-            ratio(Some(forecast.theirs)),
+            format_ratio(Some(forecast.theirs)),
             if is_forecast_met(point) {
                 "met"
             } else {
@@ -192,7 +195,7 @@ fn find_worst_ratio(ratios: &[f64]) -> f64 {
 }
 
 fn describe_point(point: &ReplayComparison) -> String {
-    let theirs = match (&point.theirs, point.ratio()) {
+    let their_result = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
             format!(
                 "memcached {}, ratio {ratio:.3}",
@@ -202,7 +205,7 @@ fn describe_point(point: &ReplayComparison) -> String {
         _ => "memcached left out".to_owned(),
     };
     format!(
-        "{} at {} of its footprint (-m {}): avoidable misses {}, {theirs}, exact LRU in our density {}; {} requests/s",
+        "{} at {} of its footprint (-m {}): avoidable misses {}, {their_result}, exact LRU in our density {}; {} requests/s",
         point.trace,
         point.fraction,
         point.memory_mib,
@@ -230,7 +233,7 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
         "memcached's",
         "refused",
     ]);
-    let mib = |bytes: u64| (bytes >> 20).to_string();
+    let format_mib = |bytes: u64| (bytes >> 20).to_string();
     for point in points {
         let theirs = point.theirs.as_ref();
         table.push_row([
@@ -248,8 +251,8 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
                 .ratio()
                 .map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
             format_count(point.lru_avoidable_misses),
-            mib(point.ours.resident_bytes),
-            theirs.map_or("-".to_owned(), |theirs| mib(theirs.resident_bytes)),
+            format_mib(point.ours.resident_bytes),
+            theirs.map_or("-".to_owned(), |theirs| format_mib(theirs.resident_bytes)),
             point.ours.refused.to_string(),
         ]);
     }
@@ -268,15 +271,15 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
 /// The conclusion: avoidable misses over memcached's, or what was replayed alone.
 fn format_sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
     if ratios.is_empty() {
-        let avoidable: u64 = points.iter().map(|point| point.ours.avoidable_misses).sum();
+        let avoidable_misses: u64 = points.iter().map(|point| point.ours.avoidable_misses).sum();
         let misses: u64 = points.iter().map(|point| point.ours.misses).sum();
         return format!(
             "{} of {} misses were avoidable; memcached was left out.",
-            format_count(avoidable),
+            format_count(avoidable_misses),
             format_count(misses)
         );
     }
-    let check_text = |measured_ratio: f64, bound: f64| {
+    let format_check = |measured_ratio: f64, bound: f64| {
         if measured_ratio <= bound {
             "met"
         } else {
@@ -287,7 +290,7 @@ fn format_sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
     format!(
         "Avoidable misses over memcached's: geometric mean {mean:.3}, at most {MEAN_RATIO_MAX}: {}; worst point {worst:.3}, \
          at most {WORST_RATIO_MAX}: {}.",
-        check_text(mean, MEAN_RATIO_MAX),
-        check_text(worst, WORST_RATIO_MAX),
+        format_check(mean, MEAN_RATIO_MAX),
+        format_check(worst, WORST_RATIO_MAX),
     )
 }

@@ -2,8 +2,7 @@
 //! build of itself.
 //!
 //! Finds both programs, runs the lab's benchmark, prints the results and stores them with `--keep`. Progress goes to
-//! stderr. Without a subcommand and a target
-//! it runs the scenarios that compare with memcached.
+//! stderr. Without a subcommand and without a target it runs the scenarios that compare with memcached.
 
 mod builds;
 mod load;
@@ -94,8 +93,8 @@ struct CommonOptions {
 }
 
 impl CommonOptions {
-    /// Both programs, their CPU assignment, and the stop flag set by Ctrl-C.
-    fn servers(&self) -> Result<ServerPair, Failure> {
+    /// Finds both programs and assigns CPUs to them; Ctrl-C sets their stop flag.
+    fn find_servers(&self) -> Result<ServerPair, Failure> {
         let memcached = self
             .memcached
             .clone()
@@ -139,7 +138,7 @@ fn write_record(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The built-in scenarios with these names; all of them if there is none.
+/// The built-in scenarios with these names; all scenarios if no name is given.
 fn select_scenarios(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
     if let Some(unknown) = names
         .iter()

@@ -22,14 +22,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     common: CommonOptions,
     /// Only the scenario of this name; may be repeated.
-    #[arg(long, value_name = "NAME")]
-    scenario: Vec<String>,
+    #[arg(id = "scenario", long = "scenario", value_name = "NAME")]
+    scenario_names: Vec<String>,
     /// Paired rounds of each scenario [default: set by the scenario].
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Scenarios from this file instead of the built-in ones.
-    #[arg(long, value_name = "FILE")]
-    scenarios: Option<PathBuf>,
+    #[arg(id = "scenarios", long = "scenarios", value_name = "FILE")]
+    scenarios_file: Option<PathBuf>,
     /// List the scenarios and end.
     #[arg(long)]
     list: bool,
@@ -54,19 +54,19 @@ impl Args {
             out.print_bytes(format_two_columns(rows).as_bytes())?;
             return Ok(Exit::Success);
         }
-        let servers = self.common.servers()?;
+        let servers = self.common.find_servers()?;
         let layout = servers.layout.describe();
         let mut progress = |line: &str| eprintln!("  {line}");
-        let mut speed = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
-        let versions = speed.versions();
+        let mut benchmark = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
+        let versions = benchmark.versions();
         let mut scenario_results = Vec::new();
         let outcome: Result<(), Failure> = scenarios.iter().try_for_each(|scenario| {
-            let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
+            let round_count = self.rounds.unwrap_or(scenario.rounds).max(1);
             let scenario_result = match scenario.interference {
                 Some(interference) => {
-                    interference::run(&servers, scenario, interference, rounds, &mut progress)
+                    interference::run(&servers, scenario, interference, round_count, &mut progress)
                 }
-                None => speed.run(scenario, 0..rounds, &mut progress),
+                None => benchmark.run(scenario, 0..round_count, &mut progress),
             };
             scenario_results.push(scenario_result.map_err(failure)?);
             Ok(())
@@ -76,7 +76,7 @@ impl Args {
         let versions_text = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
-        let name = super::format_record_name("speed", self.scenario.iter().cloned());
+        let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
         let record = Record::new(&name, &versions_text, settings, json!(scenario_results));
         if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
@@ -90,7 +90,7 @@ impl Args {
     }
 
     fn select_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
-        let scenarios = match &self.scenarios {
+        let scenarios = match &self.scenarios_file {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
@@ -100,7 +100,7 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        super::select_scenarios(scenarios, &self.scenario)
+        super::select_scenarios(scenarios, &self.scenario_names)
     }
 }
 
@@ -119,7 +119,7 @@ const COLUMN_TITLES: [&str; 8] = [
 fn print(
     out: &Output,
     scenario_results: &[ScenarioResult],
-    [(_, ours), (_, theirs)]: &[(&str, &str); 2],
+    [(_, our_version), (_, their_version)]: &[(&str, &str); 2],
     layout: &str,
 ) -> Result<(), Failure> {
     let demands = list_demands(scenario_results);
@@ -132,7 +132,7 @@ fn print(
     }
     out.print_line("")?;
     out.print_line(wrap(&format!(
-        "glasscache {ours} beside memcached {theirs}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
+        "glasscache {our_version} beside memcached {their_version}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
          glasscache / memcached in the same round, the median with its range; * marks a demand that is missed."
     )))
 }
@@ -145,20 +145,20 @@ fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), 
     } else {
         ["glasscache", "memcached"]
     };
-    let servers: [Vec<&SideMeasurement>; 2] = [
+    let sides: [Vec<&SideMeasurement>; 2] = [
         scenario_result
             .rounds
             .iter()
-            .map(|round| &round.0)
+            .map(|(ours, _)| ours)
             .collect(),
         scenario_result
             .rounds
             .iter()
-            .map(|round| &round.1)
+            .map(|(_, theirs)| theirs)
             .collect(),
     ];
     let mut table = Table::new(&COLUMN_TITLES);
-    for (name, side) in names.iter().zip(&servers) {
+    for (name, side) in names.iter().zip(&sides) {
         let median = |figure: fn(&SideMeasurement) -> f64| {
             Spread::of(side.iter().map(|measurement| figure(measurement))).median
         };
@@ -185,9 +185,10 @@ fn print_scenario(out: &Output, scenario_result: &ScenarioResult) -> Result<(), 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
 fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let spread_text =
-        |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
+        |spread: &Spread| format!("{:.2} ({:.2}-{:.2})", spread.median, spread.min, spread.max);
     let checks = scenario_result.compare_with_required_ratios();
-    let demand_text = |name: &str| match checks.iter().find(|check| check.0 == name) {
+    let demand_text = |name: &str| match checks.iter().find(|(check_name, ..)| *check_name == name)
+    {
         Some((_, bound, found)) => {
             format!(
                 ", at most {bound:.2}{}",
@@ -227,9 +228,9 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
 fn format_notes(scenario_result: &ScenarioResult) -> String {
     let mut notes = Vec::new();
     if scenario_result.disturbed > 0 {
-        let rounds = scenario_result.rounds.len();
+        let round_count = scenario_result.rounds.len();
         notes.push(format!(
-            "{} of {rounds} rounds disturbed (others over {OTHER_CORES_MAX} core)",
+            "{} of {round_count} rounds disturbed (others over {OTHER_CORES_MAX} core)",
             scenario_result.disturbed
         ));
     }
@@ -241,19 +242,19 @@ fn format_notes(scenario_result: &ScenarioResult) -> String {
                 .filter(|round| side(round).is_generator_bound)
                 .count()
         };
-    let (ours, theirs) = (
-        count_generator_bound(|round| &round.0),
-        count_generator_bound(|round| &round.1),
+    let (our_count, their_count) = (
+        count_generator_bound(|(ours, _)| ours),
+        count_generator_bound(|(_, theirs)| theirs),
     );
-    if ours + theirs > 0 {
+    if our_count + their_count > 0 {
         notes.push(format!(
-            "generator-bound: {ours} of ours, {theirs} of theirs"
+            "generator-bound: {our_count} of ours, {their_count} of theirs"
         ));
     }
     let misses: u64 = scenario_result
         .rounds
         .iter()
-        .map(|round| round.0.misses + round.1.misses)
+        .map(|(ours, theirs)| ours.misses + theirs.misses)
         .sum();
     if misses > 0 {
         notes.push(format!("{} misses", format_count(misses)));
@@ -295,7 +296,7 @@ fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
 fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
     let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
     by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
-    let ratio = |scenario_result: &ScenarioResult| {
+    let format_ratio = |scenario_result: &ScenarioResult| {
         format!(
             "{:.2} ({})",
             scenario_result.cpu.median, scenario_result.scenario.name
@@ -303,11 +304,11 @@ fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) 
     };
     let ratios = match by_ratio.as_slice() {
         [] => return "Nothing was measured.".to_owned(),
-        [only] => ratio(only),
-        [lowest, .., highest] => format!("{} to {}", ratio(lowest), ratio(highest)),
+        [only] => format_ratio(only),
+        [lowest, .., highest] => format!("{} to {}", format_ratio(lowest), format_ratio(highest)),
     };
     let met_count = demands.iter().filter(|demand| demand.is_met()).count();
-    let missed = match demands.first() {
+    let demands_text = match demands.first() {
         None => String::new(),
         Some(_) if met_count == demands.len() => format!("; all {met_count} demands are met"),
         Some(worst) => format!(
@@ -319,7 +320,7 @@ fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) 
             worst.bound
         ),
     };
-    format!("CPU per request over the other side's: {ratios}{missed}.")
+    format!("CPU per request over the other side's: {ratios}{demands_text}.")
 }
 
 fn build_demands_table(demands: &[Demand<'_>]) -> Table {

@@ -45,7 +45,7 @@ pub(super) struct Caller<'t> {
 }
 
 impl Caller<'_> {
-    fn python(&mut self) -> Option<&mut PythonWorker> {
+    fn python_with_client(&mut self) -> Option<&mut PythonWorker> {
         self.python.as_mut().filter(|python| python.has_client)
     }
 
@@ -61,45 +61,47 @@ impl Caller<'_> {
     /// The time of calls by size, up to the first size of at least `bytes_max`.
     pub(super) fn measure_call_times(&mut self, bytes_max: usize) -> Result<CallTimes, CallError> {
         let mut times = CallTimes::default();
-        let last_size_index = VALUE_SIZES.iter().position(|bytes| *bytes >= bytes_max);
-        for &bytes in VALUE_SIZES
+        let last_size_index = VALUE_SIZES
+            .iter()
+            .position(|value_bytes| *value_bytes >= bytes_max);
+        for &value_bytes in VALUE_SIZES
             .iter()
             .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
         {
             let meter_before = self.target.meter.read();
-            let [set_us, get_us] = self.time_calls_without_conversion(bytes)?;
+            let [set_us, get_us] = self.time_calls_without_conversion(value_bytes)?;
             let used_cpu = self.target.meter.read().since(&meter_before);
             let is_server_cpu_visible = self.target.meter.workers() > 0;
-            let calls = (2 * KEYS_PER_SIZE * (1 + PASSES_PER_SIZE)) as f64;
-            let server_us = used_cpu.server.cpu_s() * 1e6 / calls;
-            let call_time = |us: f64| CallTime {
-                bytes,
+            let call_count = (2 * KEYS_PER_SIZE * (1 + PASSES_PER_SIZE)) as f64;
+            let server_us = used_cpu.server.cpu_s() * 1e6 / call_count;
+            let new_call_time = |us: f64| CallTime {
+                bytes: value_bytes,
                 us,
                 server_us: is_server_cpu_visible.then(|| server_us.min(us)),
             };
-            times.set.push(call_time(set_us));
-            times.get.push(call_time(get_us));
+            times.set.push(new_call_time(set_us));
+            times.get.push(new_call_time(get_us));
         }
         Ok(times)
     }
 
     /// The median times of a set and a get of bytes that need no conversion, over many keys, the first pass not
     /// counted.
-    fn time_calls_without_conversion(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
-        let key = format!("{}calls:", self.key_prefix);
+    fn time_calls_without_conversion(&mut self, value_bytes: usize) -> Result<[f64; 2], CallError> {
+        let key_prefix = format!("{}calls:", self.key_prefix);
         let server = self.target.address();
-        if let Some(python) = self.python() {
-            let request = json!({ "do": "calls_without_conversion", "server": server, "key": key, "bytes": bytes,
+        if let Some(python) = self.python_with_client() {
+            let request = json!({ "do": "calls_without_conversion", "server": server, "key": key_prefix, "bytes": value_bytes,
                 "keys": KEYS_PER_SIZE, "passes": PASSES_PER_SIZE });
             let reply = python.request(&request).map_err(to_call_error)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
-        let values = vec![vec![0; bytes]; KEYS_PER_SIZE];
+        let values = vec![vec![0; value_bytes]; KEYS_PER_SIZE];
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let mut compressor = CodecCompressor::new(("none", None))
             .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
         let measured =
-            self.time_rust_client(&mut compressor, &values, &key, 1 + PASSES_PER_SIZE)?;
+            self.time_rust_client(&mut compressor, &values, &key_prefix, 1 + PASSES_PER_SIZE)?;
         Ok([measured.set_us, measured.get_us])
     }
 
@@ -109,30 +111,31 @@ impl Caller<'_> {
         choice: &Choice,
         samples: &[&Sample],
     ) -> Result<MeasuredCalls, Failure> {
-        let (server, key) = (self.target.address(), self.key_prefix.clone());
-        let measured = if let Some(python) = self.python() {
-            let request = json!({ "do": "calls", "server": server, "key": key, "passes": CODEC_PASSES,
+        let (server, key_prefix) = (self.target.address(), self.key_prefix.clone());
+        let measured = if let Some(python) = self.python_with_client() {
+            let request = json!({ "do": "calls", "server": server, "key": key_prefix, "passes": CODEC_PASSES,
                 "codec": list_codec_arguments(choice) });
             python
                 .request(&request)
                 .map_err(to_call_error)
                 .map(|reply| {
-                    let us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
+                    let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
                     MeasuredCalls {
-                        set_us: us("set_us"),
-                        get_us: us("get_us"),
+                        set_us: read_us("set_us"),
+                        get_us: read_us("get_us"),
                         wrong_values: reply["wrong"].as_u64().unwrap_or(0),
                     }
                 })
         } else {
-            let compressor = COMPRESSORS
+            let named_compressor = COMPRESSORS
                 .iter()
                 .find(|(name, _)| *name == choice.compressor);
-            let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
-            let compressor = compressor.copied().unwrap_or(("none", None));
-            let mut compressor = CodecCompressor::with_threshold(compressor, threshold, 10)?;
+            let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
+            let named_compressor = named_compressor.copied().unwrap_or(("none", None));
+            let mut compressor =
+                CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.time_rust_client(&mut compressor, &values, &key, CODEC_PASSES)
+            self.time_rust_client(&mut compressor, &values, &key_prefix, CODEC_PASSES)
         };
         measured.map_err(|error| super::failure(&error))
     }
@@ -153,9 +156,8 @@ impl Caller<'_> {
                 self.rust_client.set(&key, &compressor.compress(value))?;
                 let set_ns = started.elapsed().as_nanos() as u64;
                 let started = Instant::now();
-                let found_value = self.rust_client.get(&key)?;
-                let found_value =
-                    found_value.and_then(|compressed| compressor.decompress(&compressed));
+                let found = self.rust_client.get(&key)?;
+                let found_value = found.and_then(|compressed| compressor.decompress(&compressed));
                 let get_ns = started.elapsed().as_nanos() as u64;
                 wrong_values += u64::from(found_value.as_deref() != Some(*value));
                 if pass > 0 {
@@ -190,7 +192,7 @@ pub(super) fn list_codec_arguments(choice: &Choice) -> Map<String, Value> {
     if choice.serialiser == "Codec msgpack" {
         arguments.insert("objects".to_owned(), json!("msgpack"));
     }
-    let Some(threshold) = choice.threshold_bytes else {
+    let Some(threshold_bytes) = choice.threshold_bytes else {
         arguments.insert("compress".to_owned(), Value::Null);
         return arguments;
     };
@@ -199,7 +201,7 @@ pub(super) fn list_codec_arguments(choice: &Choice) -> Map<String, Value> {
     if let Some(level) = parts.next().and_then(|level| level.parse::<i32>().ok()) {
         arguments.insert("level".to_owned(), json!(level));
     }
-    arguments.insert("threshold".to_owned(), json!(threshold));
+    arguments.insert("threshold".to_owned(), json!(threshold_bytes));
     arguments
 }
 

@@ -6,7 +6,7 @@ use glasscache_client::{Client, StoreMode};
 use glasscache_lab::codec::{BlockStore, Compressed, Compressor};
 use glasscache_lab::profile::CallError;
 
-use crate::live_client::{connect, new_call_budget, to_call_error, to_wire_key};
+use crate::live_client::{new_call_budget, new_client, to_call_error, to_wire_key};
 use crate::live_target::LiveTarget;
 use crate::output::{Exit, Failure};
 
@@ -43,17 +43,17 @@ pub(super) struct CodecCompressor {
 
 impl CodecCompressor {
     /// The compressor of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`].
-    pub(super) fn new(compressor: NamedCompressor) -> Result<CodecCompressor, Failure> {
-        CodecCompressor::with_threshold(compressor, 1, 0)
+    pub(super) fn new(named_compressor: NamedCompressor) -> Result<CodecCompressor, Failure> {
+        CodecCompressor::with_threshold(named_compressor, 1, 0)
     }
 
-    /// The same, with the bounds of a client.
+    /// The same, with the threshold and the least saving of a client's options.
     pub(super) fn with_threshold(
-        (name, method): NamedCompressor,
+        (name, method_and_level): NamedCompressor,
         threshold_bytes: usize,
         min_saving_percent: u8,
     ) -> Result<CodecCompressor, Failure> {
-        let compression = method.map(|(method, level)| Compression {
+        let compression = method_and_level.map(|(method, level)| Compression {
             method,
             level,
             threshold_bytes,
@@ -109,10 +109,10 @@ pub(super) struct ClientStore<'t> {
 
 impl<'t> ClientStore<'t> {
     /// A client of `target`.
-    pub(super) fn connect(target: &'t LiveTarget) -> Result<ClientStore<'t>, Failure> {
+    pub(super) fn new(target: &'t LiveTarget) -> Result<ClientStore<'t>, Failure> {
         Ok(ClientStore {
             target,
-            client: connect(target, false)?,
+            client: new_client(target, false)?,
         })
     }
 }

@@ -27,22 +27,25 @@ pub(super) fn measure_forms(
     (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
     result: &mut CodecResult,
 ) -> Result<Vec<FormCosts>, Failure> {
-    let serialiser_costs = serialise(measured_samples, python, result);
-    let measurement_count = (serialiser_costs.len() * COMPRESSORS.len()).max(1);
+    let all_serialiser_costs = serialise(measured_samples, python, result);
+    let measurement_count = (all_serialiser_costs.len() * COMPRESSORS.len()).max(1);
     let mut forms: Vec<FormCosts> = Vec::new();
-    for serialiser in serialiser_costs {
-        let mut compressors = Vec::new();
+    for serialiser_costs in all_serialiser_costs {
+        let mut compressor_costs = Vec::new();
         for compressor in COMPRESSORS {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let measured_count = forms.len() * COMPRESSORS.len() + compressors.len();
+            let measured_count = forms.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs = measure(&mut CodecCompressor::new(compressor)?, &serialiser.bodies);
+            let costs = measure(
+                &mut CodecCompressor::new(compressor)?,
+                &serialiser_costs.bodies,
+            );
             result.compressor_mismatches += costs.wrong_values;
-            compressors.push(costs);
+            compressor_costs.push(costs);
         }
-        forms.push((serialiser, compressors));
+        forms.push((serialiser_costs, compressor_costs));
     }
     Ok(forms)
 }
@@ -67,10 +70,10 @@ fn serialise(
     let Some(python) = python.filter(|_| has_objects) else {
         return vec![unserialised()];
     };
-    let mut serialiser_costs = Vec::new();
+    let mut all_serialiser_costs = Vec::new();
     for serialiser_name in SERIALISERS {
         match python.serialise(serialiser_name) {
-            Ok(costs) => serialiser_costs.push(costs),
+            Ok(costs) => all_serialiser_costs.push(costs),
             Err(failure) if failure.is_not_installed => {
                 result
                     .left_out
@@ -81,13 +84,13 @@ fn serialise(
                 .push(format!("{serialiser_name} ({})", failure.reason)),
         }
     }
-    if !serialiser_costs
+    if !all_serialiser_costs
         .iter()
         .any(|costs| costs.name.starts_with("Codec"))
     {
-        serialiser_costs.insert(0, unserialised());
+        all_serialiser_costs.insert(0, unserialised());
     }
-    serialiser_costs
+    all_serialiser_costs
 }
 
 /// The row of a dictionary, trained on one half of the values in the first form and evaluated on the other.
@@ -97,11 +100,11 @@ pub(super) fn add_dictionary(
     objective: &CodecObjective,
     result: &mut CodecResult,
 ) {
-    let Some((serialiser, _)) = forms.first() else {
+    let Some((serialiser_costs, _)) = forms.first() else {
         return;
     };
-    let first_half_len = serialiser.bodies.len() / 2;
-    let (training_bodies, held_out_bodies) = serialiser.bodies.split_at(first_half_len);
+    let first_half_len = serialiser_costs.bodies.len() / 2;
+    let (training_bodies, held_out_bodies) = serialiser_costs.bodies.split_at(first_half_len);
     let training_bodies: Vec<&[u8]> = training_bodies.iter().map(Vec::as_slice).collect();
     let mut compressor = match DictionaryCompressor::train(&training_bodies, DICTIONARY_LEVEL) {
         Ok(compressor) => compressor,
@@ -119,19 +122,19 @@ pub(super) fn add_dictionary(
         .skip(first_half_len)
         .map(|sample| sample.bytes.len())
         .sum();
-    let second_half = |list: &[u64]| list.get(first_half_len..).unwrap_or_default().to_vec();
+    let held_out = |list: &[u64]| list.get(first_half_len..).unwrap_or_default().to_vec();
     let held_out_costs = SerialiserCosts {
-        name: serialiser.name.clone(),
-        write_ns: second_half(&serialiser.write_ns),
-        read_ns: second_half(&serialiser.read_ns),
+        name: serialiser_costs.name.clone(),
+        write_ns: held_out(&serialiser_costs.write_ns),
+        read_ns: held_out(&serialiser_costs.read_ns),
         bodies: held_out_bodies.to_vec(),
     };
-    let dictionary_costs = evaluate_candidate(
+    let dictionary_candidate = evaluate_candidate(
         &held_out_costs,
         &costs,
         plain_bytes,
         &result.call_times,
         objective,
     );
-    result.candidates.push(dictionary_costs);
+    result.candidates.push(dictionary_candidate);
 }

@@ -46,25 +46,30 @@ Examples:
 /// Values that every form is measured with.
 const VALUES_MAX: usize = 1000;
 
-/// Characters at which the prefix of a key ends, unless configured otherwise.
-const PREFIX_ENDS: &str = ":/";
-
 /// Bytes of these values.
 const VALUES_BYTES_MAX: usize = 2 << 20;
+
+/// Characters at which the prefix of a key ends, unless configured otherwise.
+const PREFIX_ENDS: &str = ":/";
 
 /// Measure forms of values, and recommend a codec.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Files or folders: each file is a value, and each line of *.jsonl and *.ndjson
-    #[arg(required_unless_present = "from", conflicts_with = "from")]
-    samples: Vec<PathBuf>,
+    #[arg(
+        id = "samples",
+        value_name = "SAMPLES",
+        required_unless_present = "from",
+        conflicts_with = "from"
+    )]
+    sample_paths: Vec<PathBuf>,
     /// Draw the values from this server: host:port or unix:PATH
     #[arg(long, value_name = "SERVER")]
     from: Option<String>,
     /// How many values are drawn [default: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    values: Option<u64>,
+    #[arg(id = "values", long = "values", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    drawn_values: Option<u64>,
     /// Where values are stored and read: host:port or unix:PATH [default: one started here]
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
@@ -106,14 +111,14 @@ fn parse_network(text: &str) -> Result<Network, String> {
             .filter(|number: &f64| number.is_finite() && *number > 0.0)
     };
     let lower_case = text.to_ascii_lowercase();
-    let with_unit = units.into_iter().find_map(|(unit, factor)| {
+    let speed_with_unit = units.into_iter().find_map(|(unit, factor)| {
         let number = parse_positive(lower_case.strip_suffix(unit)?)?;
         Some(Network::Mbit(number * factor))
     });
     if lower_case == "as-measured" {
         return Ok(Network::AsMeasured);
     }
-    with_unit.ok_or_else(|| {
+    speed_with_unit.ok_or_else(|| {
         format!("{text:?}: expected a speed such as 100mbit or 1gbit, or as-measured")
     })
 }
@@ -152,9 +157,9 @@ struct CodecResult {
 
 impl CodecResult {
     fn wrong_values(&self) -> u64 {
-        let stored: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
+        let storage_mismatches: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
         self.compressor_mismatches
-            + stored
+            + storage_mismatches
             + self
                 .measured_calls
                 .map_or(0, |measured| measured.wrong_values)
@@ -165,7 +170,7 @@ impl Args {
     /// Measures, prints and writes the page.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         // clap does not require what conflicts with another argument that is given.
-        if self.values.is_some() && self.from.is_none() {
+        if self.drawn_values.is_some() && self.from.is_none() {
             return Err(Failure::usage(
                 "--values: how many are drawn from a server needs --from",
             ));
@@ -202,7 +207,7 @@ impl Args {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.html {
-            let inputs: Vec<_> = self.samples.iter().map(PathBuf::as_path).collect();
+            let inputs: Vec<_> = self.sample_paths.iter().map(PathBuf::as_path).collect();
             page_file::write(path, page::build_page(&result), &inputs)?;
             eprintln!("page written to {}", path.display());
         }
@@ -214,10 +219,10 @@ impl Args {
 
     fn read_samples(&self) -> Result<Samples, Failure> {
         if let Some(server) = &self.from {
-            let count = self.values.unwrap_or(1000) as usize;
+            let count = self.drawn_values.unwrap_or(1000) as usize;
             return sampling::draw(server, count, self.seed);
         }
-        Samples::read(&self.samples).map_err(|error| {
+        Samples::read(&self.sample_paths).map_err(|error| {
             let exit = match &error {
                 SampleError::Open { .. } => Exit::Unreachable,
                 SampleError::Line { .. } => Exit::BadData,
@@ -265,7 +270,7 @@ impl Args {
         }
         let mut caller = Caller {
             python: python.ok(),
-            rust_client: ClientStore::connect(target)?,
+            rust_client: ClientStore::new(target)?,
             target,
             key_prefix: format!("glasscache-codec:{:x}:", self.seed),
         };
@@ -284,8 +289,9 @@ impl Args {
         )?;
         self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
-            let prefix_of = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
-            result.prefix_rows = prefixes::measure_prefixes(samples, prefix_of.as_bytes(), result)?;
+            let prefix_ends = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
+            result.prefix_rows =
+                prefixes::measure_prefixes(samples, prefix_ends.as_bytes(), result)?;
             self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())
@@ -307,17 +313,18 @@ impl Args {
             .iter()
             .map(|sample| sample.bytes.len())
             .sum();
-        for (serialiser, compressors) in forms {
-            let compressor_costs = compressors.iter();
-            result.candidates.extend(compressor_costs.map(|compressor| {
-                evaluate_candidate(
-                    serialiser,
-                    compressor,
-                    plain_bytes,
-                    &result.call_times,
-                    &objective,
-                )
-            }));
+        for (serialiser_costs, compressor_costs) in forms {
+            result
+                .candidates
+                .extend(compressor_costs.iter().map(|costs| {
+                    evaluate_candidate(
+                        serialiser_costs,
+                        costs,
+                        plain_bytes,
+                        &result.call_times,
+                        &objective,
+                    )
+                }));
         }
         add_dictionary(forms, measured_samples, &objective, result);
         result
@@ -346,10 +353,10 @@ impl Args {
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let values = samples.values.iter();
-        let all_bytes: Vec<u8> = values
+        let all_contents: Vec<u8> = values
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
-        let blocks = split_into_blocks(&all_bytes);
+        let blocks = split_into_blocks(&all_contents);
         for (index, compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             bar.set_position(600 + 80 * index as u64);
             let run = StorageRun {

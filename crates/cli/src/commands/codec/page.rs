@@ -10,7 +10,7 @@ use crate::table::{format_bytes, format_count, format_decimal};
 /// Forms that are drawn over the speed of the network.
 const CHART_FORMS_MAX: usize = 5;
 
-/// Writes the page.
+/// Builds the page.
 pub(super) fn build_page(result: &CodecResult) -> Page {
     Page {
         title: format!(
@@ -42,17 +42,17 @@ pub(super) fn build_page(result: &CodecResult) -> Page {
 /// The time of a call over the speed of the network, for the best forms.
 fn build_network_chart(result: &CodecResult) -> Chart {
     let ns_per_byte = result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit);
-    let series = |row: &Candidate| {
-        let mean_bytes = row.bytes as f64 / row.values.max(1) as f64;
+    let new_series = |candidate: &Candidate| {
+        let mean_bytes = candidate.bytes as f64 / candidate.values.max(1) as f64;
         let points = (0..=40).map(|step| {
             let mbit = 10_f64.powf(1.0 + f64::from(step) / 10.0);
             (
                 mbit,
-                row.call_us + mean_bytes * (8e3 / mbit - ns_per_byte) / 1e3,
+                candidate.call_us + mean_bytes * (8e3 / mbit - ns_per_byte) / 1e3,
             )
         });
         Series {
-            label: row.codec.clone(),
+            label: candidate.codec.clone(),
             points: points.collect(),
             ..Series::default()
         }
@@ -67,7 +67,7 @@ fn build_network_chart(result: &CodecResult) -> Chart {
             .candidates
             .iter()
             .take(CHART_FORMS_MAX)
-            .map(series)
+            .map(new_series)
             .collect(),
         ..Chart::default()
     }
@@ -82,17 +82,17 @@ fn build_table(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
 }
 
 fn build_candidates_table(result: &CodecResult) -> Table {
-    let break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), format_decimal);
-    let row = |row: &Candidate| {
+    let format_break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), format_decimal);
+    let format_row = |candidate: &Candidate| {
         vec![
-            row.codec.clone(),
-            format_bytes(row.bytes),
-            format!("{:.3}", row.ratio),
-            format_decimal(row.write_us),
-            format_decimal(row.read_us),
-            format_decimal(row.call_us),
-            break_even(row.write_break_even_mbit),
-            break_even(row.read_break_even_mbit),
+            candidate.codec.clone(),
+            format_bytes(candidate.bytes),
+            format!("{:.3}", candidate.ratio),
+            format_decimal(candidate.write_us),
+            format_decimal(candidate.read_us),
+            format_decimal(candidate.call_us),
+            format_break_even(candidate.write_break_even_mbit),
+            format_break_even(candidate.read_break_even_mbit),
         ]
     };
     build_table(
@@ -107,7 +107,7 @@ fn build_candidates_table(result: &CodecResult) -> Table {
             "a set pays below Mbit/s",
             "a get pays below Mbit/s",
         ],
-        result.candidates.iter().map(row).collect(),
+        result.candidates.iter().map(format_row).collect(),
     )
 }
 
@@ -115,7 +115,7 @@ fn build_call_parts_table(result: &CodecResult) -> Table {
     let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) else {
         return Table::default();
     };
-    let parts: [&CallParts; 4] = [
+    let all_parts: [&CallParts; 4] = [
         &baseline.set,
         &recommended_choice.set,
         &baseline.get,
@@ -124,13 +124,17 @@ fn build_call_parts_table(result: &CodecResult) -> Table {
     let rows = CALL_PARTS
         .iter()
         .map(|(name, _, time_of_part)| {
-            let times = parts
+            let times = all_parts
                 .iter()
                 .map(|parts| format_decimal(time_of_part(parts)));
             std::iter::once((*name).to_owned()).chain(times).collect()
         })
         .chain([std::iter::once("sum".to_owned())
-            .chain(parts.iter().map(|parts| format_decimal(parts.total_us())))
+            .chain(
+                all_parts
+                    .iter()
+                    .map(|parts| format_decimal(parts.total_us())),
+            )
             .collect()])
         .collect();
     build_table(
@@ -158,14 +162,14 @@ fn build_prefixes_table(result: &CodecResult) -> Table {
 
 fn build_storage_table(result: &CodecResult) -> Table {
     let rows = result.storage_rows.iter().map(|row| {
-        let reads = row.read_s.iter().map(|seconds| format_decimal(*seconds));
+        let read_times = row.read_s.iter().map(|seconds| format_decimal(*seconds));
         let cells = [
             row.codec.clone(),
             format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
             format_decimal(row.write_s),
         ];
-        cells.into_iter().chain(reads).collect()
+        cells.into_iter().chain(read_times).collect()
     });
     build_table(
         "All values in blocks of 512 KiB, stored and read three times in random order",

@@ -23,7 +23,7 @@ pub(super) struct PrefixRow {
     pub(super) ratio: f64,
 }
 
-/// A row for each prefix, that with the most bytes first; none where no value has a key or all have one prefix.
+/// A row for each prefix, the one with the most bytes first; no rows where no value has a key or all have one prefix.
 pub(super) fn measure_prefixes(
     samples: &Samples,
     delimiters: &[u8],
@@ -33,12 +33,12 @@ pub(super) fn measure_prefixes(
     let Some(choice) = result.recommended.as_ref().filter(|_| groups.len() > 1) else {
         return Ok(Vec::new());
     };
-    let compressor = COMPRESSORS
+    let named_compressor = COMPRESSORS
         .iter()
         .find(|(name, _)| *name == choice.compressor);
-    let compressor = compressor.copied().unwrap_or(("none", None));
-    let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
-    let mut compressor = CodecCompressor::with_threshold(compressor, threshold, 10)?;
+    let named_compressor = named_compressor.copied().unwrap_or(("none", None));
+    let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
+    let mut compressor = CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
     let mut rows: Vec<PrefixRow> = groups
         .into_iter()
         .map(|(prefix, indices)| {

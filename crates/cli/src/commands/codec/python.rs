@@ -14,7 +14,7 @@ use crate::python::{find_any_python, find_python_with};
 /// The program that the child process runs.
 const PROGRAM: &str = include_str!("serialisers.py");
 
-/// The forms that are measured, those of our client first.
+/// The serialisers that are measured, those of our client first.
 pub(super) const SERIALISERS: [&str; 8] = [
     "Codec",
     "Codec msgpack",
@@ -31,16 +31,16 @@ pub(super) struct PythonWorker {
     child: Child,
     requests: ChildStdin,
     replies: BufReader<ChildStdout>,
-    /// Whether it has our package, so that it can make calls.
+    /// Whether this Python has our package, so that it can make calls.
     pub(super) has_client: bool,
 }
 
-/// Why a form was left out, or a call failed.
+/// Why a serialiser was left out, or a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PythonFailure {
     /// The reason.
     pub(super) reason: String,
-    /// Whether its package is not installed.
+    /// Whether the serialiser's package is not installed.
     pub(super) is_not_installed: bool,
 }
 
@@ -54,28 +54,28 @@ struct SerialiserTimes {
 impl PythonWorker {
     /// Starts the child and hands it the values; the error is a reason to print.
     pub(super) fn start(samples: &[&Sample]) -> Result<PythonWorker, String> {
-        let with_client = find_python_with("glasscache");
-        let has_client = with_client.is_ok();
-        let python = with_client.or_else(|reason| find_any_python().ok_or(reason))?;
-        let mut child = Command::new(&python)
+        let python_with_client = find_python_with("glasscache");
+        let has_client = python_with_client.is_ok();
+        let interpreter = python_with_client.or_else(|reason| find_any_python().ok_or(reason))?;
+        let mut child = Command::new(&interpreter)
             .args(["-c", PROGRAM])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("{} could not be started: {error}", python.display()))?;
+            .map_err(|error| format!("{} could not be started: {error}", interpreter.display()))?;
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("python3 has no pipes".to_owned());
         };
-        let mut python = PythonWorker {
+        let mut worker = PythonWorker {
             child,
             requests,
             replies: BufReader::new(replies),
             has_client,
         };
-        python
+        worker
             .load(samples)
             .map_err(|failure| format!("python3: {}", failure.reason))?;
-        Ok(python)
+        Ok(worker)
     }
 
     fn load(&mut self, samples: &[&Sample]) -> Result<(), PythonFailure> {
@@ -86,10 +86,12 @@ impl PythonWorker {
         self.send_request(&request, bodies).map(|_| ())
     }
 
-    /// The times of a form, and the values in it.
-    pub(super) fn serialise(&mut self, form: &str) -> Result<SerialiserCosts, PythonFailure> {
-        let reply =
-            self.send_request(&json!({ "do": "serialise", "form": form }), [].into_iter())?;
+    /// The times of a serialiser, and the values as it writes them.
+    pub(super) fn serialise(&mut self, serialiser: &str) -> Result<SerialiserCosts, PythonFailure> {
+        let reply = self.send_request(
+            &json!({ "do": "serialise", "form": serialiser }),
+            [].into_iter(),
+        )?;
         let times: SerialiserTimes =
             serde_json::from_value(reply).map_err(|error| ended_early_failure(&error))?;
         let mut bodies = Vec::with_capacity(times.lengths.len());
@@ -101,14 +103,14 @@ impl PythonWorker {
             bodies.push(body);
         }
         Ok(SerialiserCosts {
-            name: form.to_owned(),
+            name: serialiser.to_owned(),
             write_ns: times.write_ns,
             read_ns: times.read_ns,
             bodies,
         })
     }
 
-    /// The reply to a request about calls.
+    /// Sends a request that measures calls, and returns the reply.
     pub(super) fn request(&mut self, request: &Value) -> Result<Value, PythonFailure> {
         self.send_request(request, [].into_iter())
     }

@@ -19,8 +19,8 @@ const KEYS_PER_GET: usize = 100;
 
 /// Draws up to `count` values of the server at `address`.
 pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
-    draw_values(address, count, seed).map_err(|failure| {
-        failure.with_hint_if_unreachable(
+    draw_values(address, count, seed).map_err(|draw_failure| {
+        draw_failure.with_hint_if_unreachable(
             "--from names the server whose values are drawn; it has ten seconds for each call",
         )
     })
@@ -63,11 +63,11 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
     for address in addresses {
         for_each_key(target, &address.endpoint, &mut |fields| {
             keys_seen += 1;
-            let slot = rng.below(keys_seen) as usize;
+            let index = rng.below(keys_seen) as usize;
             if keys.len() < count {
                 keys.push(parse_key(fields));
-            } else if let Some(slot) = keys.get_mut(slot) {
-                *slot = parse_key(fields);
+            } else if let Some(replaced_key) = keys.get_mut(index) {
+                *replaced_key = parse_key(fields);
             }
             Ok(true)
         })?;

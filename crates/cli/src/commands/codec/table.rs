@@ -131,7 +131,7 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
     sentence
 }
 
-fn build_candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
+fn build_candidates_table<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> Table {
     let mut table = Table::new(&[
         "form",
         "ratio",
@@ -140,12 +140,13 @@ fn build_candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Tabl
         "call",
         "pays below Mbit/s",
     ]);
-    for row in rows {
-        let break_even = row
+    for candidate in candidates {
+        let break_even = candidate
             .read_break_even_mbit
             .map_or_else(|| "-".to_owned(), format_decimal);
-        let numbers = [row.write_us, row.read_us, row.call_us].map(format_decimal);
-        let cells = [row.codec.clone(), format!("{:.2}", row.ratio)];
+        let numbers =
+            [candidate.write_us, candidate.read_us, candidate.call_us].map(format_decimal);
+        let cells = [candidate.codec.clone(), format!("{:.2}", candidate.ratio)];
         table.push_row(cells.into_iter().chain(numbers).chain([break_even]));
     }
     table
@@ -153,21 +154,21 @@ fn build_candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Tabl
 
 /// The parts of a call before and after, as bars.
 fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
-    let rows = [
+    let calls = [
         ("set before", &baseline.set),
         ("set after", &recommended_choice.set),
         ("get before", &baseline.get),
         ("get after", &recommended_choice.get),
     ];
-    let longest = rows
+    let longest_us = calls
         .iter()
         .map(|(_, parts)| parts.total_us())
         .fold(0.0, f64::max);
     let mut text = String::from("A call costs, in us:\n");
-    for (name, parts) in rows {
+    for (name, parts) in calls {
         let mut bar = String::new();
         for (_, letter, time_of_part) in CALL_PARTS {
-            let width = (time_of_part(parts) / longest.max(1e-9) * BAR_WIDTH).round() as usize;
+            let width = (time_of_part(parts) / longest_us.max(1e-9) * BAR_WIDTH).round() as usize;
             bar.extend(std::iter::repeat_n(letter, width));
         }
         let _ = writeln!(
@@ -178,7 +179,7 @@ fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
     }
     let mut table = Table::new(&["", "set before", "after", "get before", "after"]);
     for (name, letter, time_of_part) in CALL_PARTS {
-        let numbers = rows.map(|(_, parts)| match time_of_part(parts) {
+        let numbers = calls.map(|(_, parts)| match time_of_part(parts) {
             0.0 => "-".to_owned(),
             us => format_decimal(us),
         });
@@ -190,14 +191,14 @@ fn format_call_parts(baseline: &Choice, recommended_choice: &Choice) -> String {
 fn build_storage_table(rows: &[StorageRow]) -> Table {
     let mut table = Table::new(&["codec", "bytes", "ratio", "write s", "read s", "", ""]);
     for row in rows {
-        let reads = row.read_s.iter().map(|seconds| format_decimal(*seconds));
+        let read_times = row.read_s.iter().map(|seconds| format_decimal(*seconds));
         let cells = [
             row.codec.clone(),
             format_bytes(row.bytes),
             format!("{:.3}", row.ratio),
             format_decimal(row.write_s),
         ];
-        table.push_row(cells.into_iter().chain(reads));
+        table.push_row(cells.into_iter().chain(read_times));
     }
     table
 }
@@ -224,19 +225,19 @@ fn format_notes(result: &CodecResult, prints_all: bool) -> String {
     if !result.left_out.is_empty() {
         notes.push(format!("Left out: {}.", result.left_out.join("; ")));
     }
-    let hidden = |rows: usize, singular, plural| {
-        let hidden_rows = rows.saturating_sub(ROWS_WITHOUT_ALL) as u64;
-        (hidden_rows > 0 && !prints_all).then(|| format_count_of(hidden_rows, singular, plural))
+    let format_hidden_rows = |rows: usize, singular, plural| {
+        let hidden_count = rows.saturating_sub(ROWS_WITHOUT_ALL) as u64;
+        (hidden_count > 0 && !prints_all).then(|| format_count_of(hidden_count, singular, plural))
     };
-    let hidden_rows: Vec<String> = [
-        hidden(result.candidates.len(), "more form", "more forms"),
-        hidden(result.prefix_rows.len(), "more prefix", "more prefixes"),
+    let hidden_texts: Vec<String> = [
+        format_hidden_rows(result.candidates.len(), "more form", "more forms"),
+        format_hidden_rows(result.prefix_rows.len(), "more prefix", "more prefixes"),
     ]
     .into_iter()
     .flatten()
     .collect();
-    if !hidden_rows.is_empty() {
-        notes.push(format!("--all prints {}.", hidden_rows.join(" and ")));
+    if !hidden_texts.is_empty() {
+        notes.push(format!("--all prints {}.", hidden_texts.join(" and ")));
     }
     notes.join(" ")
 }

@@ -32,18 +32,18 @@ impl Costs {
     }
 
     /// The cheapest size of LRU's curve, with its cost.
-    pub(super) fn cheapest_of(&self, curve: &Curve, requests: usize) -> Option<(u64, f64)> {
+    pub(super) fn find_cheapest_size(&self, curve: &Curve, requests: usize) -> Option<(u64, f64)> {
         let cost = |size: &u64| {
             let misses = curve.miss_ratio(*size) * requests as f64;
             self.total_seconds(*size, misses)
         };
-        let best = find_cheapest(curve.sizes_by_ratio(COMPARED_SIZES), cost)?;
-        Some((best, cost(&best)))
+        let cheapest = find_cheapest(curve.sizes_by_ratio(COMPARED_SIZE_COUNT), cost)?;
+        Some((cheapest, cost(&cheapest)))
     }
 }
 
-/// Sizes of the curve that are compared.
-const COMPARED_SIZES: u32 = 400;
+/// How many sizes of the curve are compared.
+const COMPARED_SIZE_COUNT: u32 = 400;
 
 /// The candidate that costs least, the first of several.
 pub(super) fn find_cheapest<T>(

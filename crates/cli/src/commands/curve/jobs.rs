@@ -5,7 +5,7 @@ use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, ReplayResult, Task};
 
 use crate::output::Failure;
-use crate::parallel::in_parallel;
+use crate::parallel::run_in_parallel;
 
 /// Seeds of a sampled curve: enough for a spread, cheap enough to wait for.
 const SAMPLE_SEEDS: u64 = 8;
@@ -15,7 +15,8 @@ pub(super) struct JobPlan<'a> {
     pub(super) policies: &'a [PolicyKind],
     pub(super) capacities: &'a [u64],
     pub(super) seed: u64,
-    pub(super) sample: Option<usize>,
+    /// Keys of a sampled curve; `None` for the exact one.
+    pub(super) sample_keys: Option<usize>,
     /// Threads, 0 for one a core.
     pub(super) threads: usize,
 }
@@ -33,7 +34,7 @@ pub(super) struct ReplayedPoint {
 /// What was computed.
 pub(super) struct CurveResults {
     /// In the order of the requested policies and sizes.
-    pub(super) rows: Vec<ReplayedPoint>,
+    pub(super) points: Vec<ReplayedPoint>,
     /// LRU's curve: one if exact, several if sampled, none if there was no time.
     pub(super) curves: Vec<Curve>,
     /// Whether all jobs were completed.
@@ -59,12 +60,12 @@ impl JobPlan<'_> {
         let jobs = self.jobs();
         let job_order = slowest_first_order(&jobs);
         let run = |index: usize| jobs[job_order[index]].run(trace);
-        let outcome = in_parallel(jobs.len(), self.threads, "replaying", run)?;
+        let outcome = run_in_parallel(jobs.len(), self.threads, "replaying", run)?;
         let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
-        for (&index, outcome) in job_order.iter().zip(outcome.results) {
-            results[index] = outcome.flatten();
+        for (&index, result) in job_order.iter().zip(outcome.results) {
+            results[index] = result.flatten();
         }
-        Ok(collect(&jobs, results))
+        Ok(collect_results(&jobs, results))
     }
 
     fn jobs(&self) -> Vec<Job> {
@@ -84,7 +85,7 @@ impl JobPlan<'_> {
                     })
                 })
         };
-        let curves: Vec<Job> = match self.sample {
+        let curves: Vec<Job> = match self.sample_keys {
             None => vec![Job::ExactCurve],
             Some(keys) => {
                 let sample = |index| {
@@ -109,9 +110,9 @@ impl Job {
     fn run(&self, trace: &PreparedTrace) -> Option<JobResult> {
         match *self {
             Self::Replay(task) => {
-                let start = cpu_seconds();
+                let start_cpu_s = cpu_seconds();
                 let result = task.run(trace, &|| true)?;
-                Some(JobResult::Replay(result, cpu_seconds() - start))
+                Some(JobResult::Replay(result, cpu_seconds() - start_cpu_s))
             }
             Self::ExactCurve => mattson(trace, &|| true).map(JobResult::Curve),
             Self::Sample(options) => Some(JobResult::Curve(shards(trace, options))),
@@ -140,12 +141,12 @@ fn slowest_first_order(jobs: &[Job]) -> Vec<usize> {
     job_order
 }
 
-fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> CurveResults {
-    let (mut rows, mut curves, mut is_complete) = (Vec::new(), Vec::new(), true);
-    for (job, outcome) in jobs.iter().zip(results) {
-        match (job, outcome) {
+fn collect_results(jobs: &[Job], results: Vec<Option<JobResult>>) -> CurveResults {
+    let (mut points, mut curves, mut is_complete) = (Vec::new(), Vec::new(), true);
+    for (job, result) in jobs.iter().zip(results) {
+        match (job, result) {
             (Job::Replay(task), Some(JobResult::Replay(result, cpu_s))) => {
-                rows.push(ReplayedPoint {
+                points.push(ReplayedPoint {
                     policy: task.policy,
                     capacity: task.capacity,
                     result,
@@ -157,7 +158,7 @@ fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> CurveResults {
         }
     }
     CurveResults {
-        rows,
+        points,
         curves,
         is_complete,
     }

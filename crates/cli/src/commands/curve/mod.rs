@@ -29,13 +29,13 @@ use crate::word_wrap::wrap;
 use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
 
-/// Sizes that are replayed if none are named, as shares of all objects.
+/// Sizes that are replayed if `--capacities` is not given, as shares of all objects.
 const DEFAULT_SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
 
 /// The words of `--policies` that are not the name of a policy.
 const POLICY_GROUPS: [&str; 3] = ["all", "common", "none"];
 
-/// Bytes of a key if none are named.
+/// Bytes of a key if `--key-bytes` is not given.
 const DEFAULT_KEY_BYTES: u32 = 30;
 
 const EXAMPLES: &str = r#"Examples:
@@ -53,7 +53,8 @@ const EXAMPLES: &str = r#"Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Key stream: .parquet, .csv, .jsonl, or a log (see "Form of the trace")
-    trace: PathBuf,
+    #[arg(id = "trace", value_name = "TRACE")]
+    trace_path: PathBuf,
     /// How objects are counted
     #[arg(long, value_enum, default_value = "objects")]
     mode: ModeFlag,
@@ -77,14 +78,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = parse_cost)]
     miss_cost_ms: Option<f64>,
     /// Print the size that has at most this miss ratio, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
-    misses: f64,
+    #[arg(
+        id = "misses",
+        long = "misses",
+        value_name = "PERCENT",
+        default_value_t = 10.0
+    )]
+    misses_percent: f64,
     /// Size at which memory and policies are compared; without it, the replayed one nearest the knee
     #[arg(long, value_name = "SIZE")]
     at: Option<String>,
     /// Estimate LRU's curve from a sample of this many keys (SHARDS), with an interval over eight seeds
-    #[arg(long, value_name = "KEYS")]
-    sample: Option<usize>,
+    #[arg(id = "sample", long = "sample", value_name = "KEYS")]
+    sample_keys: Option<usize>,
     /// Print every policy, not only the six that miss least; those that --policies names are all printed
     #[arg(long)]
     all: bool,
@@ -139,13 +145,13 @@ impl Args {
             return Err(Failure::usage(message).with_hint("add --mode bytes or --server"));
         }
         let policies = parse_policies(&self.policies)?;
-        if !(0.0..=100.0).contains(&self.misses) {
+        if !(0.0..=100.0).contains(&self.misses_percent) {
             return Err(Failure::usage(format!(
                 "--misses is per cent, 0 to 100, not {}",
-                self.misses
+                self.misses_percent
             )));
         }
-        if self.sample == Some(0) {
+        if self.sample_keys == Some(0) {
             return Err(Failure::usage("a sample has at least 1 key (--sample)"));
         }
         let has_server_store = policies.contains(&PolicyKind::ServerStore);
@@ -154,7 +160,7 @@ impl Args {
                 "the server's own store counts bytes: add --mode bytes",
             ));
         }
-        let trace = self.read()?;
+        let trace = self.read_trace()?;
         if self.server {
             return server::run(&self, out, &trace);
         }
@@ -164,7 +170,7 @@ impl Args {
         } else {
             self.capacities.clone()
         };
-        let capacities = sizes::parse_all(&size_texts, &trace)?;
+        let capacities = sizes::parse_sizes(&size_texts, &trace)?;
         if has_server_store {
             check_server_store(&capacities)?;
         }
@@ -177,15 +183,16 @@ impl Args {
             policies: &policies,
             capacities: &capacities,
             seed: self.seed,
-            sample: self.sample,
+            sample_keys: self.sample_keys,
             threads: self.threads,
         };
         let results = plan.run(&trace)?;
-        let mut summary = Summary::new(&results, &trace, self.misses / 100.0, compared_size);
+        let mut summary =
+            Summary::new(&results, &trace, self.misses_percent / 100.0, compared_size);
         let curve = results.curves.first();
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
-            .and_then(|(costs, curve)| costs.cheapest_of(curve, trace.requests()));
+            .and_then(|(costs, curve)| costs.find_cheapest_size(curve, trace.requests()));
         if out.is_json() {
             out.set_result(&self.to_document(&results, &summary));
         } else {
@@ -198,12 +205,12 @@ impl Args {
         }
         if let Some(path) = &self.html {
             let curve_page = page::build_page(&self, &trace, &results, &summary);
-            page_file::write(path, curve_page, &[&self.trace])?;
+            page_file::write(path, curve_page, &[&self.trace_path])?;
         }
         Ok(Exit::Success)
     }
 
-    /// Whether the table has every policy: the user named them, or said so.
+    /// Whether the table has every policy: the user named them, or gave `--all`.
     fn prints_all_policies(&self) -> bool {
         let is_named = |name: &String| !POLICY_GROUPS.contains(&name.as_str());
         self.all || self.policies.iter().any(is_named)
@@ -214,39 +221,39 @@ impl Args {
     }
 
     /// Reads and prepares the trace; reports requests that are left out.
-    fn read(&self) -> Result<PreparedTrace, Failure> {
+    fn read_trace(&self) -> Result<PreparedTrace, Failure> {
         let mode = match self.mode {
             ModeFlag::Objects => Mode::Objects,
             ModeFlag::Bytes => Mode::Bytes,
         };
-        let name = self.trace.to_string_lossy();
+        let name = self.trace_path.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
             ..Columns::ALL
         };
-        let mut stream = self.input.open(&self.trace, columns)?;
-        let requests = InternedTrace::read(&name, &mut *stream, mode)?;
-        let row_count = requests.ids.len() as u64 + requests.without_size;
+        let mut stream = self.input.open(&self.trace_path, columns)?;
+        let interned = InternedTrace::read(&name, &mut *stream, mode)?;
+        let row_count = interned.ids.len() as u64 + interned.without_size;
         report_left_out(&name, row_count, &*stream);
-        if requests.without_size > 0 {
+        if interned.without_size > 0 {
             eprintln!(
                 "note: {} requests of unknown size are left out",
-                requests.without_size
+                interned.without_size
             );
         }
-        if requests.without_effect > 0 {
-            let rows = format_count(requests.without_effect);
-            eprintln!("note: {rows} rows that neither get, set nor delete are left out");
+        if interned.without_effect > 0 {
+            let row_text = format_count(interned.without_effect);
+            eprintln!("note: {row_text} rows that neither get, set nor delete are left out");
         }
-        if requests.without_clock > 0 {
-            let rows = format_count(requests.without_clock);
-            eprintln!("note: {name} has no times, so the TTLs of {rows} rows are not honoured");
+        if interned.without_clock > 0 {
+            let row_text = format_count(interned.without_clock);
+            eprintln!("note: {name} has no times, so the TTLs of {row_text} rows are not honoured");
         }
-        let has_size = requests.without_size == 0;
-        let has_times = requests.without_clock == 0;
-        let trace = PreparedTrace::new(requests);
+        let are_sizes_known = interned.without_size == 0;
+        let has_times = interned.without_clock == 0;
+        let trace = PreparedTrace::new(interned);
         if trace.requests() == 0 {
-            let missing_request = if has_size {
+            let missing_request = if are_sizes_known {
                 "request"
             } else {
                 "request of known size"
@@ -268,7 +275,7 @@ impl Args {
                 "the times of {name} state their own unit: leave it out"
             ))?;
         }
-        if self.sample.is_some() && timeline.is_some() {
+        if self.sample_keys.is_some() && timeline.is_some() {
             return Err(Failure::usage(
                 "a sample cannot honour TTLs, writes and deletes: leave out --sample",
             ));
@@ -278,9 +285,9 @@ impl Args {
 
     fn to_document(&self, results: &CurveResults, summary: &Summary) -> Value {
         let rows: Vec<Value> = results
-            .rows
+            .points
             .iter()
-            .map(|row| self.row_to_json(row))
+            .map(|point| self.point_to_json(point))
             .collect();
         let mut document = json!({ "results": rows });
         // The summary is part of the default output; a script that names policies needs only the rows.
@@ -291,20 +298,20 @@ impl Args {
         document
     }
 
-    fn row_to_json(&self, row: &ReplayedPoint) -> Value {
-        let mut result = json!({
-            "policy": row.policy.name(),
+    fn point_to_json(&self, point: &ReplayedPoint) -> Value {
+        let mut document = json!({
+            "policy": point.policy.name(),
             "mode": self.mode.name(),
-            "capacity": row.capacity,
-            "requests": row.result.requests,
-            "misses": row.result.misses,
-            "miss_ratio": row.result.miss_ratio(),
-            "byte_miss_ratio": row.result.byte_miss_ratio(),
+            "capacity": point.capacity,
+            "requests": point.result.requests,
+            "misses": point.result.misses,
+            "miss_ratio": point.result.miss_ratio(),
+            "byte_miss_ratio": point.result.byte_miss_ratio(),
         });
         if self.time {
-            result["cpu_s"] = json!(row.cpu_s);
+            document["cpu_s"] = json!(point.cpu_s);
         }
-        result
+        document
     }
 }
 

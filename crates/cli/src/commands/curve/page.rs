@@ -8,7 +8,7 @@ use super::summary::{Summary, format_size};
 use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
 
-/// Writes the page.
+/// Builds the page.
 pub(super) fn build_page(
     args: &Args,
     trace: &PreparedTrace,
@@ -39,7 +39,7 @@ fn build_chart(
 ) -> Chart {
     let points = summary.chart_points();
     let is_sampled = results.curves.len() > 1;
-    let range = |(size, range): &(u64, glasscache_sim::curve::MissRatioRange)| {
+    let to_band = |(size, range): &(u64, glasscache_sim::curve::MissRatioRange)| {
         (*size as f64, range.low, range.high)
     };
     let lru = Series {
@@ -54,7 +54,7 @@ fn build_chart(
             .map(|(size, range)| (*size as f64, range.mean))
             .collect(),
         band: if is_sampled {
-            points.iter().map(range).collect()
+            points.iter().map(to_band).collect()
         } else {
             Vec::new()
         },
@@ -78,18 +78,18 @@ fn build_chart(
 
 /// The knee, the size that has the wanted miss ratio, and the size at which memory and policies are compared.
 fn list_chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
-    let mark = |name: &str, size: u64| Mark {
+    let new_mark = |name: &str, size: u64| Mark {
         x: size as f64,
         label: format!("{name}: {}", format_size(trace.mode(), size)),
     };
-    let knee = summary.knee().map(|knee| mark("knee", knee.size));
+    let knee = summary.knee().map(|knee| new_mark("knee", knee.size));
     let wanted_mark = summary.wanted_ratio_and_size().map(|(ratio, size)| {
         let name = format!("{} misses", super::summary::format_percent(ratio));
-        mark(&name, size)
+        new_mark(&name, size)
     });
     let compared_mark = summary
         .compared_size()
-        .map(|size| mark("compared at", size));
+        .map(|size| new_mark("compared at", size));
     knee.into_iter()
         .chain(wanted_mark)
         .chain(compared_mark)
@@ -101,11 +101,11 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     let grid = Grid::from_results(results);
     let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let new_series = |&policy: &_| {
-        let rows = results.rows.iter().filter(|row| row.policy == policy);
-        let mut points: Vec<(f64, f64)> = rows
-            .map(|row| (row.capacity as f64, row.result.miss_ratio()))
+        let replayed = results.points.iter().filter(|point| point.policy == policy);
+        let mut points: Vec<(f64, f64)> = replayed
+            .map(|point| (point.capacity as f64, point.result.miss_ratio()))
             .collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.sort_by(|(a_size, _), (b_size, _)| a_size.total_cmp(b_size));
         Series {
             label: policy.name().to_owned(),
             points,
@@ -117,8 +117,11 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
     let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
-        let rows = results.rows.iter().filter(|row| row.policy == *policy);
-        rows.map(|row| row.result.misses).sum()
+        let replayed = results
+            .points
+            .iter()
+            .filter(|point| point.policy == *policy);
+        replayed.map(|point| point.result.misses).sum()
     };
     policies.sort_by_key(|policy| (policy.is_offline(), count_misses(policy)));
     policies.into_iter().map(new_series).collect()

@@ -16,7 +16,7 @@ use super::{Args, sizes};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::format_titled_table;
-use crate::parallel::in_parallel;
+use crate::parallel::run_in_parallel;
 use crate::table::format_count;
 use crate::word_wrap::wrap;
 
@@ -32,37 +32,40 @@ struct MemorySizeRow {
     memcached_miss_ratio: f64,
     glasscache_items: u64,
     glasscache_miss_ratio: f64,
-    /// The same with 10 % more memory.
-    glasscache_with_more: f64,
+    /// The miss ratio of glasscache with 10 % more memory.
+    #[serde(rename = "glasscache_with_more")]
+    glasscache_miss_ratio_with_more_memory: f64,
 }
 
 /// Computes and prints the curve over `-m`.
 pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Exit, Failure> {
     let costs = Costs::from_args(args);
     let sizes = choose_memory_sizes(args, trace)?;
-    let memory = ServerMemory::new(trace, args.key_bytes());
-    let replays = sizes.len() * REPLAYS_PER_SIZE;
-    let replay_outcome = in_parallel(replays, args.threads, "replaying", |index| {
-        let m_bytes = sizes[index / REPLAYS_PER_SIZE];
-        match index % REPLAYS_PER_SIZE {
-            0 => memory.glasscache_miss_ratio(m_bytes, args.seed),
-            1 => memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
-            _ => memory.memcached_miss_ratio(m_bytes),
-        }
-    })?;
+    let server_memory = ServerMemory::new(trace, args.key_bytes());
+    let replay_count = sizes.len() * REPLAYS_PER_SIZE;
+    let replay_outcome =
+        run_in_parallel(replay_count, args.threads, "replaying", |replay_index| {
+            let m_bytes = sizes[replay_index / REPLAYS_PER_SIZE];
+            match replay_index % REPLAYS_PER_SIZE {
+                0 => server_memory.glasscache_miss_ratio(m_bytes, args.seed),
+                1 => server_memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
+                _ => server_memory.memcached_miss_ratio(m_bytes),
+            }
+        })?;
     let rows: Vec<MemorySizeRow> = sizes
         .iter()
         .enumerate()
-        .filter_map(|(index, &m_bytes)| {
-            let first = index * REPLAYS_PER_SIZE;
-            let miss_ratio = |replay: usize| *replay_outcome.results.get(first + replay)?;
+        .filter_map(|(size_index, &m_bytes)| {
+            let first_replay_index = size_index * REPLAYS_PER_SIZE;
+            let miss_ratio =
+                |replay: usize| *replay_outcome.results.get(first_replay_index + replay)?;
             Some(MemorySizeRow {
                 m_bytes,
-                memcached_items: memory.memcached_items(m_bytes),
+                memcached_items: server_memory.memcached_items(m_bytes),
                 memcached_miss_ratio: miss_ratio(2)?,
-                glasscache_items: memory.glasscache_items(m_bytes),
+                glasscache_items: server_memory.glasscache_items(m_bytes),
                 glasscache_miss_ratio: miss_ratio(0)?,
-                glasscache_with_more: miss_ratio(1)?,
+                glasscache_miss_ratio_with_more_memory: miss_ratio(1)?,
             })
         })
         .collect();
@@ -81,7 +84,7 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         page_file::write(
             path,
             build_page(args, trace, &rows, &sentence),
-            &[&args.trace],
+            &[&args.trace_path],
         )?;
     }
     Ok(Exit::Success)
@@ -91,12 +94,15 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
 fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
     if args.capacities.is_empty() {
         let footprint_mib = (trace.footprint() >> 20).max(1).next_power_of_two();
-        let sizes = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
-        let mut sizes: Vec<u64> = sizes.filter(|&mib| mib >= 2).map(|mib| mib << 20).collect();
+        let sizes_mib = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
+        let mut sizes: Vec<u64> = sizes_mib
+            .filter(|&mib| mib >= 2)
+            .map(|mib| mib << 20)
+            .collect();
         sizes.sort_unstable();
         return Ok(sizes);
     }
-    let sizes = sizes::parse_all(&args.capacities, trace)?;
+    let sizes = sizes::parse_sizes(&args.capacities, trace)?;
     if let Some(size) = sizes.iter().find(|&&size| size < SERVER_STORE_BYTES_MIN) {
         let message = format!("a server needs {SERVER_STORE_BYTES_MIN} bytes, not {size}");
         return Err(Failure::usage(message).with_hint("--capacities 64m,128m are values of -m"));
@@ -113,7 +119,7 @@ fn print(
 ) -> Result<(), Failure> {
     if out.is_json() {
         let cost = |row: &MemorySizeRow| costs.map(|costs| cost_s(row, trace, costs));
-        let row = |row: &MemorySizeRow| {
+        let to_document = |row: &MemorySizeRow| {
             let mut document = json!(row);
             document["cost_s"] = json!(cost(row));
             document
@@ -122,7 +128,7 @@ fn print(
         let document: Value = json!({
             "sentence": sentence,
             "key_bytes": args.key_bytes(),
-            "server": rows.iter().map(row).collect::<Vec<_>>(),
+            "server": rows.iter().map(to_document).collect::<Vec<_>>(),
             "cheapest_m_bytes": cheapest_row.map(|row| row.m_bytes),
         });
         out.set_result(&document);
@@ -146,14 +152,15 @@ fn format_sentence(
     rows: &[MemorySizeRow],
     costs: Option<Costs>,
 ) -> String {
-    let miss_ratio_wanted = args.misses / 100.0;
+    let miss_ratio_wanted = args.misses_percent / 100.0;
     let is_enough = |row: &&MemorySizeRow| row.glasscache_miss_ratio <= miss_ratio_wanted;
     let Some(row) = rows.iter().find(is_enough).or(rows.last()) else {
         return String::new();
     };
-    let points_gained = 100.0 * (row.glasscache_miss_ratio - row.glasscache_with_more).max(0.0);
+    let percentage_points_gained =
+        100.0 * (row.glasscache_miss_ratio - row.glasscache_miss_ratio_with_more_memory).max(0.0);
     let mut sentence = format!(
-        "-m {} gives {} hits, 10 % more memory {points_gained:.1} points; \
+        "-m {} gives {} hits, 10 % more memory {percentage_points_gained:.1} points; \
          a memcached with the same -m has {} hits.",
         row.m_bytes >> 20,
         format_percent(1.0 - row.glasscache_miss_ratio),
@@ -190,7 +197,7 @@ fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
         "glasscache items",
         "misses",
     ];
-    let row = |row: &MemorySizeRow| {
+    let format_row = |row: &MemorySizeRow| {
         vec![
             format!("{} MiB", format_count(row.m_bytes >> 20)),
             row.memcached_items
@@ -200,16 +207,20 @@ fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
             format_percent(row.glasscache_miss_ratio),
         ]
     };
-    let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
+    let name = args
+        .trace_path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     Table {
         title: format!("Misses of {name} by -m"),
         header: header.map(str::to_owned).to_vec(),
-        rows: rows.iter().map(row).collect(),
+        rows: rows.iter().map(format_row).collect(),
     }
 }
 
 fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
-    let series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
+    let new_series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
         label: label.to_owned(),
         points: rows
             .iter()
@@ -226,18 +237,18 @@ fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], senten
             is_x_log: true,
             y_label: "miss ratio (misses / requests)".to_owned(),
             series: vec![
-                series("glasscache", |row| row.glasscache_miss_ratio),
-                series("memcached", |row| row.memcached_miss_ratio),
+                new_series("glasscache", |row| row.glasscache_miss_ratio),
+                new_series("memcached", |row| row.memcached_miss_ratio),
             ],
             marks: rows
                 .iter()
-                .find(|row| row.glasscache_miss_ratio <= args.misses / 100.0)
+                .find(|row| row.glasscache_miss_ratio <= args.misses_percent / 100.0)
                 .map(|row| Mark {
                     x: (row.m_bytes >> 20) as f64,
                     label: format!(
                         "-m {}: {} misses or fewer",
                         row.m_bytes >> 20,
-                        format_percent(args.misses / 100.0)
+                        format_percent(args.misses_percent / 100.0)
                     ),
                 })
                 .into_iter()

@@ -6,7 +6,7 @@ use glasscache_sim::trace::intern::Mode;
 use crate::output::Failure;
 
 /// Sizes in the order given.
-pub(super) fn parse_all(texts: &[String], trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
+pub(super) fn parse_sizes(texts: &[String], trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
     texts.iter().map(|text| parse_size(text, trace)).collect()
 }
 
@@ -18,12 +18,12 @@ pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failu
             "\"{text}\" is not a valid size: expected {expected}"
         ))
     };
-    if let Some(share) = text.strip_suffix('%') {
-        let share: f64 = share.parse().map_err(|_| invalid_size())?;
-        if !(share > 0.0 && share <= 1000.0) {
+    if let Some(percent_text) = text.strip_suffix('%') {
+        let percent: f64 = percent_text.parse().map_err(|_| invalid_size())?;
+        if !(percent > 0.0 && percent <= 1000.0) {
             return Err(invalid_size());
         }
-        return Ok(((trace.footprint() as f64 * share / 100.0 + 0.5) as u64).max(1));
+        return Ok(((trace.footprint() as f64 * percent / 100.0 + 0.5) as u64).max(1));
     }
     if let Ok(number) = text.parse::<u64>() {
         return if number == 0 {
@@ -32,7 +32,7 @@ pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failu
             Ok(number)
         };
     }
-    let (number, unit) = text
+    let (number_text, unit) = text
         .split_at_checked(text.len().saturating_sub(1))
         .ok_or_else(invalid_size)?;
     let factor = match unit {
@@ -45,7 +45,7 @@ pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failu
         let message = format!("\"{text}\" is a number of bytes, but objects are counted");
         return Err(Failure::usage(message).with_hint("add --mode bytes, or leave out the unit"));
     }
-    let number: f64 = number.parse().map_err(|_| invalid_size())?;
+    let number: f64 = number_text.parse().map_err(|_| invalid_size())?;
     let size = number * factor;
     if (1.0..1e18).contains(&size) {
         Ok(size as u64)

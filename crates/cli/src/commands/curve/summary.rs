@@ -50,11 +50,11 @@ impl Summary {
         let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
         let nearest_knee = |size| find_nearest_replayed_size(results, size).unwrap_or(size);
         let compared_size = requested_size.or_else(|| knee.map(|knee| nearest_knee(knee.size)));
-        let sizes = curve
+        let json_sizes = curve
             .map(|curve| curve.points(JSON_POINTS))
             .unwrap_or_default();
-        let range = |size: u64| Some((size, miss_ratio_range(&results.curves, size)?));
-        let chart_points = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
+        let find_range = |size: u64| Some((size, miss_ratio_range(&results.curves, size)?));
+        let chart_sizes = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
         Self {
             mode: trace.mode(),
             miss_ratio_wanted,
@@ -65,14 +65,14 @@ impl Summary {
                 .zip(compared_size)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
             cheapest: None,
-            json_points: sizes
+            json_points: json_sizes
                 .into_iter()
-                .filter_map(|(size, _)| range(size))
+                .filter_map(|(size, _)| find_range(size))
                 .collect(),
-            chart_points: chart_points
+            chart_points: chart_sizes
                 .into_iter()
                 .flatten()
-                .filter_map(range)
+                .filter_map(find_range)
                 .collect(),
             is_sampled: results.curves.len() > 1,
         }
@@ -101,9 +101,9 @@ impl Summary {
     pub(super) fn format_text(&self) -> String {
         let mut clauses = Vec::new();
         if let Some(Knee { size, miss_ratio }) = self.knee {
-            let size = format_size(self.mode, size);
+            let size_text = format_size(self.mode, size);
             clauses.push(format!(
-                "LRU's curve bends at {size} ({} misses)",
+                "LRU's curve bends at {size_text} ({} misses)",
                 format_percent(miss_ratio)
             ));
         }
@@ -122,11 +122,11 @@ impl Summary {
             ),
         });
         if let Some((size, trade_off)) = &self.trade_off {
-            clauses.push(self.trade_text(*size, trade_off));
+            clauses.push(self.format_trade_off(*size, trade_off));
         }
         if let Some((size, _)) = self.cheapest {
-            let size = format_size(self.mode, size);
-            clauses.push(format!("the cheapest size is {size}"));
+            let size_text = format_size(self.mode, size);
+            clauses.push(format!("the cheapest size is {size_text}"));
         }
         if self.is_sampled {
             clauses.push("the curve is sampled, see the intervals".to_owned());
@@ -136,7 +136,7 @@ impl Summary {
         sentence
     }
 
-    fn trade_text(&self, size: u64, trade_off: &MemoryTradeOff<PolicyKind>) -> String {
+    fn format_trade_off(&self, size: u64, trade_off: &MemoryTradeOff<PolicyKind>) -> String {
         let mut text = format!(
             "at {} 10 % more memory takes LRU from {} to {}",
             format_size(self.mode, size),
@@ -145,8 +145,11 @@ impl Summary {
         );
         match trade_off.best {
             Some((policy, ratio)) if ratio < trade_off.miss_ratio => {
-                let ratio = format_percent(ratio);
-                let _ = write!(text, ", {policy} in the same memory would have {ratio}");
+                let ratio_text = format_percent(ratio);
+                let _ = write!(
+                    text,
+                    ", {policy} in the same memory would have {ratio_text}"
+                );
             }
             Some(_) => text.push_str(", and no other policy does better in the same memory"),
             None => {}
@@ -159,7 +162,7 @@ impl Summary {
         let knee = self
             .knee
             .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
-        let trade_off = self.trade_off.as_ref().map(|(size, trade_off)| {
+        let trade_off_document = self.trade_off.as_ref().map(|(size, trade_off)| {
             let best = trade_off.best.map(
                 |(policy, miss_ratio)| json!({"policy": policy.name(), "miss_ratio": miss_ratio}),
             );
@@ -176,7 +179,7 @@ impl Summary {
             "wanted_miss_ratio": self.miss_ratio_wanted,
             "size_for_wanted": self.size_at_wanted_ratio,
             "least_miss_ratio": self.first_use_ratio,
-            "memory_or_policy": trade_off,
+            "memory_or_policy": trade_off_document,
             "cheapest": self.cheapest.map(|(size, cost_s)| json!({ "size": size, "cost_s": cost_s })),
         })
     }
@@ -194,16 +197,17 @@ impl Summary {
 /// The replayed size nearest to another, by ratio; `None` if none was replayed.
 pub(super) fn find_nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
     let distance = |size: u64| (size as f64 / wanted_size.max(1) as f64).ln().abs();
-    let sizes = results.rows.iter().map(|row| row.capacity);
+    let sizes = results.points.iter().map(|point| point.capacity);
     sizes.min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
 }
 
 /// Compares memory with the policies that a cache could have.
 fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOff<PolicyKind> {
-    let rows = results.rows.iter().filter(|row| row.capacity == size);
-    let online_rows = rows.filter(|row| !row.policy.is_offline() && row.policy != PolicyKind::Lru);
-    let online_ratios: Vec<(PolicyKind, f64)> = online_rows
-        .map(|row| (row.policy, row.result.miss_ratio()))
+    let points = results.points.iter().filter(|point| point.capacity == size);
+    let online_points =
+        points.filter(|point| !point.policy.is_offline() && point.policy != PolicyKind::Lru);
+    let online_ratios: Vec<(PolicyKind, f64)> = online_points
+        .map(|point| (point.policy, point.result.miss_ratio()))
         .collect();
     compare_memory_and_policies(curve, size, &online_ratios)
 }
@@ -221,12 +225,12 @@ pub(super) fn format_size(mode: Mode, size: u64) -> String {
 /// A ratio in per cent with three significant digits.
 pub(super) fn format_percent(ratio: f64) -> String {
     let percent_value = ratio * 100.0;
-    let digits = if percent_value >= 99.95 {
+    let decimals = if percent_value >= 99.95 {
         0
     } else if percent_value >= 9.995 {
         1
     } else {
         2
     };
-    format!("{percent_value:.digits$} %")
+    format!("{percent_value:.decimals$} %")
 }

@@ -15,11 +15,11 @@ use crate::page_table::format_best_rows;
 use crate::table::{format_count, format_count_of};
 use crate::word_wrap::wrap;
 
-/// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
+/// The replayed points as cells: policies, sizes, and the point of each pair that was replayed.
 pub(super) struct Grid<'a> {
     pub(super) policies: Vec<PolicyKind>,
     pub(super) sizes: Vec<u64>,
-    rows: &'a [ReplayedPoint],
+    points: &'a [ReplayedPoint],
     /// The size by which the policies are in order, if they are.
     sorted_by_size: Option<u64>,
 }
@@ -27,18 +27,18 @@ pub(super) struct Grid<'a> {
 impl<'a> Grid<'a> {
     pub(super) fn from_results(results: &'a CurveResults) -> Self {
         let (mut policies, mut sizes) = (Vec::new(), Vec::new());
-        for row in &results.rows {
-            if !policies.contains(&row.policy) {
-                policies.push(row.policy);
+        for point in &results.points {
+            if !policies.contains(&point.policy) {
+                policies.push(point.policy);
             }
-            if !sizes.contains(&row.capacity) {
-                sizes.push(row.capacity);
+            if !sizes.contains(&point.capacity) {
+                sizes.push(point.capacity);
             }
         }
         Self {
             policies,
             sizes,
-            rows: &results.rows,
+            points: &results.points,
             sorted_by_size: None,
         }
     }
@@ -54,8 +54,8 @@ impl<'a> Grid<'a> {
         if let Some(size) = sorted_by_size {
             let mut policies = std::mem::take(&mut grid.policies);
             policies.sort_by_key(|&policy| {
-                let row = grid.find(policy, size);
-                row.map_or(u64::MAX, |row| row.result.misses)
+                let point = grid.find(policy, size);
+                point.map_or(u64::MAX, |point| point.result.misses)
             });
             grid.policies = policies;
         }
@@ -72,15 +72,18 @@ impl<'a> Grid<'a> {
             let share = format_two_significant_digits(size as f64 / footprint * 100.0);
             format!("{} ({share} %)", format_count(size))
         };
-        let row = |&policy: &PolicyKind| {
-            let cells = self.sizes.iter().map(|&size| self.cell(policy, size));
+        let format_row = |&policy: &PolicyKind| {
+            let cells = self
+                .sizes
+                .iter()
+                .map(|&size| self.format_cell(policy, size));
             std::iter::once(policy.name().to_owned())
                 .chain(cells)
                 .collect()
         };
         let order = self.sorted_by_size.map(|size| {
-            let size = format_size(trace.mode(), size);
-            format!(", fewest misses at {size} first")
+            let size_text = format_size(trace.mode(), size);
+            format!(", fewest misses at {size_text} first")
         });
         Table {
             title: format!(
@@ -91,26 +94,26 @@ impl<'a> Grid<'a> {
             header: std::iter::once("policy".to_owned())
                 .chain(self.sizes.iter().map(size_heading))
                 .collect(),
-            rows: self.policies.iter().map(row).collect(),
+            rows: self.policies.iter().map(format_row).collect(),
         }
     }
 
     fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {
-        self.rows
+        self.points
             .iter()
-            .find(|row| row.policy == policy && row.capacity == size)
+            .find(|point| point.policy == policy && point.capacity == size)
     }
 
     /// The fewest misses at a size among policies without knowledge of the future; `None` if most policies have as
     /// few, as at a size of one object, where a mark would be meaningless.
     fn fewest_misses_at(&self, size: u64) -> Option<u64> {
         let is_online_at_size =
-            |row: &&ReplayedPoint| row.capacity == size && !row.policy.is_offline();
+            |point: &&ReplayedPoint| point.capacity == size && !point.policy.is_offline();
         let misses: Vec<u64> = self
-            .rows
+            .points
             .iter()
             .filter(is_online_at_size)
-            .map(|row| row.result.misses)
+            .map(|point| point.result.misses)
             .collect();
         let fewest_misses = misses.iter().copied().min()?;
         let tied_policies = misses
@@ -122,15 +125,15 @@ impl<'a> Grid<'a> {
 
     /// Miss ratio, or a dash if the replay was stopped; a star marks the lowest of the policies without knowledge of
     /// the future.
-    fn cell(&self, policy: PolicyKind, size: u64) -> String {
-        let Some(row) = self.find(policy, size) else {
+    fn format_cell(&self, policy: PolicyKind, size: u64) -> String {
+        let Some(point) = self.find(policy, size) else {
             return "-".to_owned();
         };
         let is_best =
-            !policy.is_offline() && self.fewest_misses_at(size) == Some(row.result.misses);
+            !policy.is_offline() && self.fewest_misses_at(size) == Some(point.result.misses);
         format!(
             "{:.4}{}",
-            row.result.miss_ratio(),
+            point.result.miss_ratio(),
             if is_best { "*" } else { " " }
         )
     }
@@ -158,7 +161,11 @@ pub(super) fn format_results(
 
 /// Requests, objects and their weight.
 pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
-    let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
+    let name = args
+        .trace_path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {}, {}",
@@ -173,20 +180,20 @@ pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
         );
     }
     if let Some(timeline) = trace.timeline() {
-        let rows = format_count_of(timeline.rows_with_ttl(), "row", "rows");
-        let _ = write!(text, ", {rows} with a TTL");
+        let rows_with_ttl = format_count_of(timeline.rows_with_ttl(), "row", "rows");
+        let _ = write!(text, ", {rows_with_ttl} with a TTL");
     }
     text
 }
 
 /// A number with two significant digits.
 fn format_two_significant_digits(value: f64) -> String {
-    let digits = if value >= 9.95 {
+    let decimals = if value >= 9.95 {
         0
     } else if value >= 0.995 {
         1
     } else {
         2
     };
-    format!("{value:.digits$}")
+    format!("{value:.decimals$}")
 }

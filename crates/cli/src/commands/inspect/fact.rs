@@ -9,7 +9,7 @@ pub(super) struct Fact {
     pub(super) name: &'static str,
     pub(super) value: Value,
     /// How it is printed, where that is not the value.
-    pub(super) printed: Option<String>,
+    pub(super) printed_text: Option<String>,
     /// Whether a table has it, so that it is not listed.
     pub(super) is_in_table: bool,
 }
@@ -20,19 +20,19 @@ impl Fact {
         Self {
             name,
             value: value.into(),
-            printed: None,
+            printed_text: None,
             is_in_table: false,
         }
     }
 
     /// A fact that is printed as this text, or as unknown.
-    pub(super) fn printed(
+    pub(super) fn with_printed_text(
         name: &'static str,
         value: impl Into<Value>,
-        printed: Option<String>,
+        printed_text: Option<String>,
     ) -> Self {
         Self {
-            printed,
+            printed_text,
             ..Self::new(name, value)
         }
     }
@@ -47,8 +47,8 @@ impl Fact {
 
     /// Its value for a reader.
     pub(super) fn format_value(&self) -> String {
-        if let Some(printed) = &self.printed {
-            return printed.clone();
+        if let Some(printed_text) = &self.printed_text {
+            return printed_text.clone();
         }
         match &self.value {
             Value::Null => "unknown".to_owned(),

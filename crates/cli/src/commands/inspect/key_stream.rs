@@ -63,11 +63,11 @@ impl Counts {
 
 /// The failure of a file in which no line or row is a request.
 fn no_request_failure(path: &Path, skipped_rows: u64) -> Failure {
-    let path = path.display();
+    let path_text = path.display();
     let message = match skipped_rows {
-        0 => format!("{path}: has no request"),
+        0 => format!("{path_text}: has no request"),
         lines => format!(
-            "{path}: has no request in its {}",
+            "{path_text}: has no request in its {}",
             format_count_of(lines, "line", "lines")
         ),
     };

@@ -100,7 +100,7 @@ impl Contents {
     }
 
     fn into_page(self, title: String) -> Page {
-        let facts = Table {
+        let facts_table = Table {
             title: "Counts".to_owned(),
             header: vec!["name".to_owned(), "value".to_owned()],
             rows: self
@@ -111,7 +111,7 @@ impl Contents {
         Page {
             title,
             sentence: self.sentence,
-            tables: std::iter::once(facts)
+            tables: std::iter::once(facts_table)
                 .chain(self.tables.into_iter().map(limit_rows))
                 .collect(),
             ..Page::default()

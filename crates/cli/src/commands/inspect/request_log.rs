@@ -39,7 +39,7 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
         "requests_by_items",
         rows.iter().map(build_histogram_document),
     ));
-    let to_document = |item: &ItemUsage| build_item_document(&log, *item);
+    let to_document = |item_usage: &ItemUsage| build_item_document(&log, *item_usage);
     let items = usage.items.iter().take(ROWS_MAX);
     facts.push(Fact::in_table("most_used_items", items.map(to_document)));
     let prefixes = usage.prefixes.iter().take(ROWS_MAX);
@@ -60,18 +60,18 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
 
 fn format_sentence(log: &RequestLog, usage: &LogUsage) -> String {
     let requests = log.requests.len() as u64;
-    let read = format!(
+    let reads_text = format!(
         "{} read {}",
         format_count_of(requests, "request", "requests"),
         format_count_of(usage.items.len() as u64, "item", "items")
     );
     match usage.never_repeated_reads_share() {
         Some(share) => format!(
-            "{read}, {:.1} a request; {} of the reads go to items that no other request reads.",
+            "{reads_text}, {:.1} a request; {} of the reads go to items that no other request reads.",
             usage.reads as f64 / requests.max(1) as f64,
             format_percent(Some(share))
         ),
-        None => format!("{read}."),
+        None => format!("{reads_text}."),
     }
 }
 
@@ -82,7 +82,7 @@ fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
     let roots = items.parents.iter().filter(is_root).count();
     let instances: BTreeSet<u16> = requests.instance.iter().copied().collect();
     let item_bytes: u64 = items.sizes.iter().map(|&size| u64::from(size)).sum();
-    let mean = requests.items.len() as f64 / requests.len().max(1) as f64;
+    let items_per_request = requests.items.len() as f64 / requests.len().max(1) as f64;
     vec![
         Fact::new("kind", "request log"),
         Fact::new("requests", requests.len()),
@@ -92,7 +92,7 @@ fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
         Fact::new("instances", instances.len()),
         Fact::new("routes", requests.routes.len()),
         Fact::new("items_asked_for", requests.items.len()),
-        Fact::new("items_per_request", mean),
+        Fact::new("items_per_request", items_per_request),
     ]
 }
 
@@ -113,16 +113,16 @@ fn new_left_out_fact(left_out: &[LeftOutPart]) -> Fact {
         [] => "none".to_owned(),
         parts => parts.join("; "),
     };
-    Fact::printed("left_out_parts", parts, Some(printed))
+    Fact::with_printed_text("left_out_parts", parts, Some(printed))
 }
 
 /// What never comes back, and what a day brings.
 fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4] {
     let times = &log.requests.time_us;
-    let (first, last) = (times.first().copied(), times.last().copied());
-    let by_day = |amount| per_day(amount, first.unwrap_or(0), last.unwrap_or(0));
-    let bytes_fact = |name, bytes: Option<f64>| {
-        Fact::printed(
+    let (first_us, last_us) = (times.first().copied(), times.last().copied());
+    let by_day = |amount| per_day(amount, first_us.unwrap_or(0), last_us.unwrap_or(0));
+    let new_bytes_fact = |name, bytes: Option<f64>| {
+        Fact::with_printed_text(
             name,
             bytes,
             bytes.map(|bytes| format_short_bytes(bytes as u64)),
@@ -137,13 +137,13 @@ fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fac
             "never_repeated_reads_share",
             usage.never_repeated_reads_share(),
         ),
-        bytes_fact("read_bytes_per_day", by_day(usage.read_bytes)),
-        bytes_fact("log_bytes_per_day", by_day(file_bytes)),
+        new_bytes_fact("read_bytes_per_day", by_day(usage.read_bytes)),
+        new_bytes_fact("log_bytes_per_day", by_day(file_bytes)),
     ]
 }
 
 fn new_share_fact(name: &'static str, share: Option<f64>) -> Fact {
-    Fact::printed(name, share, share.map(|share| format_percent(Some(share))))
+    Fact::with_printed_text(name, share, share.map(|share| format_percent(Some(share))))
 }
 
 /// The bytes of the log's own files.
@@ -163,17 +163,22 @@ fn compute_cache_share(
     log: &RequestLog,
     prepared: &PreparedLog<'_>,
 ) -> Result<Fact, Failure> {
-    let latency = folder.join("latency.json");
-    let unusable =
-        |reason: String| Failure::new(Exit::BadData, format!("{}: {reason}", latency.display()));
-    let share = match std::fs::read_to_string(&latency) {
+    let latency_path = folder.join("latency.json");
+    let unusable_failure = |reason: String| {
+        Failure::new(
+            Exit::BadData,
+            format!("{}: {reason}", latency_path.display()),
+        )
+    };
+    let share = match std::fs::read_to_string(&latency_path) {
         Ok(text) => {
-            let cost = CostModel::parse(&text).map_err(|error| unusable(error.to_string()))?;
-            cache_time_share(prepared, &cost, &log.requests.base_us)
+            let cost_model =
+                CostModel::parse(&text).map_err(|error| unusable_failure(error.to_string()))?;
+            cache_time_share(prepared, &cost_model, &log.requests.base_us)
         }
         // Without a table it is unknown what a call takes.
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(unusable(error.to_string())),
+        Err(error) => return Err(unusable_failure(error.to_string())),
     };
     Ok(new_share_fact("cache_time_share", share))
 }
@@ -182,56 +187,56 @@ fn build_histogram_document(row: &RequestsBySize) -> Value {
     json!({ "items_from": row.items_from, "items_to": row.items_to, "requests": row.requests })
 }
 
-fn build_item_document(log: &RequestLog, usage: ItemUsage) -> Value {
-    let bytes = log.items.sizes[usage.item as usize];
+fn build_item_document(log: &RequestLog, item_usage: ItemUsage) -> Value {
+    let bytes = log.items.sizes[item_usage.item as usize];
     json!({
-        "key": log.items.keys[usage.item as usize],
+        "key": log.items.keys[item_usage.item as usize],
         "bytes": (bytes > 0).then_some(bytes),
-        "requests": usage.requests,
+        "requests": item_usage.requests,
     })
 }
 
-fn build_prefix_document(usage: &PrefixUsage) -> Value {
+fn build_prefix_document(prefix_usage: &PrefixUsage) -> Value {
     json!({
-        "prefix": usage.prefix,
-        "items": usage.items,
-        "bytes": usage.bytes,
-        "reads": usage.reads,
-        "requests": usage.requests,
+        "prefix": prefix_usage.prefix,
+        "items": prefix_usage.items,
+        "bytes": prefix_usage.bytes,
+        "reads": prefix_usage.reads,
+        "requests": prefix_usage.requests,
     })
 }
 
-fn build_histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
+fn build_histogram_table(rows: &[RequestsBySize], request_count: usize) -> Table {
     let mut most_first: Vec<&RequestsBySize> = rows.iter().collect();
     most_first.sort_by_key(|row| std::cmp::Reverse(row.requests));
-    let range = |row: &RequestsBySize| {
+    let format_range = |row: &RequestsBySize| {
         if row.items_from == row.items_to {
             row.items_from.to_string()
         } else {
             format!("{} to {}", row.items_from, row.items_to)
         }
     };
-    let cells = |row: &RequestsBySize| {
+    let format_row = |row: &RequestsBySize| {
         vec![
-            range(row),
+            format_range(row),
             format_count(row.requests),
-            format_share(row.requests, requests),
+            format_share(row.requests, request_count),
         ]
     };
     Table {
         title: "Requests by items".to_owned(),
         header: to_header(&["items", "requests", "share"]),
-        rows: most_first.into_iter().map(cells).collect(),
+        rows: most_first.into_iter().map(format_row).collect(),
     }
 }
 
 fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
-    let cells = |usage: &ItemUsage| {
-        let bytes = u64::from(log.items.sizes[usage.item as usize]);
+    let format_row = |item_usage: &ItemUsage| {
+        let bytes = u64::from(log.items.sizes[item_usage.item as usize]);
         vec![
-            log.items.keys[usage.item as usize].clone(),
-            format_count(u64::from(usage.requests)),
-            format_share(u64::from(usage.requests), log.requests.len()),
+            log.items.keys[item_usage.item as usize].clone(),
+            format_count(u64::from(item_usage.requests)),
+            format_share(u64::from(item_usage.requests), log.requests.len()),
             if bytes == 0 {
                 "unknown".to_owned()
             } else {
@@ -242,25 +247,33 @@ fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
     Table {
         title: "Most used items".to_owned(),
         header: to_header(&["item", "requests", "share", "bytes"]),
-        rows: usage.items.iter().take(ROWS_MAX).map(cells).collect(),
+        rows: usage.items.iter().take(ROWS_MAX).map(format_row).collect(),
     }
 }
 
-fn build_prefixes_table(usage: &LogUsage, requests: usize) -> Table {
-    let cells = |usage: &PrefixUsage| {
+fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
+    let format_row = |prefix_usage: &PrefixUsage| {
         vec![
-            usage.prefix.clone().unwrap_or_else(|| NO_PREFIX.to_owned()),
-            format_count(usage.requests),
-            format_share(usage.requests, requests),
-            format_count(usage.reads),
-            format_count(usage.items),
-            format_short_bytes(usage.bytes),
+            prefix_usage
+                .prefix
+                .clone()
+                .unwrap_or_else(|| NO_PREFIX.to_owned()),
+            format_count(prefix_usage.requests),
+            format_share(prefix_usage.requests, request_count),
+            format_count(prefix_usage.reads),
+            format_count(prefix_usage.items),
+            format_short_bytes(prefix_usage.bytes),
         ]
     };
     Table {
         title: "Most used prefixes".to_owned(),
         header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
-        rows: usage.prefixes.iter().take(ROWS_MAX).map(cells).collect(),
+        rows: usage
+            .prefixes
+            .iter()
+            .take(ROWS_MAX)
+            .map(format_row)
+            .collect(),
     }
 }
 
@@ -268,6 +281,6 @@ fn to_header(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn format_share(part: u64, requests: usize) -> String {
-    format_percent((requests > 0).then(|| part as f64 / requests as f64))
+fn format_share(part: u64, request_count: usize) -> String {
+    format_percent((request_count > 0).then(|| part as f64 / request_count as f64))
 }

@@ -152,9 +152,9 @@ impl Args {
             return Err(Failure::stopped());
         }
         self.write_files(&targets, &profile)?;
-        let wrong =
+        let wrong_values =
             profile.measured.wrong_values + profile.vs.as_ref().map_or(0, |vs| vs.wrong_values);
-        Ok(if wrong > 0 {
+        Ok(if wrong_values > 0 {
             Exit::Finding
         } else {
             Exit::Success
@@ -162,12 +162,16 @@ impl Args {
     }
 
     fn check_arguments(&self) -> Result<(), Failure> {
-        if self.sizes.iter().any(|&bytes| bytes > 1 << 30) {
+        if self.sizes.iter().any(|&size| size > 1 << 30) {
             return Err(Failure::usage(
                 "--sizes: a value has at most 1 GiB (1073741824 bytes)",
             ));
         }
-        if self.widths.iter().any(|&keys| keys == 0 || keys > 10_000) {
+        if self
+            .widths
+            .iter()
+            .any(|&width| width == 0 || width > 10_000)
+        {
             return Err(Failure::usage("--widths: a multi-get has 1 to 10000 keys"));
         }
         if self.vs.is_some() && self.target.is_none() {
@@ -175,10 +179,10 @@ impl Args {
                 "--vs compares with a target: name that one, too",
             ));
         }
-        if self.target.is_none() && self.access.is_requested() {
-            return Err(access::needs_target());
+        if self.target.is_none() && self.access.is_given() {
+            return Err(access::missing_target_failure());
         }
-        if self.via.is_some() && self.access.is_requested() {
+        if self.via.is_some() && self.access.is_given() {
             return Err(Failure::usage(
                 "--via: another client is measured without TLS and without a login",
             ));
@@ -191,28 +195,28 @@ impl Args {
     }
 
     fn open_targets(&self) -> Result<Vec<LiveTarget>, Failure> {
-        let credentials = self.access.credentials()?;
+        let credentials = self.access.read_credentials()?;
         let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
         let mut targets = vec![open(self.target.as_deref())?];
-        if let Some(vs) = &self.vs {
-            targets.push(open(Some(vs))?);
+        if let Some(vs_address) = &self.vs {
+            targets.push(open(Some(vs_address))?);
         }
         Ok(targets)
     }
 
     fn new_caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
         let bytes_max = self.sizes.iter().copied().max().unwrap_or(0);
-        let direct = RustClient::new(
+        let rust_client = RustClient::new(
             target,
             bytes_max,
             self.seed,
             (self.threads as usize, self.rate),
         )?;
         match &self.via {
-            None => Ok(Box::new(direct)),
+            None => Ok(Box::new(rust_client)),
             Some(client) => {
-                let via = PythonClient::start(client, target, self.seed, direct);
-                Ok(Box::new(via.map_err(|error| failure(&error))?))
+                let python_client = PythonClient::start(client, target, self.seed, rust_client);
+                Ok(Box::new(python_client.map_err(|error| failure(&error))?))
             }
         }
     }
@@ -254,8 +258,8 @@ impl Args {
     }
 
     fn write_files(&self, targets: &[LiveTarget], profile: &Profile) -> Result<(), Failure> {
-        if let Some(table) = build_latency_file(&profile.measured) {
-            let text = format!("{table:#}\n");
+        if let Some(latency_table) = build_latency_file(&profile.measured) {
+            let text = format!("{latency_table:#}\n");
             write_atomically(&self.latency_out, text.as_bytes())?;
             eprintln!("latency table written to {}", self.latency_out.display());
         } else {

@@ -11,10 +11,10 @@ use crate::table::{format_count, format_decimal};
 const PERCENTILES_DRAWN: [(f64, &str); 4] =
     [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")];
 
-/// Writes the page.
+/// Builds the page.
 pub(super) fn build_page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> Page {
     let measured = &profile.measured;
-    let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+    let target_descriptions: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
     let mut charts = vec![
         build_latency_chart(
             "Time of a get by size of the value",
@@ -37,7 +37,7 @@ pub(super) fn build_page(targets: &[LiveTarget], profile: &Profile, via: Option<
         .into_iter()
         .filter(|chart| chart.series.iter().any(|series| !series.points.is_empty()));
     Page {
-        title: format!("Profile of {}", names.join(" beside ")),
+        title: format!("Profile of {}", target_descriptions.join(" beside ")),
         sentence: format_sentence(targets, profile),
         charts: charts.collect(),
         tables: vec![
@@ -63,7 +63,7 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
     let series = PERCENTILES_DRAWN.map(|(percent, name)| {
         let (mut points, mut band) = (Vec::new(), Vec::new());
         for cell in cells {
-            let position = cell.bytes.or(cell.keys).unwrap_or(0).max(1) as f64;
+            let size_or_width = cell.bytes.or(cell.keys).unwrap_or(0).max(1) as f64;
             let percentile = cell
                 .percentiles
                 .iter()
@@ -71,8 +71,8 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
             if let Some((us, value, high)) = percentile.and_then(|percentile| {
                 Some((percentile.us, percentile.us.value?, percentile.us.high?))
             }) {
-                points.push((position, value));
-                band.push((position, us.low, high));
+                points.push((size_or_width, value));
+                band.push((size_or_width, us.low, high));
             }
         }
         Series {
@@ -95,7 +95,7 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
 
 fn build_calls_chart(profile: &Profile) -> Chart {
     let seconds = &profile.measured.series;
-    let series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
+    let new_series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
         label: label.to_owned(),
         points: seconds
             .iter()
@@ -109,31 +109,32 @@ fn build_calls_chart(profile: &Profile) -> Chart {
         y_label: "time of a call / median of its size".to_owned(),
         is_y_log: true,
         series: vec![
-            series("p50", |second| second.relative_p50),
-            series("p99", |second| second.relative_p99),
+            new_series("p50", |second| second.relative_p50),
+            new_series("p99", |second| second.relative_p99),
         ],
         ..Chart::default()
     }
 }
 
 fn build_shorter_runs_chart(profile: &Profile) -> Chart {
-    let rows = &profile.measured.shorter_runs;
-    let series = |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
-        label: label.to_owned(),
-        points: rows
-            .iter()
-            .map(|row| (row.operations as f64, figure(row)))
-            .collect(),
-        ..Series::default()
-    };
+    let shorter_runs = &profile.measured.shorter_runs;
+    let new_series =
+        |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
+            label: label.to_owned(),
+            points: shorter_runs
+                .iter()
+                .map(|run| (run.operations as f64, figure(run)))
+                .collect(),
+            ..Series::default()
+        };
     Chart {
         title: "What a shorter run would have reported".to_owned(),
         x_label: "first operations (logarithmic)".to_owned(),
         y_label: "time of a call / median of the whole run".to_owned(),
         is_x_log: true,
         series: vec![
-            series("p50", |row| row.relative_p50),
-            series("p99", |row| row.relative_p99),
+            new_series("p50", |run| run.relative_p50),
+            new_series("p99", |run| run.relative_p99),
         ],
         ..Chart::default()
     }
@@ -144,8 +145,8 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
     for percentile in cells.first().into_iter().flat_map(|cell| &cell.percentiles) {
         header.push(format!("p{}", percentile.percent));
     }
-    let row = |cell: &CellPercentiles| {
-        let position = match (cell.bytes, cell.keys) {
+    let format_row = |cell: &CellPercentiles| {
+        let size_or_width = match (cell.bytes, cell.keys) {
             (Some(bytes), _) => format_short_bytes(bytes as u64),
             (_, keys) => format_count(keys.unwrap_or(0) as u64),
         };
@@ -160,7 +161,7 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
                 _ => format!(">= {}", format_decimal(percentile.us.low)),
             }
         });
-        [position, format_count(cell.samples)]
+        [size_or_width, format_count(cell.samples)]
             .into_iter()
             .chain(percentiles)
             .collect()
@@ -168,7 +169,7 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
     Table {
         title: title.to_owned(),
         header,
-        rows: cells.iter().map(row).collect(),
+        rows: cells.iter().map(format_row).collect(),
     }
 }
 

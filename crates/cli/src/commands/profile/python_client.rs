@@ -1,7 +1,7 @@
 //! The calls of a profile through a Python client, in a child process that measures with its own clock.
 //!
-//! `via.py` does the calls. What lies on the wire is measured by our own client, so that a split of another client's
-//! time is: its total, less what the same get takes between the kernels of client and server.
+//! `via.py` does the calls. Our own client measures the time on the wire. What another client needs itself is therefore
+//! its total, less what the same get takes between the kernels of client and server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -41,7 +41,8 @@ struct Reply {
 #[derive(Deserialize)]
 struct ReadTimes {
     latencies_ns: Vec<u64>,
-    wrong: u64,
+    #[serde(rename = "wrong")]
+    wrong_values: u64,
 }
 
 impl<'t> PythonClient<'t> {
@@ -50,14 +51,14 @@ impl<'t> PythonClient<'t> {
         client: &str,
         target: &LiveTarget,
         seed: u64,
-        direct: RustClient<'t>,
+        rust_client: RustClient<'t>,
     ) -> Result<PythonClient<'t>, CallError> {
-        let python = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
+        let interpreter = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
         let protocol = match target.access.protocol {
             Protocol::Text | Protocol::Meta => "auto",
             Protocol::Binary => "binary",
         };
-        let mut child = Command::new(python.unwrap_or_else(|| "python3".into()))
+        let mut child = Command::new(interpreter.unwrap_or_else(|| "python3".into()))
             .args(["-c", PROGRAM, client, &target.address()])
             .args([&format!("{seed:x}"), protocol])
             .stdin(Stdio::piped())
@@ -73,7 +74,7 @@ impl<'t> PythonClient<'t> {
             child,
             requests,
             replies: BufReader::new(replies),
-            rust_client: direct,
+            rust_client,
         })
     }
 
@@ -98,7 +99,7 @@ impl<'t> PythonClient<'t> {
             .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
         Ok(CallBlock {
             latencies_ns: times.latencies_ns,
-            wrong_values: times.wrong,
+            wrong_values: times.wrong_values,
         })
     }
 }
@@ -131,7 +132,7 @@ impl Caller for PythonClient<'_> {
         let block = PythonClient::parse_block(reply)?;
         let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
         self.rust_client.fill(Cell::Bytes(bytes))?;
-        let direct = self.rust_client.measure_parts(bytes, calls)?;
+        let rust_client_times = self.rust_client.measure_parts(bytes, calls)?;
         self.rust_client.clear(Cell::Bytes(bytes))?;
         Ok(GetTimes {
             total_us,
@@ -140,10 +141,10 @@ impl Caller for PythonClient<'_> {
             client_us: (total_us
                 - deserialise_us
                 - decompress_us
-                - direct.network_us
-                - direct.server_us.unwrap_or(0.0))
+                - rust_client_times.network_us
+                - rust_client_times.server_us.unwrap_or(0.0))
             .max(0.0),
-            ..direct
+            ..rust_client_times
         })
     }
 }

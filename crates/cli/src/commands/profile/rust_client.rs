@@ -8,7 +8,7 @@ use glasscache_client::{Client, Error, Options, StoreMode};
 use glasscache_lab::load::{Arrivals, ValueSource, mix};
 use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, GetTimes, WIDTH_VALUE_BYTES};
 
-use crate::live_client::{connect, new_call_budget, to_call_error, to_wire_key};
+use crate::live_client::{new_call_budget, new_client, to_call_error, to_wire_key};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
@@ -36,7 +36,7 @@ impl<'t> RustClient<'t> {
     ) -> Result<RustClient<'t>, Failure> {
         Ok(RustClient {
             target,
-            client: connect(target, true)?,
+            client: new_client(target, true)?,
             value_source: ValueSource::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
             seed,
             threads: threads.max(1),
@@ -44,8 +44,8 @@ impl<'t> RustClient<'t> {
         })
     }
 
-    fn cell_items(&self, cell: Cell) -> Vec<(String, &[u8])> {
-        let (cell_kind, cell_number, count, bytes) = match cell {
+    fn list_cell_items(&self, cell: Cell) -> Vec<(String, &[u8])> {
+        let (cell_kind, cell_number, count, value_bytes) = match cell {
             Cell::Bytes(bytes) => ("size", bytes, 1, bytes),
             Cell::Keys(keys) => ("width", keys, keys, WIDTH_VALUE_BYTES),
         };
@@ -56,13 +56,13 @@ impl<'t> RustClient<'t> {
                     self.seed
                 );
                 let id = mix((cell_number as u64) << 32 | index as u64);
-                (key, self.value_source.value(id, 0, bytes))
+                (key, self.value_source.value(id, 0, value_bytes))
             })
             .collect()
     }
 
     /// One call with a clock around it: its time, and how many values were absent or wrong.
-    fn timed_call(
+    fn time_call(
         &self,
         items: &[(String, &[u8])],
         keys: &[&[u8]],
@@ -71,16 +71,16 @@ impl<'t> RustClient<'t> {
         let budget = new_call_budget();
         if let ([(key, value)], true) = (items, is_single_get) {
             let started = Instant::now();
-            let reply = self
+            let found_value = self
                 .client
                 .get(to_wire_key(key), false, &budget)
                 .map_err(|error| to_call_error(&error))?;
             let elapsed = started.elapsed();
-            let is_correct = reply.is_some_and(|reply| reply.bytes == *value);
+            let is_correct = found_value.is_some_and(|found_value| found_value.bytes == *value);
             return Ok((elapsed, u64::from(!is_correct)));
         }
         let started = Instant::now();
-        let (reply, failures) = self
+        let (found_values, failures) = self
             .client
             .get_many(keys, &budget)
             .map_err(|error| to_call_error(&error))?;
@@ -88,22 +88,30 @@ impl<'t> RustClient<'t> {
         if let Some((_, error)) = failures.first() {
             return Err(to_call_error(error));
         }
-        let is_correct = |(index, _, bytes): &&(usize, u32, Vec<u8>)| {
-            items.get(*index).is_some_and(|(_, value)| bytes == value)
+        let is_correct = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
+            items
+                .get(*index)
+                .is_some_and(|(_, value)| contents == value)
         };
-        let correct_count = reply.iter().filter(is_correct).count();
+        let correct_count = found_values.iter().filter(is_correct).count();
         Ok((
             elapsed,
             (items.len() - correct_count.min(items.len())) as u64,
         ))
     }
 
-    /// The calls of a block that thread `index` makes.
-    fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<CallBlock, CallError> {
-        let items = self.cell_items(cell);
+    /// Measures the calls of a block that one thread makes.
+    fn measure_block_of_thread(
+        &self,
+        cell: Cell,
+        calls: usize,
+        thread_index: usize,
+    ) -> Result<CallBlock, CallError> {
+        let items = self.list_cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
-        let rate = self.rate.map(|rate| rate / self.threads as f64);
-        let mut arrivals = rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ index as u64)));
+        let thread_rate = self.rate.map(|rate| rate / self.threads as f64);
+        let mut arrivals =
+            thread_rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ thread_index as u64)));
         let mut block = CallBlock::default();
         let started = Instant::now();
         for _ in 0..calls {
@@ -114,9 +122,9 @@ impl<'t> RustClient<'t> {
                 wait_until(started + due_after);
                 started.elapsed().saturating_sub(due_after)
             });
-            let (elapsed, wrong) =
-                self.timed_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
-            block.wrong_values += wrong;
+            let (elapsed, wrong_values) =
+                self.time_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
+            block.wrong_values += wrong_values;
             block
                 .latencies_ns
                 .push((lateness + elapsed).as_nanos() as u64);
@@ -127,13 +135,13 @@ impl<'t> RustClient<'t> {
     /// Calls from all threads at once until there is a connection for each. A call that finds no idle connection opens
     /// one, which must not happen in a call that is measured.
     fn open_connections(&self, cell: Cell) -> Result<(), CallError> {
-        let items = self.cell_items(cell);
+        let items = self.list_cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
         let wanted_count = self.threads.min(Options::default().connections_max);
         let started = Instant::now();
         let call_until_open = || -> Result<(), CallError> {
             loop {
-                self.timed_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
+                self.time_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
                 if self.connection_count() >= wanted_count || started.elapsed() > CONNECT_TIME_MAX {
                     return Ok(());
                 }
@@ -141,9 +149,9 @@ impl<'t> RustClient<'t> {
         };
         std::thread::scope(|scope| {
             let spawn = |_| scope.spawn(call_until_open);
-            let threads: Vec<_> = (0..self.threads).map(spawn).collect();
-            threads.into_iter().try_for_each(|thread| {
-                let result = thread.join();
+            let handles: Vec<_> = (0..self.threads).map(spawn).collect();
+            handles.into_iter().try_for_each(|handle| {
+                let result = handle.join();
                 result.map_err(|_| CallError::BadData("a thread ended early".to_owned()))?
             })
         })
@@ -171,13 +179,13 @@ fn wait_until(instant: Instant) {
 
 impl Caller for RustClient<'_> {
     fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
-        self.client = connect(self.target, true)
+        self.client = new_client(self.target, true)
             .map_err(|failure| CallError::Unreachable(failure.message().to_owned()))?;
         self.open_connections(cell)
     }
 
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
-        for (key, body) in self.cell_items(cell) {
+        for (key, body) in self.list_cell_items(cell) {
             let item = Item {
                 key: to_wire_key(&key),
                 flags: 0,
@@ -195,19 +203,21 @@ impl Caller for RustClient<'_> {
 
     fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError> {
         if self.threads == 1 {
-            return self.thread_block(cell, calls, 0);
+            return self.measure_block_of_thread(cell, calls, 0);
         }
         let caller = &*self;
         std::thread::scope(|scope| {
             let calls_per_thread = calls.div_ceil(caller.threads);
-            let threads: Vec<_> = (0..caller.threads)
-                .map(|index| {
-                    scope.spawn(move || caller.thread_block(cell, calls_per_thread, index))
+            let handles: Vec<_> = (0..caller.threads)
+                .map(|thread_index| {
+                    scope.spawn(move || {
+                        caller.measure_block_of_thread(cell, calls_per_thread, thread_index)
+                    })
                 })
                 .collect();
             let mut merged_block = CallBlock::default();
-            for thread in threads {
-                let result = thread.join();
+            for handle in handles {
+                let result = handle.join();
                 let block =
                     result.map_err(|_| CallError::BadData("a thread ended early".to_owned()))??;
                 merged_block.latencies_ns.extend(block.latencies_ns);
@@ -218,7 +228,7 @@ impl Caller for RustClient<'_> {
     }
 
     fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
-        for (key, _) in self.cell_items(cell) {
+        for (key, _) in self.list_cell_items(cell) {
             let budget = new_call_budget();
             self.client
                 .delete(to_wire_key(&key), false, &budget)
@@ -237,7 +247,7 @@ impl Caller for RustClient<'_> {
         };
         let wire_ns_before = total_part_ns(&self.client, CostPart::Wire);
         let meter_before = self.target.meter.read();
-        let block = self.thread_block(Cell::Bytes(bytes), calls, 0)?;
+        let block = self.measure_block_of_thread(Cell::Bytes(bytes), calls, 0)?;
         let used_cpu = self.target.meter.read().since(&meter_before);
         let us_per_call = |ns: u64| ns as f64 / 1e3 / calls.max(1) as f64;
         let total_us = us_per_call(block.latencies_ns.iter().sum());

@@ -53,7 +53,7 @@ pub(super) fn format_profile(targets: &[LiveTarget], profile: &Profile, is_wide:
 /// The conclusion in one or two sentences.
 pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     let measured = &profile.measured;
-    let name = targets.first().map_or("", |target| target.name.as_str());
+    let target_name = targets.first().map_or("", |target| target.name.as_str());
     let typical_cell = measured
         .get_times
         .and_then(|get_times| {
@@ -65,9 +65,9 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         .or(measured.by_size.first())
         .or(measured.by_width.first());
     let Some(typical_cell) = typical_cell else {
-        return format!("Nothing was measured on {name}.");
+        return format!("Nothing was measured on {target_name}.");
     };
-    let at_percentile = |percent: f64| {
+    let format_at_percentile = |percent: f64| {
         let found_percentile = typical_cell
             .percentiles
             .iter()
@@ -80,14 +80,14 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         (_, keys) => format!("A multi-get of {} keys", keys.unwrap_or(0)),
     };
     let mut sentence = format!(
-        "{cell_name} from {name} takes {} us, at p99 {} us",
-        at_percentile(50.0),
-        at_percentile(99.0)
+        "{cell_name} from {target_name} takes {} us, at p99 {} us",
+        format_at_percentile(50.0),
+        format_at_percentile(99.0)
     );
-    if let Some((name, share)) = measured.get_times.as_ref().and_then(find_largest_part) {
+    if let Some((part_name, share)) = measured.get_times.as_ref().and_then(find_largest_part) {
         let _ = write!(
             sentence,
-            "; {:.0} % of the time is spent in the {name}",
+            "; {:.0} % of the time is spent in the {part_name}",
             share * 100.0
         );
     }
@@ -106,7 +106,7 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         );
     }
     let calls_before_change = format_count(measured.steadiness.after_operations.unwrap_or(0));
-    let steadiness = match measured.steadiness.kind {
+    let steadiness_text = match measured.steadiness.kind {
         SteadinessKind::Flat => "The run was steady.".to_owned(),
         SteadinessKind::WarmUp => format!("The first {calls_before_change} calls were a warm-up."),
         SteadinessKind::SlowDown => format!("It became slower after {calls_before_change} calls."),
@@ -114,14 +114,14 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
             "It never reached a steady state: repeat it on a quieter machine.".to_owned()
         }
     };
-    format!("{sentence} {steadiness}")
+    format!("{sentence} {steadiness_text}")
 }
 
 fn find_largest_part(get_times: &GetTimes) -> Option<(&'static str, f64)> {
-    let longest = list_named_parts(get_times)
+    let (name, us) = list_named_parts(get_times)
         .into_iter()
-        .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (get_times.total_us > 0.0).then_some((longest.0, longest.1 / get_times.total_us))
+        .max_by(|(_, a_us), (_, b_us)| a_us.total_cmp(b_us))?;
+    (get_times.total_us > 0.0).then_some((name, us / get_times.total_us))
 }
 
 /// The parts of a get, in the order of its way.

@@ -19,7 +19,7 @@ use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
 
 use super::target::{Stream, Target, failure};
-use crate::files::{AtomicFile, cannot_write};
+use crate::files::{AtomicFile, to_write_failure};
 use crate::interrupts::new_stop_flag;
 use crate::live_target::format_not_memcached;
 use crate::output::{Exit, Failure, Output};
@@ -71,20 +71,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SERVER", requires = "listen")]
     to: Option<String>,
     /// With --listen: a pause of MS milliseconds ends a request
-    #[arg(long, value_name = "MS", default_value_t = 50, requires = "listen", value_parser = clap::value_parser!(u64).range(1..))]
-    gap: u64,
+    #[arg(id = "gap", long = "gap", value_name = "MS", default_value_t = 50, requires = "listen", value_parser = clap::value_parser!(u64).range(1..))]
+    gap_ms: u64,
     /// How long: 30s, 10m, 1h [default: 10m; with --listen until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// File to write: .parquet, .csv or .jsonl; with --listen the folder of the log
-    #[arg(long, value_name = "PATH")]
-    out: PathBuf,
+    #[arg(id = "out", long = "out", value_name = "PATH")]
+    out_path: PathBuf,
     /// Hash keys together with this text
     #[arg(long, value_name = "TEXT")]
     salt: Option<String>,
     /// Keep this share of the keys, 0 to 1; with --listen of the requests
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
-    sample: Option<f64>,
+    #[arg(id = "sample", long = "sample", value_name = "SHARE", value_parser = parse_share)]
+    sample_share: Option<f64>,
 }
 
 /// A time such as 30s, 10m, 1h, 500ms.
@@ -94,7 +94,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         .find(|letter: char| letter.is_ascii_alphabetic())
         .ok_or_else(invalid)?;
     let number: f64 = text[..unit_start].parse().map_err(|_| invalid())?;
-    let unit = match &text[unit_start..] {
+    let unit_s = match &text[unit_start..] {
         "ms" => 0.001,
         "s" => 1.0,
         "m" => 60.0,
@@ -102,7 +102,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         "d" => 86400.0,
         _ => return Err(invalid()),
     };
-    Duration::try_from_secs_f64(number * unit)
+    Duration::try_from_secs_f64(number * unit_s)
         .ok()
         .filter(|duration| !duration.is_zero())
         .ok_or_else(invalid)
@@ -125,9 +125,9 @@ impl Args {
         let recording = WatchRecording {
             server,
             duration: self.duration.unwrap_or(WATCH_TIME),
-            out: self.out,
+            out_path: self.out_path,
             salt: self.salt,
-            sample: self.sample,
+            sample_share: self.sample_share,
         };
         recording.run(out)
     }
@@ -137,27 +137,27 @@ impl Args {
 struct WatchRecording {
     server: String,
     duration: Duration,
-    out: PathBuf,
+    out_path: PathBuf,
     salt: Option<String>,
-    sample: Option<f64>,
+    sample_share: Option<f64>,
 }
 
 impl WatchRecording {
     /// Watches the server and writes the file.
     fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let format = Format::of(&self.out.to_string_lossy())
+        let format = Format::of(&self.out_path.to_string_lossy())
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let write_failure = |error| cannot_write(&self.out, &error);
-        let file = AtomicFile::create(&self.out).map_err(write_failure)?;
+        let write_failure = |error| to_write_failure(&self.out_path, &error);
+        let file = AtomicFile::create(&self.out_path).map_err(write_failure)?;
         let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(write_failure)?;
         let options = Options {
             salt: self.salt.clone(),
-            sample: self.sample,
+            sample: self.sample_share,
         };
         let mut recorder = Recorder::new(writer, options);
         let stop = new_stop_flag()?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
-        let dropped_before = self.dropped_by_threads();
+        let dropped_before = self.read_dropped_by_threads();
         if !out.is_json() {
             eprintln!(
                 "recording {} for {} ...",
@@ -171,18 +171,18 @@ impl WatchRecording {
         if let Err(RecordError::Write(error)) = outcome {
             return Err(write_failure(error));
         }
-        let dropped = self
-            .dropped_by_threads()
+        let dropped_lines = self
+            .read_dropped_by_threads()
             .zip(dropped_before)
             .map_or(0, |(now, before)| now.saturating_sub(before));
-        let (file, mut recorded) = recorder.finish().map_err(write_failure)?;
-        recorded.skipped_lines += dropped;
+        let (buffered_file, mut recorded) = recorder.finish().map_err(write_failure)?;
+        recorded.skipped_lines += dropped_lines;
         if let Err(RecordError::Watch(error)) = &outcome
-            && (self.out.exists() || recorded == RecordedCounts::default())
+            && (self.out_path.exists() || recorded == RecordedCounts::default())
         {
             return Err(self.watch_failure(error, recorded, "the file is left as it was"));
         }
-        let file = file
+        let file = buffered_file
             .into_inner()
             .map_err(|error| write_failure(error.into_error()))?;
         file.finish().map_err(write_failure)?;
@@ -209,7 +209,7 @@ impl WatchRecording {
             out.set_result(&json!(recorded));
             return Ok(());
         }
-        let file = self.out.display();
+        let file = self.out_path.display();
         out.print_line(wrap(&format!(
             "{file}: {} gets and {} writes",
             format_count(gets),
@@ -225,9 +225,14 @@ impl WatchRecording {
     }
 
     /// The failure of a watch that ended before its time.
-    fn watch_failure(&self, error: &io::Error, recorded: RecordedCounts, file: &str) -> Failure {
+    fn watch_failure(
+        &self,
+        error: &io::Error,
+        recorded: RecordedCounts,
+        file_state: &str,
+    ) -> Failure {
         let message = format!(
-            "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
+            "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file_state}",
             self.server,
             format_count(recorded.gets),
             format_count(recorded.writes)
@@ -251,25 +256,25 @@ impl WatchRecording {
     }
 
     /// What the server's threads had to drop since it started, if it reports that.
-    fn dropped_by_threads(&self) -> Option<u64> {
+    fn read_dropped_by_threads(&self) -> Option<u64> {
         read_dropped_lines(self.connect(STATS_TIMEOUT_MS).ok()?.ok()?)
     }
 
     /// A connection with a running watch.
     fn start_watch(&self) -> Result<Box<dyn Stream>, Failure> {
         let connection = self.connect(WATCH_TIMEOUT_MS)?;
-        let watch = || -> io::Result<Box<dyn Stream>> {
+        let begin_watch = || -> io::Result<Box<dyn Stream>> {
             let mut stream = connection?;
             stream.write_all(format!("{WATCH_COMMAND}\r\n").as_bytes())?;
-            let mut reply = [0; 2];
-            stream.read_exact(&mut reply)?;
-            if &reply != b"OK" {
-                return Err(refused_watch(&reply, &mut *stream));
+            let mut reply_start = [0; 2];
+            stream.read_exact(&mut reply_start)?;
+            if &reply_start != b"OK" {
+                return Err(watch_refusal(&reply_start, &mut *stream));
             }
             stream.set_read_timeout(READ_TIMEOUT)?;
             Ok(stream)
         };
-        watch().map_err(|error| {
+        begin_watch().map_err(|error| {
             if error.kind() == io::ErrorKind::InvalidData {
                 let message = format_not_memcached(&self.server, WATCH_COMMAND, &error.to_string());
                 return Failure::new(Exit::BadData, message);
@@ -282,15 +287,15 @@ impl WatchRecording {
 
 /// Why a watch did not begin, by a reply that starts with `reply_start`; of the kind `InvalidData` and with the beginning of
 /// the reply if that is not one of memcached's.
-fn refused_watch(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
+fn watch_refusal(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
     let mut reply_rest = [0; 64];
     let rest_bytes = stream.read(&mut reply_rest).unwrap_or(0);
-    let reply = [
+    let reply_bytes = [
         reply_start,
         reply_rest.get(..rest_bytes).unwrap_or_default(),
     ]
     .concat();
-    let reply = String::from_utf8_lossy(&reply);
+    let reply = String::from_utf8_lossy(&reply_bytes);
     let line = reply.lines().next().unwrap_or_default();
     let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]
         .iter()

@@ -23,12 +23,12 @@ pub(super) fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let options = Options {
-        sample: args.sample.unwrap_or(1.0),
+        sample: args.sample_share.unwrap_or(1.0),
         salt: args.salt.as_ref().map(|salt| salt.as_bytes().to_vec()),
-        ..Options::new(&args.out)
+        ..Options::new(&args.out_path)
     };
     let stop = new_stop_flag()?;
-    let gap = Duration::from_millis(args.gap);
+    let gap = Duration::from_millis(args.gap_ms);
     let proxy = Proxy::start(listen, server, options, gap).map_err(|error| match error {
         ProxyError::Listen(error) => Failure::new(
             Exit::Unreachable,
@@ -67,7 +67,7 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
         out.set_result(&json!(stats));
         return Ok(());
     }
-    let folder = args.out.display();
+    let folder = args.out_path.display();
     out.print_line(wrap(&format!(
         "{folder}: {} requests of {} connections, {} keys read, {} writes",
         format_count(stats.recorded),

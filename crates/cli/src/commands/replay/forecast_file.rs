@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::files::cannot_write;
+use crate::files::to_write_failure;
 use crate::output::{Exit, Failure};
 
 /// A new file for one forecast.
@@ -24,7 +24,7 @@ impl ForecastFile {
                 format!("writing the forecast failed: {} exists", path.display()),
             )
             .with_hint("a forecast is never written again: name another file with --forecast"),
-            _ => cannot_write(path, &error),
+            _ => to_write_failure(path, &error),
         })
     }
 
@@ -38,7 +38,7 @@ impl ForecastFile {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     path = log_folder.join(format!("{stem}-{suffix}.json"));
                 }
-                other => return other.map_err(|error| cannot_write(&path, &error)),
+                other => return other.map_err(|error| to_write_failure(&path, &error)),
             }
         }
         Self::create(&path)
@@ -57,7 +57,7 @@ impl ForecastFile {
     /// Writes the forecast and waits until it is on disk.
     pub(super) fn write(mut self, forecast: &Value) -> Result<(), Failure> {
         let write_result = writeln!(self.file, "{forecast:#}").and_then(|()| self.file.sync_all());
-        write_result.map_err(|error| cannot_write(&self.path, &error))
+        write_result.map_err(|error| to_write_failure(&self.path, &error))
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod fill;
 mod forecast_file;
-mod process;
+mod instance;
 mod rehearsal;
 mod results;
 mod run;
@@ -36,10 +36,10 @@ use crate::table::format_count_of;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
-use process::Process;
+use instance::AppInstance;
 use rehearsal::Rehearsal;
 use results::{ReplaySetup, Results};
-use run::{Processes, ReplayOptions, ReplayOutcome};
+use run::{AppInstances, ReplayOptions, ReplayOutcome};
 use single_gets::SingleGets;
 
 /// How long a call may take: long enough that a slow server is measured, not refused.
@@ -60,13 +60,14 @@ server lacks a key of the fixed set.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Folder of the request log
-    log: PathBuf,
+    #[arg(id = "log", value_name = "LOG")]
+    log_folder: PathBuf,
     /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
     #[arg(long, value_name = "SERVER")]
     target: String,
     /// Strategy file, written by simulate --save
-    #[arg(long, value_name = "FILE")]
-    strategy: PathBuf,
+    #[arg(id = "strategy", long = "strategy", value_name = "FILE")]
+    strategy_path: PathBuf,
     /// Threads that make requests; each process of the log has its own near cache whatever their number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     clients: u64,
@@ -77,11 +78,11 @@ pub(crate) struct Args {
     #[arg(long)]
     fill: bool,
     /// Where to write the forecast [default: forecast-TIME.json in the log's folder]
-    #[arg(long, value_name = "FILE")]
-    forecast: Option<PathBuf>,
+    #[arg(id = "forecast", long = "forecast", value_name = "FILE")]
+    forecast_path: Option<PathBuf>,
     /// The forecast holds if p50 and p95 of the added time are within this share of it
-    #[arg(long, value_name = "PERCENT", default_value_t = 20.0, value_parser = parse_percent)]
-    within: f64,
+    #[arg(id = "within", long = "within", value_name = "PERCENT", default_value_t = 20.0, value_parser = parse_percent)]
+    within_percent: f64,
     /// Write a page with both curves
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -121,30 +122,30 @@ impl Args {
     /// Measures, writes the forecast, replays, compares.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let strategy_file = self.read_strategy_file()?;
-        let FolderLog { log, left_out } = read_log(&self.log)?;
+        let FolderLog { log, left_out } = read_log(&self.log_folder)?;
         let log = with_tree_of(&log, &strategy_file);
         let prepared = PreparedLog::new(&log, |_| true);
-        super::simulate::check_halves(&self.log, &prepared)?;
+        super::simulate::check_halves(&self.log_folder, &prepared)?;
         self.check_clients(prepared.instances())?;
         let servers = Address::parse_list(&self.target).map_err(|error| failure(&error))?;
         if self.fill {
             fill::fill(&servers, &log.items)?;
         }
-        let processes = Processes::load(&servers, &strategy_file, &log)?;
+        let instances = AppInstances::load(&servers, &strategy_file, &log)?;
         let single_gets = SingleGets::new(&list_used_items(&prepared))?;
-        let uncached_processes = self.new_uncached_processes(&servers)?;
+        let uncached_instances = self.new_uncached_instances(&servers)?;
         let rehearsal = Rehearsal {
             servers: &servers,
             strategy_file: &strategy_file,
             log: &log,
             prepared: &prepared,
-            thread_count: uncached_processes.len(),
+            thread_count: uncached_instances.len(),
         };
-        let latency_before = rehearsal.latency_table(&single_gets, &uncached_processes)?;
+        let latency_before = rehearsal.measure_latency_table(&single_gets, &uncached_instances)?;
         let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
-            log_name: self.log.display().to_string(),
+            log_name: self.log_folder.display().to_string(),
             left_out_parts: left_out.iter().map(ToString::to_string).collect(),
             target: self.target.clone(),
             strategy: strategy_file.strategy.to_string(),
@@ -158,14 +159,14 @@ impl Args {
             &forecast,
             &latency_before,
         ))?;
-        let replay_outcome = self.replay(&processes, &log, &prepared)?;
-        let latency_after = rehearsal.latency_table(&single_gets, &uncached_processes)?;
-        let second_half = |cost: &CostModel| {
-            run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
+        let replay_outcome = self.replay(&instances, &log, &prepared)?;
+        let latency_after = rehearsal.measure_latency_table(&single_gets, &uncached_instances)?;
+        let forecast_second_half = |cost_model: &CostModel| {
+            run_file(&prepared, cost_model, &strategy_file).split_off(prepared.second_half_start())
         };
         let added_errors = compute_error_intervals(
-            &latency_before.round_forecasts(second_half),
-            &latency_after.round_forecasts(second_half),
+            &latency_before.round_forecasts(forecast_second_half),
+            &latency_after.round_forecasts(forecast_second_half),
             &replay_outcome.request_stats[prepared.second_half_start()..],
         );
         let results = Results::new(
@@ -173,7 +174,7 @@ impl Args {
             &prepared,
             (&forecast, replay_outcome),
             (latency_before, latency_after),
-            (added_errors, self.within / 100.0),
+            (added_errors, self.within_percent / 100.0),
         );
         self.print(out, &results)
     }
@@ -189,7 +190,7 @@ impl Args {
                 .try_for_each(|note| out.print_line(wrap(note)))?;
         }
         if let Some(path) = &self.html {
-            page_file::write(path, page, &[&self.log])?;
+            page_file::write(path, page, &[&self.log_folder])?;
         }
         Ok(if results.is_forecast_within() {
             Exit::Success
@@ -199,8 +200,8 @@ impl Args {
     }
 
     fn read_strategy_file(&self) -> Result<StrategyFile, Failure> {
-        let text = std::fs::read_to_string(&self.strategy).map_err(|error| {
-            let message = format!("cannot open {}: {error}", self.strategy.display());
+        let text = std::fs::read_to_string(&self.strategy_path).map_err(|error| {
+            let message = format!("cannot open {}: {error}", self.strategy_path.display());
             Failure::new(Exit::Unreachable, message)
                 .with_hint("glasscache simulate LOG --save writes one")
         })?;
@@ -210,43 +211,43 @@ impl Args {
     fn strategy_failure(&self, error: &dyn std::fmt::Display) -> Failure {
         Failure::new(
             Exit::BadData,
-            format!("{}: {error}", self.strategy.display()),
+            format!("{}: {error}", self.strategy_path.display()),
         )
     }
 
     /// Refuses threads that would make no request, for the latency table would be measured with their calls.
-    fn check_clients(&self, processes: usize) -> Result<(), Failure> {
+    fn check_clients(&self, instance_count: usize) -> Result<(), Failure> {
         let clients = self.clients;
-        if clients as usize <= processes {
+        if clients as usize <= instance_count {
             return Ok(());
         }
-        let processes = format_count_of(processes as u64, "process", "processes");
+        let process_text = format_count_of(instance_count as u64, "process", "processes");
         Err(Failure::usage(format!(
-            "--clients {clients} has no effect: the log has {processes}, and one thread makes the requests of each"
+            "--clients {clients} has no effect: the log has {process_text}, and one thread makes the requests of each"
         )))
     }
 
     fn create_forecast_file(&self) -> Result<ForecastFile, Failure> {
-        match &self.forecast {
+        match &self.forecast_path {
             Some(path) => ForecastFile::create(path),
-            None => ForecastFile::create_in(&self.log, &record::format_now()),
+            None => ForecastFile::create_in(&self.log_folder, &record::format_now()),
         }
     }
 
-    /// Processes that keep nothing, for the latency table: as many as make calls at the same time.
-    fn new_uncached_processes(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
+    /// Instances that keep nothing, for the latency table: as many as make calls at the same time.
+    fn new_uncached_instances(&self, servers: &[Address]) -> Result<Vec<AppInstance>, Failure> {
         let concurrent_calls = match self.speed {
             Speed::Max => self.clients,
             Speed::Recorded(_) => 1,
         };
         (0..concurrent_calls)
-            .map(|_| Process::new(servers, &StrategyFile::default()))
+            .map(|_| AppInstance::new(servers, &StrategyFile::default()))
             .collect()
     }
 
     fn replay(
         &self,
-        processes: &Processes,
+        instances: &AppInstances,
         log: &RequestLog,
         prepared: &PreparedLog<'_>,
     ) -> Result<ReplayOutcome, Failure> {
@@ -259,7 +260,7 @@ impl Args {
             stop: &stop,
             bar: &bar,
         };
-        let replay_outcome = processes.replay((log, prepared), &replay_options);
+        let replay_outcome = instances.replay((log, prepared), &replay_options);
         let requests_made = bar.position();
         bar.finish_and_clear();
         if stop.load(Ordering::Relaxed) {
@@ -275,12 +276,12 @@ impl Args {
 
 /// The failure of a call to the target: the hints are about the flags of this command.
 fn failure(error: &Error) -> Failure {
-    let failure = target::failure(error);
+    let general_failure = target::failure(error);
     match error {
-        Error::Unavailable(..) => failure
+        Error::Unavailable(..) => general_failure
             .with_hint("--target names the server; glasscache serve starts one on 127.0.0.1:11211"),
-        Error::Deadline(_) => failure.with_hint("a replay gives each call ten seconds"),
-        _ => failure,
+        Error::Deadline(_) => general_failure.with_hint("a replay gives each call ten seconds"),
+        _ => general_failure,
     }
 }
 

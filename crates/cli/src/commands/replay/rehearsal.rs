@@ -14,8 +14,8 @@ use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
-use super::process::Process;
-use super::run::Processes;
+use super::instance::AppInstance;
+use super::run::AppInstances;
 use super::single_gets::SingleGets;
 use crate::output::{Exit, Failure};
 
@@ -32,18 +32,18 @@ pub(super) struct Rehearsal<'r> {
 }
 
 impl Rehearsal<'_> {
-    /// The table of the calls that the rehearsal makes; of a round with few single gets, `single_gets` are read by
-    /// `uncached_processes` instead.
-    pub(super) fn latency_table(
+    /// Measures the table of the calls that the rehearsal makes; of a round with few single gets, `uncached_instances`
+    /// read `single_gets` instead.
+    pub(super) fn measure_latency_table(
         &self,
         single_gets: &SingleGets<'_>,
-        uncached_processes: &[Process],
+        uncached_instances: &[AppInstance],
     ) -> Result<LatencyTable, Failure> {
         let mut rounds = self.measure_rounds()?;
-        for round in &mut rounds {
-            if round.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
-                round.retain(|call| call.keys > 1);
-                single_gets.read(uncached_processes, round)?;
+        for round_calls in &mut rounds {
+            if round_calls.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
+                round_calls.retain(|call| call.keys > 1);
+                single_gets.read(uncached_instances, round_calls)?;
             }
         }
         LatencyTable::of_rounds(rounds)
@@ -52,24 +52,30 @@ impl Rehearsal<'_> {
 
     /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
     fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
-        let processes = Processes::load(self.servers, self.strategy_file, self.log)?;
-        let round_start = |round: usize| self.prepared.second_half_start() * round / ROUNDS;
+        let instances = AppInstances::load(self.servers, self.strategy_file, self.log)?;
+        let round_start =
+            |round_index: usize| self.prepared.second_half_start() * round_index / ROUNDS;
         (0..ROUNDS)
-            .map(|round| self.measure_round(&processes, round_start(round)..round_start(round + 1)))
+            .map(|round_index| {
+                self.measure_round(
+                    &instances,
+                    round_start(round_index)..round_start(round_index + 1),
+                )
+            })
             .collect()
     }
 
     fn measure_round(
         &self,
-        processes: &Processes,
-        requests: Range<usize>,
+        instances: &AppInstances,
+        request_range: Range<usize>,
     ) -> Result<Vec<TimedCall>, Failure> {
         let started = Instant::now();
         let time_requests = |thread_index: usize| {
             let mut timed_calls = Vec::new();
-            let thread_requests = processes.requests_of_thread(
+            let thread_requests = instances.requests_of_thread(
                 (self.log, self.prepared),
-                requests.clone(),
+                request_range.clone(),
                 (thread_index, self.thread_count),
             );
             for (_, request) in thread_requests {
@@ -87,9 +93,9 @@ impl Rehearsal<'_> {
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
         let mut timed_calls = Vec::new();
-        for thread_results in thread_results {
+        for thread_result in thread_results {
             let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-            timed_calls.extend(thread_results.map_err(panic_failure)??);
+            timed_calls.extend(thread_result.map_err(panic_failure)??);
         }
         Ok(timed_calls)
     }

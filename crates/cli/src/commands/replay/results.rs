@@ -22,7 +22,7 @@ pub(super) struct ReplaySetup {
     pub(super) strategy: String,
     /// Processes of the log.
     pub(super) instances: usize,
-    /// Threads.
+    /// Threads that make the requests (`--clients`).
     pub(super) clients: usize,
     pub(super) forecast_path: PathBuf,
 }
@@ -48,13 +48,13 @@ pub(super) fn build_forecast_document(
     setup: &ReplaySetup,
     prepared: &PreparedLog<'_>,
     forecast: &[RequestStats],
-    latency: &LatencyTable,
+    latency_table: &LatencyTable,
 ) -> Value {
     json!({
         "log": setup.log_name,
         "target": setup.target,
         "strategy": setup.strategy,
-        "latency": latency.document,
+        "latency": latency_table.document,
         "forecast": {
             "all": compute_figures(prepared, forecast, 0..prepared.len()).to_document(),
             "second_half": compute_figures(prepared, forecast, prepared.second_half_start()..prepared.len()).to_document(),
@@ -79,7 +79,10 @@ impl Results {
             ),
         };
         let sorted_added_ns = |stats: &[RequestStats]| {
-            let mut added_ns: Vec<u64> = stats.iter().map(|stats| stats.added_ns).collect();
+            let mut added_ns: Vec<u64> = stats
+                .iter()
+                .map(|request_stats| request_stats.added_ns)
+                .collect();
             added_ns.sort_unstable();
             added_ns
         };

@@ -1,4 +1,4 @@
-//! The requests of a log made again: each process of the log is a client of its own, spread over some threads.
+//! The requests of a log made again: each instance of the log is a client of its own, spread over some threads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 use indicatif::ProgressBar;
 
 use super::Speed;
-use super::process::Process;
+use super::instance::AppInstance;
 use crate::output::{Exit, Failure};
 
 /// What the requests needed.
@@ -31,11 +31,11 @@ pub(super) struct ReplayOutcome {
     pub(super) fixed_set_keys: u64,
 }
 
-/// The processes of a log.
-pub(super) struct Processes {
-    processes: Vec<Process>,
-    /// The index of each instance's process.
-    index_by_instance: HashMap<u16, usize>,
+/// The instances of a log.
+pub(super) struct AppInstances {
+    instances: Vec<AppInstance>,
+    /// The index of each instance in `instances`, by its number in the log.
+    index_by_number: HashMap<u16, usize>,
 }
 
 /// How the requests are made.
@@ -50,9 +50,9 @@ pub(super) struct ReplayOptions<'r> {
     pub(super) bar: &'r ProgressBar,
 }
 
-/// A request of the log, and the process that makes it.
+/// A request of the log, and the instance that makes it.
 pub(super) struct RecordedRequest<'r> {
-    process: &'r Process,
+    instance: &'r AppInstance,
     log: &'r RequestLog,
     log_row: usize,
     /// Its recorded time, after the first request.
@@ -62,27 +62,29 @@ pub(super) struct RecordedRequest<'r> {
 /// The requests of one thread by their index, and how many reads found nothing.
 type ThreadResult = Result<(Vec<(usize, RequestStats)>, u64), Failure>;
 
-impl Processes {
-    /// A process for each instance, with its fixed set loaded; refuses a fixed set that the servers do not have whole.
+impl AppInstances {
+    /// A client for each instance, with its fixed set loaded; refuses a fixed set that the servers do not have whole.
     pub(super) fn load(
         servers: &[Address],
         strategy_file: &StrategyFile,
         log: &RequestLog,
     ) -> Result<Self, Failure> {
         let mut loaded = Self {
-            processes: Vec::new(),
-            index_by_instance: HashMap::new(),
+            instances: Vec::new(),
+            index_by_number: HashMap::new(),
         };
-        for &instance in &log.requests.instance {
-            if let Entry::Vacant(entry) = loaded.index_by_instance.entry(instance) {
-                entry.insert(loaded.processes.len());
-                loaded.processes.push(load_process(servers, strategy_file)?);
+        for &instance_number in &log.requests.instance {
+            if let Entry::Vacant(entry) = loaded.index_by_number.entry(instance_number) {
+                entry.insert(loaded.instances.len());
+                loaded
+                    .instances
+                    .push(load_instance(servers, strategy_file)?);
             }
         }
         Ok(loaded)
     }
 
-    /// Makes the requests; each thread makes those of its processes in file order.
+    /// Makes the requests; each thread makes those of its instances in file order.
     pub(super) fn replay(
         &self,
         (log, prepared): (&RequestLog, &PreparedLog<'_>),
@@ -94,7 +96,7 @@ impl Processes {
             let is_stopped = || {
                 replay_options.stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed)
             };
-            let replay_outcome = self.replay_thread(
+            let thread_result = self.replay_thread(
                 (log, prepared),
                 thread_index,
                 replay_options,
@@ -102,14 +104,14 @@ impl Processes {
                 &is_stopped,
             );
             // One failure ends the replay.
-            has_failed.fetch_or(replay_outcome.is_err(), Ordering::Relaxed);
-            replay_outcome
+            has_failed.fetch_or(thread_result.is_err(), Ordering::Relaxed);
+            thread_result
         };
         let thread_results: Vec<_> = std::thread::scope(|scope| {
             let run_thread = &run_thread;
             let spawn_thread = |thread_index| scope.spawn(move || run_thread(thread_index));
-            let threads: Vec<_> = (0..replay_options.thread_count).map(spawn_thread).collect();
-            threads.into_iter().map(ScopedJoinHandle::join).collect()
+            let handles: Vec<_> = (0..replay_options.thread_count).map(spawn_thread).collect();
+            handles.into_iter().map(ScopedJoinHandle::join).collect()
         });
         let mut replay_outcome = ReplayOutcome {
             request_stats: vec![RequestStats::default(); prepared.len()],
@@ -117,16 +119,16 @@ impl Processes {
             fixed_set_calls: 0,
             fixed_set_keys: 0,
         };
-        for thread_results in thread_results {
+        for thread_result in thread_results {
             let panic_failure = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
-            let (stats, absent_reads) = thread_results.map_err(panic_failure)??;
+            let (thread_stats, absent_reads) = thread_result.map_err(panic_failure)??;
             replay_outcome.absent_reads += absent_reads;
-            for (request_index, stats) in stats {
-                replay_outcome.request_stats[request_index] = stats;
+            for (request_index, request_stats) in thread_stats {
+                replay_outcome.request_stats[request_index] = request_stats;
             }
         }
-        for process in &self.processes {
-            let counters = process.near().counters();
+        for instance in &self.instances {
+            let counters = instance.near().counters();
             replay_outcome.fixed_set_calls += counters.fixed_set_calls;
             replay_outcome.fixed_set_keys += counters.fixed_set_keys;
         }
@@ -141,7 +143,7 @@ impl Processes {
         started: Instant,
         is_stopped: &dyn Fn() -> bool,
     ) -> ThreadResult {
-        let (mut stats, mut absent_reads) = (Vec::new(), 0);
+        let (mut thread_stats, mut absent_reads) = (Vec::new(), 0);
         let requests = self.requests_of_thread(
             (log, prepared),
             0..prepared.len(),
@@ -156,67 +158,69 @@ impl Processes {
                 let due_after = Duration::try_from_secs_f64(due_after).unwrap_or(Duration::MAX);
                 std::thread::sleep(due_after.saturating_sub(started.elapsed()));
             }
-            let (stats_of_request, absent_in_request) = request.make_calls(None)?;
-            stats.push((request_index, stats_of_request));
+            let (request_stats, absent_in_request) = request.make_calls(None)?;
+            thread_stats.push((request_index, request_stats));
             absent_reads += absent_in_request;
             replay_options.bar.inc(1);
         }
-        Ok((stats, absent_reads))
+        Ok((thread_stats, absent_reads))
     }
 
-    /// The requests of the processes that one of some threads has (its index, their number), with their index, in file
-    /// order.
+    /// The requests of the instances that belong to one of `thread_count` threads, each with its index, in file order.
     pub(super) fn requests_of_thread<'r>(
         &'r self,
         (log, prepared): (&'r RequestLog, &'r PreparedLog<'_>),
-        requests: Range<usize>,
+        request_range: Range<usize>,
         (thread_index, thread_count): (usize, usize),
     ) -> impl Iterator<Item = (usize, RecordedRequest<'r>)> {
         let recorded = &log.requests;
-        let first = prepared.log_index.first();
-        let first_us = first.map_or(0, |&first| recorded.time_us[first as usize]);
-        requests.filter_map(move |request_index| {
+        let first_log_row = prepared.log_index.first();
+        let first_us = first_log_row.map_or(0, |&log_row| recorded.time_us[log_row as usize]);
+        request_range.filter_map(move |request_index| {
             let log_row = prepared.log_index[request_index] as usize;
-            let process_index = self.index_by_instance[&recorded.instance[log_row]];
+            let instance_index = self.index_by_number[&recorded.instance[log_row]];
             let request = RecordedRequest {
-                process: &self.processes[process_index],
+                instance: &self.instances[instance_index],
                 log,
                 log_row,
                 recorded_after: Duration::from_micros(
                     recorded.time_us[log_row].saturating_sub(first_us),
                 ),
             };
-            (process_index % thread_count == thread_index).then_some((request_index, request))
+            (instance_index % thread_count == thread_index).then_some((request_index, request))
         })
     }
 }
 
 impl RecordedRequest<'_> {
-    /// Makes it once more: what it needed, and how many of its reads found nothing. Its calls are added to a list if
-    /// there is one.
+    /// Makes the request once more; returns what it needed, and how many of its reads found nothing. Its calls are added
+    /// to a list if there is one.
     pub(super) fn make_calls(
         &self,
         timed_calls: Option<&mut Vec<TimedCall>>,
     ) -> Result<(RequestStats, u64), Failure> {
-        let key = |item: u32| self.log.items.keys[item as usize].as_str();
-        let page = self.log.requests.page[self.log_row];
-        let page = (page != NONE).then(|| key(page));
+        let key_of = |item: u32| self.log.items.keys[item as usize].as_str();
+        let page_item = self.log.requests.page[self.log_row];
+        let page_key = (page_item != NONE).then(|| key_of(page_item));
         let items = self.log.requests.items_of(self.log_row).iter();
-        self.process
-            .make_request(page, items.map(|&item| key(item)), timed_calls)
+        self.instance
+            .make_request(page_key, items.map(|&item| key_of(item)), timed_calls)
     }
 }
 
-fn load_process(servers: &[Address], strategy_file: &StrategyFile) -> Result<Process, Failure> {
-    let process = Process::new(servers, strategy_file)?;
-    process.load()?;
-    let missing = process.near().stats().missing_keys;
-    let Some(first) = missing.first() else {
-        return Ok(process);
+fn load_instance(
+    servers: &[Address],
+    strategy_file: &StrategyFile,
+) -> Result<AppInstance, Failure> {
+    let instance = AppInstance::new(servers, strategy_file)?;
+    instance.load()?;
+    let missing_keys = instance.near().stats().missing_keys;
+    let Some(first_key) = missing_keys.first() else {
+        return Ok(instance);
     };
     let message = format!(
-        "loading the fixed set failed: the server lacks {} of its {} keys, the first is {first:?}",
-        missing.len(),
+        "loading the fixed set failed: the server lacks {} of its {} keys, the first is {first_key:?}",
+        missing_keys.len(),
         strategy_file.fixed_keys.len(),
     );
     let hint = "store them, or add --fill for random values of the recorded sizes";

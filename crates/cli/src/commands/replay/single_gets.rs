@@ -7,11 +7,11 @@ use glasscache_client::WireKey;
 use glasscache_sim::strategy::latency_table::TimedCall;
 
 use super::super::target::wire_key;
-use super::process::Process;
+use super::instance::AppInstance;
 use crate::output::{Exit, Failure};
 
-/// Sizes of items whose gets are read.
-const SIZES: usize = 7;
+/// How many sizes of items have gets that are read.
+const SIZE_COUNT: usize = 7;
 
 /// A block ends after this many calls, or this long.
 const BLOCK_CALLS: usize = 100;
@@ -25,9 +25,10 @@ impl<'l> SingleGets<'l> {
     pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
-        let mut single_gets: Vec<(&str, u32)> = (0..SIZES)
+        let mut single_gets: Vec<(&str, u32)> = (0..SIZE_COUNT)
             .filter_map(|size_index| {
-                items_by_size.get(size_index * items_by_size.len().saturating_sub(1) / (SIZES - 1))
+                items_by_size
+                    .get(size_index * items_by_size.len().saturating_sub(1) / (SIZE_COUNT - 1))
             })
             .copied()
             .collect();
@@ -39,24 +40,26 @@ impl<'l> SingleGets<'l> {
         Ok(Self(single_gets))
     }
 
-    /// Reads a block of gets of each size, with one process on each thread at the same time, and adds them to a list.
+    /// Reads a block of gets of each size, with one instance on each thread at the same time, and adds them to a list.
     pub(super) fn read(
         &self,
-        processes: &[Process],
+        instances: &[AppInstance],
         timed_calls: &mut Vec<TimedCall>,
     ) -> Result<(), Failure> {
         for &(key, bytes) in &self.0 {
             let keys = [wire_key(key)?];
-            let blocks = std::thread::scope(|scope| {
+            let block_results = std::thread::scope(|scope| {
                 let keys = &keys;
-                let spawn_block = |process| scope.spawn(move || read_block(process, keys));
-                let threads: Vec<_> = processes.iter().map(spawn_block).collect();
-                let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
-                thread_results.collect::<Vec<_>>()
+                let spawn_block = |instance| scope.spawn(move || read_block(instance, keys));
+                let handles: Vec<_> = instances.iter().map(spawn_block).collect();
+                handles
+                    .into_iter()
+                    .map(ScopedJoinHandle::join)
+                    .collect::<Vec<_>>()
             });
-            for block in blocks {
+            for block_result in block_results {
                 let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-                let times_ns = block.map_err(panic_failure)??;
+                let times_ns = block_result.map_err(panic_failure)??;
                 timed_calls.extend(times_ns.into_iter().map(|ns| TimedCall {
                     keys: 1,
                     bytes: u64::from(bytes),
@@ -68,12 +71,12 @@ impl<'l> SingleGets<'l> {
     }
 }
 
-/// The times of some reads of these keys, in nanoseconds.
-fn read_block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
+/// The times of up to a block of reads of these keys, in nanoseconds.
+fn read_block(instance: &AppInstance, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
     let started = Instant::now();
-    let mut samples = Vec::with_capacity(BLOCK_CALLS);
-    while samples.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
-        samples.push(process.read(keys, None)?.wait_time.as_nanos() as u64);
+    let mut times_ns = Vec::with_capacity(BLOCK_CALLS);
+    while times_ns.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
+        times_ns.push(instance.read(keys, None)?.wait_time.as_nanos() as u64);
     }
-    Ok(samples)
+    Ok(times_ns)
 }

@@ -27,30 +27,30 @@ pub(super) fn build_page(results: &Results) -> Page {
 }
 
 fn format_sentence(results: &Results) -> String {
-    let half = &results.second_half;
-    let measured = &half.measured;
-    let counts_text = if half.counts_are_equal() {
+    let second_half = &results.second_half;
+    let measured = &second_half.measured;
+    let counts_text = if second_half.counts_are_equal() {
         "calls, keys, bytes and used keys are those of the forecast"
     } else {
         "calls, keys, bytes or used keys differ from the forecast"
     };
-    let added_text = |percentile_index: usize| {
-        let measured = measured.added_ns_pct.get(percentile_index).copied();
+    let format_added = |percentile_index: usize| {
+        let measured_ns = measured.added_ns_pct.get(percentile_index).copied();
         format!(
             "{} ms ({})",
-            format_milliseconds(measured),
-            format_signed_percent(half.added_error(percentile_index))
+            format_milliseconds(measured_ns),
+            format_signed_percent(second_half.added_error(percentile_index))
         )
     };
     let noise_text = if results.is_too_noisy() {
-        let range_text = |error: &Interval| {
+        let format_range = |error: &Interval| {
             format!(
                 "{} to {}",
                 format_signed_percent(Some(error.low)),
                 format_signed_percent(Some(error.high))
             )
         };
-        let [median, p95] = results.added_errors.each_ref().map(range_text);
+        let [median, p95] = results.added_errors.each_ref().map(format_range);
         format!(
             " This machine is too noisy to tell whether that is chance: the error is {median} at the median and {p95} at p95."
         )
@@ -66,8 +66,8 @@ fn format_sentence(results: &Results) -> String {
         },
         100.0 * results.tolerance,
         results.setup.strategy,
-        added_text(P50),
-        added_text(P95),
+        format_added(P50),
+        format_added(P95),
     )
 }
 
@@ -103,17 +103,17 @@ fn list_notes(results: &Results) -> Vec<String> {
 fn build_table(title: &str, comparison: &Comparison) -> Table {
     let (forecast, measured) = (&comparison.forecast, &comparison.measured);
     let mut rows = Vec::new();
-    let mut push_count_row = |name: &str, value: fn(&Figures) -> u64| {
+    let mut push_count_row = |name: &str, count_of: fn(&Figures) -> u64| {
         let per_request = |side_figures: &Figures| {
-            value(side_figures) as f64 / side_figures.requests.max(1) as f64
+            count_of(side_figures) as f64 / side_figures.requests.max(1) as f64
         };
-        let (forecast, measured) = (per_request(forecast), per_request(measured));
-        let error = (forecast > 0.0).then(|| measured / forecast - 1.0);
-        let error = error.or((measured == 0.0).then_some(0.0));
+        let (forecast_mean, measured_mean) = (per_request(forecast), per_request(measured));
+        let error = (forecast_mean > 0.0).then(|| measured_mean / forecast_mean - 1.0);
+        let error = error.or((measured_mean == 0.0).then_some(0.0));
         rows.push([
             name.to_owned(),
-            format!("{forecast:.3}"),
-            format!("{measured:.3}"),
+            format!("{forecast_mean:.3}"),
+            format!("{measured_mean:.3}"),
             format_signed_percent(error),
         ]);
     };
@@ -136,12 +136,12 @@ fn build_table(title: &str, comparison: &Comparison) -> Table {
         .iter()
         .zip(&measured.share_slower)
         .zip(SLOWDOWNS);
-    for ((forecast, measured), (_, hundredths)) in slower_shares {
+    for ((forecast_share, measured_share), (_, hundredths)) in slower_shares {
         rows.push([
             format!("slower by >={hundredths} %"),
-            format!("{:.2} %", 100.0 * forecast),
-            format!("{:.2} %", 100.0 * measured),
-            format!("{:+.2} points", 100.0 * (measured - forecast)),
+            format!("{:.2} %", 100.0 * forecast_share),
+            format!("{:.2} %", 100.0 * measured_share),
+            format!("{:+.2} points", 100.0 * (measured_share - forecast_share)),
         ]);
     }
     Table {
@@ -158,8 +158,8 @@ fn build_chart(results: &Results) -> Chart {
     // Beyond there is only a tail, which would press everything else to the left.
     let p99_of = |sorted: &[u64]| sorted.get(sorted.len() * 99 / 100).copied();
     let end_ns = p99_of(forecast).max(p99_of(measured)).unwrap_or(0).max(1);
-    let curve = |label: &str, sorted: &[u64]| {
-        let share = |point_index: usize| {
+    let new_curve = |label: &str, sorted: &[u64]| {
+        let point_at = |point_index: usize| {
             let threshold_ns = end_ns as f64 * point_index as f64 / CURVE_POINTS as f64;
             let below_count = sorted.partition_point(|&ns| (ns as f64) < threshold_ns);
             let share = (sorted.len() - below_count) as f64 / sorted.len().max(1) as f64;
@@ -167,7 +167,7 @@ fn build_chart(results: &Results) -> Chart {
         };
         Series {
             label: label.to_owned(),
-            points: (0..=CURVE_POINTS).map(share).collect(),
+            points: (0..=CURVE_POINTS).map(point_at).collect(),
             ..Series::default()
         }
     };
@@ -175,7 +175,10 @@ fn build_chart(results: &Results) -> Chart {
         title: "How long requests wait for the cache (second half)".to_owned(),
         x_label: "added time of at least (ms)".to_owned(),
         y_label: "share of requests (%)".to_owned(),
-        series: vec![curve("forecast", forecast), curve("measured", measured)],
+        series: vec![
+            new_curve("forecast", forecast),
+            new_curve("measured", measured),
+        ],
         ..Chart::default()
     }
 }

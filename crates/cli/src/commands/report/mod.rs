@@ -45,12 +45,12 @@ impl Args {
             .with_hint("glasscache profile --json > FOLDER/profile.json writes one"));
         }
         let path = self.html.unwrap_or_else(|| self.folder.join("report.html"));
-        let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
-        let page = page::build_page(&name.to_string_lossy(), &results, &left_out);
+        let folder_name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
+        let page = page::build_page(&folder_name.to_string_lossy(), &results, &left_out);
         page_file::write(&path, page, &[])?;
         if out.is_json() {
-            let results: Vec<Value> = results.iter().map(ResultFile::list_entry).collect();
-            out.set_result(&json!({ "page": path, "results": results, "left_out": left_out }));
+            let entries: Vec<Value> = results.iter().map(ResultFile::to_list_entry).collect();
+            out.set_result(&json!({ "page": path, "results": entries, "left_out": left_out }));
             return Ok(Exit::Success);
         }
         let count = results.len();

@@ -24,7 +24,7 @@ const EXCLUDED_KEYS: [&str; 8] = [
     "arguments",
 ];
 
-/// Writes the page.
+/// Builds the page.
 pub(super) fn build_page(folder: &str, results: &[ResultFile], left_out: &[String]) -> Page {
     let mut machines: Vec<String> = results.iter().map(ResultFile::machine).collect();
     machines.retain(|machine| !machine.is_empty());
@@ -63,14 +63,14 @@ fn build_tables(result: &ResultFile) -> Vec<Table> {
         ("machine", result.machine()),
     ];
     let rows = origin.into_iter().filter(|(_, text)| !text.is_empty());
-    let origin = Table {
+    let origin_table = Table {
         title: format!("{}: {}", result.name, result.command),
         header: vec![String::new(), String::new()],
         rows: rows
             .map(|(name, text)| vec![name.to_owned(), text])
             .collect(),
     };
-    let mut tables = vec![origin];
+    let mut tables = vec![origin_table];
     let Some(object) = result.result_json.as_object() else {
         tables.extend(build_list_table(&result.name, &result.result_json));
         return tables;
@@ -132,12 +132,12 @@ fn build_list_table(title: &str, list: &Value) -> Option<Table> {
 
 /// An object of objects, one row each with its key first.
 fn build_map_table(title: &str, map: &Map<String, Value>) -> Option<Table> {
-    let row = |(key, value): (&String, &Value)| {
+    let to_row = |(key, value): (&String, &Value)| {
         let mut row = vec![(String::new(), key.clone())];
         row.extend(list_named_cells(value));
         row
     };
-    build_table(title, &map.iter().map(row).collect::<Vec<_>>())
+    build_table(title, &map.iter().map(to_row).collect::<Vec<_>>())
 }
 
 fn build_table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
@@ -147,14 +147,14 @@ fn build_table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
             header.push(name.clone());
         }
     }
-    let page_row = |row: &Vec<(String, String)>| {
-        let cell = |name: &String| {
+    let to_page_row = |row: &Vec<(String, String)>| {
+        let find_text = |name: &String| {
             let cell = row.iter().find(|(cell_name, _)| cell_name == name);
             cell.map_or_else(String::new, |(_, text)| text.clone())
         };
-        header.iter().map(cell).collect()
+        header.iter().map(find_text).collect()
     };
-    let page_rows: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(page_row).collect();
+    let page_rows: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(to_page_row).collect();
     (!page_rows.is_empty() && !header.is_empty()).then(|| Table {
         title: match rows.len().saturating_sub(ROWS_MAX) {
             0 => title.to_owned(),
@@ -167,8 +167,8 @@ fn build_table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
 
 fn list_named_cells(value: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
-    for (key, value) in value.as_object().into_iter().flatten() {
-        flatten_json(key, value, &mut cells);
+    for (key, inner_value) in value.as_object().into_iter().flatten() {
+        flatten_json(key, inner_value, &mut cells);
     }
     cells
 }
@@ -180,7 +180,7 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
         Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
-            Some(number) => format_count(number),
+            Some(whole) => format_count(whole),
             None => format_decimal(number.as_f64().unwrap_or(0.0)),
         },
         Value::Array(list)
@@ -202,13 +202,13 @@ fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
                 (Some(figure), _) => format_decimal(figure),
                 (None, Some(bound)) => format!(">= {}", format_decimal(bound)),
                 (None, None) => {
-                    for (inner_key, value) in map {
+                    for (inner_key, inner_value) in map {
                         let name = if key == "percentiles" {
                             format!("p{inner_key}")
                         } else {
                             format!("{key} {inner_key}")
                         };
-                        flatten_json(&name, value, cells);
+                        flatten_json(&name, inner_value, cells);
                     }
                     return;
                 }
@@ -228,7 +228,7 @@ fn build_charts(result: &ResultFile) -> Vec<Chart> {
 
 fn build_curve_chart(result: &ResultFile) -> Option<Chart> {
     let points = result.result_json["lru"]["points"].as_array()?;
-    let point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
+    let to_point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
     Some(Chart {
         title: format!("{}: miss ratio by size", result.name),
         x_label: "size of the cache (logarithmic)".to_owned(),
@@ -236,7 +236,7 @@ fn build_curve_chart(result: &ResultFile) -> Option<Chart> {
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: vec![Series {
             label: "LRU".to_owned(),
-            points: points.iter().filter_map(point).collect(),
+            points: points.iter().filter_map(to_point).collect(),
             ..Series::default()
         }],
         ..Chart::default()
@@ -245,20 +245,20 @@ fn build_curve_chart(result: &ResultFile) -> Option<Chart> {
 
 fn build_profile_chart(result: &ResultFile) -> Option<Chart> {
     let rows = result.result_json["by_size"].as_array()?;
-    let series = |percent: &str| {
-        let point = |row: &Value| {
+    let new_series = |percent: &str| {
+        let to_point = |row: &Value| {
             let us = row["percentiles"][percent]["us"].as_f64()?;
             Some((row["bytes"].as_f64()?.max(1.0), us))
         };
         Series {
             label: format!("p{percent}"),
-            points: rows.iter().filter_map(point).collect(),
+            points: rows.iter().filter_map(to_point).collect(),
             ..Series::default()
         }
     };
     let series: Vec<Series> = ["50", "90", "99"]
         .into_iter()
-        .map(series)
+        .map(new_series)
         .filter(|series| !series.points.is_empty())
         .collect();
     (!series.is_empty()).then(|| Chart {

@@ -24,7 +24,7 @@ impl ResultFile {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if document.get("schema").is_some() && document.get("result").is_some() {
             let error = document["error"].get("message").and_then(text);
-            let run = document["result"]
+            let run_json = document["result"]
                 .get("run")
                 .cloned()
                 .unwrap_or(Value::Null);
@@ -34,7 +34,7 @@ impl ResultFile {
                 version: text(&document["version"]).unwrap_or_default(),
                 result_json: document["result"].clone(),
                 error,
-                run_json: run,
+                run_json,
             });
         }
         let figures = document.get("figures")?.clone();
@@ -48,7 +48,7 @@ impl ResultFile {
         })
     }
 
-    /// The command that repeats it, as a shell takes it; its words alone where the arguments are not known.
+    /// The command that repeats the run, as a shell takes it; its words alone where the arguments are not known.
     pub(super) fn command_line(&self) -> String {
         match self.run_json["arguments"].as_array() {
             Some(arguments) => std::iter::once("glasscache".to_owned())
@@ -104,8 +104,8 @@ impl ResultFile {
         }
     }
 
-    /// The result in a list.
-    pub(super) fn list_entry(&self) -> Value {
+    /// The entry of this result in the list of results.
+    pub(super) fn to_list_entry(&self) -> Value {
         json!({
             "file": self.name,
             "command": self.command,

@@ -29,14 +29,14 @@ of each process the last one counts. The exit code is 1 if the recommendation is
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Files with what client.report(json=True) returned in each process
-    #[arg(required = true, value_name = "STATS")]
-    stats: Vec<PathBuf>,
+    #[arg(id = "stats", required = true, value_name = "STATS")]
+    report_paths: Vec<PathBuf>,
 }
 
 impl Args {
     /// Reads the reports, compares, recommends.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let reports = Reports::read(&self.stats)?;
+        let reports = Reports::read(&self.report_paths)?;
         let recommendation = recommend(&reports.forecast, &reports.measured);
         if out.is_json() {
             out.set_result(&output::build_document(&reports, &recommendation));

@@ -10,7 +10,7 @@ use crate::table::{Table, format_count, format_decimal};
 
 /// What the reports are about, in a sentence.
 pub(super) fn describe_reports(reports: &Reports) -> String {
-    let share = match reports.share_by.as_str() {
+    let share_unit = match reports.share_by.as_str() {
         "process" => "of the processes",
         _ => "of the requests",
     };
@@ -19,15 +19,15 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
     } else {
         "reports"
     };
-    let failed =
+    let failed_requests =
         reports.measured.strategy.failed_requests + reports.measured.control.failed_requests;
     format!(
-        "{} in {} % {share}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.",
+        "{} in {} % {share_unit}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.",
         reports.strategy,
         format_decimal(reports.share * 100.0),
         reports.processes,
         format_count(reports.warm_up_requests),
-        format_count(failed)
+        format_count(failed_requests)
     )
 }
 
@@ -43,22 +43,22 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
         String::new(),
     ]);
     for metric in METRICS {
-        let value = |group| {
+        let format_value = |group| {
             metric
                 .value(group)
                 .map_or_else(|| "-".to_owned(), format_decimal)
         };
         let difference = metric.difference(strategy, control);
-        let forecast = reports
+        let forecast_line = reports
             .forecast
             .iter()
             .find(|forecast_line| forecast_line.figure == metric.name());
         table.push_row([
             metric.name().replace('_', " "),
-            value(strategy),
-            value(control),
+            format_value(strategy),
+            format_value(control),
             difference.map_or_else(|| "-".to_owned(), format_interval),
-            forecast.map_or_else(
+            forecast_line.map_or_else(
                 || "-".to_owned(),
                 |forecast_line| {
                     let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
@@ -75,12 +75,17 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
 }
 
 fn format_interval(estimate: Estimate) -> String {
-    let signed = |value: f64| {
+    let format_signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
         format!("{sign}{}", format_decimal(value.abs()))
     };
     let Estimate { value, low, high } = estimate;
-    format!("{} ({} to {})", signed(value), signed(low), signed(high))
+    format!(
+        "{} ({} to {})",
+        format_signed(value),
+        format_signed(low),
+        format_signed(high)
+    )
 }
 
 /// The sentence with its first letter in upper case.
@@ -93,7 +98,7 @@ pub(super) fn capitalise_first_letter(sentence: &str) -> String {
 /// The same as JSON.
 pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation) -> Value {
     let measured = &reports.measured;
-    let group_document = |counts: &GroupCounts| {
+    let to_group_document = |counts: &GroupCounts| {
         json!({
             "requests": counts.sum.requests,
             "failed_requests": counts.failed_requests,
@@ -109,7 +114,7 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         "disabled_processes": measured.disabled,
         "disabled_because": reports.disabled_because,
         "warm_up_requests": reports.warm_up_requests,
-        "groups": { "strategy": group_document(&measured.strategy), "control": group_document(&measured.control) },
+        "groups": { "strategy": to_group_document(&measured.strategy), "control": to_group_document(&measured.control) },
         "figures": metrics,
         "recommendation": recommendation.action.name(),
         "reason": recommendation.reason,
@@ -118,7 +123,7 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
 
 fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
-    let group_document = |counts| {
+    let to_group_document = |counts| {
         let estimate = metric.estimate(counts);
         metric.value(counts).map(|value| {
             json!({
@@ -142,8 +147,8 @@ fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
     });
     json!({
         "figure": metric.name(),
-        "strategy": group_document(strategy),
-        "control": group_document(control),
+        "strategy": to_group_document(strategy),
+        "control": to_group_document(control),
         "difference": difference,
         "forecast": forecast,
     })

@@ -17,6 +17,7 @@ const HINT: &str = "a client with strategy= and share= writes it: report(json=Tr
 pub(super) struct Reports {
     /// The strategy that all of them run.
     pub(super) strategy: String,
+    /// The share of requests, or of processes, that runs the strategy, 0 to 1.
     pub(super) share: f64,
     pub(super) share_by: String,
     pub(super) processes: usize,
@@ -31,11 +32,11 @@ pub(super) struct Reports {
 #[derive(Deserialize)]
 struct Report {
     schema: u64,
-    rollout: Option<RollOut>,
+    rollout: Option<Rollout>,
 }
 
 #[derive(Deserialize)]
-struct RollOut {
+struct Rollout {
     process: String,
     strategy: String,
     share: f64,
@@ -73,23 +74,23 @@ struct Group {
 }
 
 impl Group {
-    fn counts(&self) -> GroupCounts {
-        let block = |(requests, calls, keys, added_ns)| Block {
+    fn to_counts(&self) -> GroupCounts {
+        let new_block = |(requests, calls, keys, added_ns)| Block {
             requests,
             calls,
             keys,
             added_ns,
         };
-        let sum = block((self.requests, self.calls, self.keys, self.added_ns));
+        let sum = new_block((self.requests, self.calls, self.keys, self.added_ns));
         GroupCounts::from_parts(
             (sum, self.bytes, self.failed_requests),
             self.added_ns_counts.iter().copied(),
-            self.blocks.iter().copied().map(block).collect(),
+            self.blocks.iter().copied().map(new_block).collect(),
         )
     }
 }
 
-impl RollOut {
+impl Rollout {
     fn requests(&self) -> u64 {
         self.warm_up_requests + self.groups.strategy.requests + self.groups.control.requests
     }
@@ -98,7 +99,7 @@ impl RollOut {
 impl Reports {
     /// Reads files, each with one report or several; of a process the one with most requests counts.
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
-        let mut by_process: BTreeMap<String, (&Path, RollOut)> = BTreeMap::new();
+        let mut by_process: BTreeMap<String, (&Path, Rollout)> = BTreeMap::new();
         for path in paths {
             let rollouts = read_file(path)?;
             if rollouts.is_empty() {
@@ -138,7 +139,7 @@ impl Reports {
         Ok(reports)
     }
 
-    fn from_rollout(rollout: &RollOut) -> Self {
+    fn from_rollout(rollout: &Rollout) -> Self {
         let forecast = rollout.forecast.iter().map(|line| Forecast {
             figure: line.figure.clone(),
             value: line.value,
@@ -159,33 +160,43 @@ impl Reports {
         reports
     }
 
-    fn add(&mut self, rollout: &RollOut) {
+    fn add(&mut self, rollout: &Rollout) {
         let measured = &mut self.measured;
         self.processes += 1;
         measured.processes += usize::from(rollout.groups.strategy.requests > 0);
         measured.disabled += usize::from(rollout.disabled.is_some());
-        measured.strategy.merge(&rollout.groups.strategy.counts());
-        measured.control.merge(&rollout.groups.control.counts());
+        measured
+            .strategy
+            .merge(&rollout.groups.strategy.to_counts());
+        measured.control.merge(&rollout.groups.control.to_counts());
         self.warm_up_requests += rollout.warm_up_requests;
         self.disabled_because.extend(rollout.disabled.clone());
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<RollOut>, Failure> {
-    let name = path.display();
+fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
+    let path_text = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")).with_hint(HINT)
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot open {path_text}: {error}"),
+        )
+        .with_hint(HINT)
     })?;
-    let bad_data =
-        |reason: String| Failure::new(Exit::BadData, format!("{name}: {reason}")).with_hint(HINT);
+    let bad_data_failure = |reason: String| {
+        Failure::new(Exit::BadData, format!("{path_text}: {reason}")).with_hint(HINT)
+    };
     let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
-    let rollout_of = |report: Result<Report, serde_json::Error>| {
-        let report = report.map_err(|error| bad_data(format!("not a report: {error}")))?;
+    let parse_rollout = |report: Result<Report, serde_json::Error>| {
+        let report = report.map_err(|error| bad_data_failure(format!("not a report: {error}")))?;
         if report.schema != 1 {
-            return Err(bad_data(format!("a report of version {}", report.schema)));
+            return Err(bad_data_failure(format!(
+                "a report of version {}",
+                report.schema
+            )));
         }
-        let no_strategy_failure = || bad_data("its client runs no strategy".to_owned());
+        let no_strategy_failure = || bad_data_failure("its client runs no strategy".to_owned());
         report.rollout.ok_or_else(no_strategy_failure)
     };
-    reports.map(rollout_of).collect()
+    reports.map(parse_rollout).collect()
 }

@@ -13,7 +13,7 @@ use crate::output::Failure;
 
 /// The strategies named on the command line.
 pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
-    let named = |notation: &String| {
+    let parse_named = |notation: &String| {
         let strategy = notation
             .parse()
             .map_err(|error| Failure::usage(format!("{error} (--strategies)")))?;
@@ -22,11 +22,11 @@ pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy
             strategy,
         })
     };
-    notations.iter().map(named).collect()
+    notations.iter().map(parse_named).collect()
 }
 
 /// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
-pub(super) fn list_default_strategies(items: usize, has_parents: bool) -> Vec<NamedStrategy> {
+pub(super) fn list_default_strategies(item_count: usize, has_parents: bool) -> Vec<NamedStrategy> {
     let mut notations: Vec<String> = [
         "remote",
         "children",
@@ -39,7 +39,7 @@ pub(super) fn list_default_strategies(items: usize, has_parents: bool) -> Vec<Na
     .map(String::from)
     .to_vec();
     for divisor in [100, 20] {
-        let kept_items = (items / divisor).max(1);
+        let kept_items = (item_count / divisor).max(1);
         let kinds = ["lru", "s3fifo", "fixed", "fixed-time", "fixed-hindsight"];
         notations.extend(kinds.map(|kind| format!("{kind}:{kept_items}")));
         notations.extend(["lru", "fixed"].map(|kind| format!("{kind}:{kept_items}+children")));
@@ -90,5 +90,5 @@ pub(super) fn build_strategy_file(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
 ) -> String {
-    strategy_file(prepared, &loaded.cost, &named.strategy).to_string()
+    strategy_file(prepared, &loaded.cost_model, &named.strategy).to_string()
 }

@@ -17,7 +17,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
             format_short_bytes(kept.fixed_bytes)
         ));
     }
-    let for_others = |item_count: usize| {
+    let format_others = |item_count: usize| {
         if has_fixed {
             format!("{} others", format_count(item_count as u64))
         } else {
@@ -26,9 +26,11 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     };
     match strategy.local {
         LocalRule::Nothing => {}
-        LocalRule::Lru(item_count) => clauses.push(format!("LRU for {}", for_others(item_count))),
+        LocalRule::Lru(item_count) => {
+            clauses.push(format!("LRU for {}", format_others(item_count)));
+        }
         LocalRule::S3Fifo(item_count) => {
-            clauses.push(format!("S3-FIFO for {}", for_others(item_count)));
+            clauses.push(format!("S3-FIFO for {}", format_others(item_count)));
         }
         LocalRule::LruBytes(bytes) => {
             clauses.push(format!("LRU for {}", format_short_bytes(bytes)));
@@ -59,7 +61,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
 mod tests {
     use super::*;
 
-    fn notation_in_words(notation: &str) -> String {
+    fn describe_notation(notation: &str) -> String {
         let kept = KeptSizes {
             fixed_items: 312,
             fixed_bytes: 4 << 20,
@@ -69,25 +71,25 @@ mod tests {
     }
 
     #[test]
-    fn every_term_of_the_notation_has_its_words() {
+    fn each_term_of_the_notation_is_described_in_words() {
         assert_eq!(
-            notation_in_words("remote"),
+            describe_notation("remote"),
             "keep nothing, fetch each item alone"
         );
         assert_eq!(
-            notation_in_words("fixed-bytes:4m+s3fifo:584+subtree:1"),
+            describe_notation("fixed-bytes:4m+s3fifo:584+subtree:1"),
             "keep 312 items (4.00 MiB); S3-FIFO for 584 others; fetch children with the page"
         );
         assert_eq!(
-            notation_in_words("lru:1+children"),
+            describe_notation("lru:1+children"),
             "LRU for 1 item; fetch children with a missing item"
         );
         assert_eq!(
-            notation_in_words("lru-bytes:1m+children-always+subtree:3"),
+            describe_notation("lru-bytes:1m+children-always+subtree:3"),
             "LRU for 1.00 MiB; fetch the children of every item; fetch 3 levels below the page with it"
         );
         assert_eq!(
-            notation_in_words("together:80"),
+            describe_notation("together:80"),
             "fetch with an item what 80 % of its requests also read"
         );
     }

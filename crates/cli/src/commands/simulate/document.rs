@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Replays;
 use super::choice::find_best_with_fixed_set;
 use super::describe::describe;
-use super::fixed_items::{FixedItems, unknown_sizes};
+use super::fixed_items::{FixedItems, find_unknown_sizes};
 use super::load::LoadedLog;
 use super::table::format_sentence;
 
@@ -44,7 +44,7 @@ pub(super) fn build_log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>)
         "items": prepared.items.len(),
         "instances": prepared.instances(),
         "accesses": prepared.accesses,
-        "items_of_unknown_size": unknown_sizes(prepared).map_or(0, |(items, _)| items),
+        "items_of_unknown_size": find_unknown_sizes(prepared).map_or(0, |(items, _)| items),
         "cut_after_requests": loaded.log.truncated_after,
         "left_out_parts": loaded.left_out.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

@@ -42,22 +42,22 @@ impl FixedItems {
         prepared: &PreparedLog<'_>,
     ) -> Option<FixedItems> {
         named.strategy.fixed?;
-        let chosen = choose_fixed(named.strategy.fixed, prepared, &loaded.cost);
+        let chosen = choose_fixed(named.strategy.fixed, prepared, &loaded.cost_model);
         let half_requests = prepared.second_half_start();
         let uses = prepared.uses(0..half_requests);
-        let requests = half_requests.max(1) as f64;
-        let item = |&item: &u32| {
-            let index = item as usize;
+        let request_count = half_requests.max(1) as f64;
+        let new_item = |&item_number: &u32| {
+            let index = item_number as usize;
             let bytes = u64::from(prepared.items.sizes[index]);
-            let call_ms = loaded.cost.call_ns(1, bytes) as f64 / 1e6;
+            let call_ms = loaded.cost_model.call_ns(1, bytes) as f64 / 1e6;
             FixedItem {
                 key: loaded.log.items.keys[index].clone(),
                 bytes,
-                uses_percent: 100.0 * f64::from(uses[index]) / requests,
-                saved_ms: f64::from(uses[index]) * call_ms / requests,
+                uses_percent: 100.0 * f64::from(uses[index]) / request_count,
+                saved_ms: f64::from(uses[index]) * call_ms / request_count,
             }
         };
-        let mut items: Vec<FixedItem> = chosen.items.iter().map(item).collect();
+        let mut items: Vec<FixedItem> = chosen.items.iter().map(new_item).collect();
         items.sort_by(|a, b| {
             let by_time = b.saved_ms.total_cmp(&a.saved_ms);
             by_time.then_with(|| a.key.cmp(&b.key))
@@ -75,7 +75,7 @@ impl FixedItems {
                 .map(str::to_owned)
                 .to_vec()
         };
-        let row = |item: &FixedItem| {
+        let format_item_row = |item: &FixedItem| {
             vec![
                 item.key.clone(),
                 format!("{:.1} %", item.uses_percent),
@@ -94,49 +94,56 @@ impl FixedItems {
                 format_count(self.items.len() as u64)
             ),
             header: header("item", "requests that use it"),
-            rows: self.items.iter().take(rows_max).map(row).collect(),
+            rows: self
+                .items
+                .iter()
+                .take(rows_max)
+                .map(format_item_row)
+                .collect(),
         }];
-        let prefixes = self.prefix_rows();
+        let prefixes = self.list_prefix_rows();
         if prefixes.len() > 1 {
-            let row = |(prefix, [items, bytes], saved_ms): &PrefixRow| {
+            let format_prefix_row = |row: &PrefixRow| {
                 vec![
-                    prefix.clone(),
-                    format_count(*items),
-                    format_short_bytes(*bytes),
-                    format!("{saved_ms:.4}"),
+                    row.prefix.clone(),
+                    format_count(row.items),
+                    format_short_bytes(row.bytes),
+                    format!("{:.4}", row.saved_ms),
                 ]
             };
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: header("prefix", "items"),
-                rows: prefixes.iter().take(rows_max).map(row).collect(),
+                rows: prefixes
+                    .iter()
+                    .take(rows_max)
+                    .map(format_prefix_row)
+                    .collect(),
             });
         }
         tables
     }
 
-    fn prefix_rows(&self) -> Vec<PrefixRow> {
-        let mut groups: BTreeMap<&str, ([u64; 2], f64)> = BTreeMap::new();
+    fn list_prefix_rows(&self) -> Vec<PrefixRow> {
+        let mut groups: BTreeMap<&str, PrefixRow> = BTreeMap::new();
         for item in &self.items {
             let prefix = text_key_prefix(&item.key, DELIMITERS).unwrap_or(NO_PREFIX);
-            let (items_and_bytes, saved_ms) = groups.entry(prefix).or_default();
-            items_and_bytes[0] += 1;
-            items_and_bytes[1] += item.bytes;
-            *saved_ms += item.saved_ms;
+            let row = groups.entry(prefix).or_insert_with(|| PrefixRow {
+                prefix: prefix.to_owned(),
+                ..PrefixRow::default()
+            });
+            row.items += 1;
+            row.bytes += item.bytes;
+            row.saved_ms += item.saved_ms;
         }
-        let mut rows: Vec<PrefixRow> = groups
-            .into_iter()
-            .map(|(prefix, (items_and_bytes, saved_ms))| {
-                (prefix.to_owned(), items_and_bytes, saved_ms)
-            })
-            .collect();
-        rows.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let mut rows: Vec<PrefixRow> = groups.into_values().collect();
+        rows.sort_by(|a, b| b.saved_ms.total_cmp(&a.saved_ms));
         rows
     }
 
     /// The set as JSON.
     pub(super) fn to_document(&self) -> Value {
-        let item = |item: &FixedItem| {
+        let item_document = |item: &FixedItem| {
             json!({
                 "key": item.key,
                 "bytes": (item.bytes > 0).then_some(item.bytes),
@@ -144,21 +151,28 @@ impl FixedItems {
                 "saved_ms": item.saved_ms,
             })
         };
-        let prefix = |(prefix, [items, bytes], saved_ms): &PrefixRow| json!({ "prefix": prefix, "items": items, "bytes": bytes, "saved_ms": saved_ms });
+        let prefix_document = |row: &PrefixRow| json!({ "prefix": row.prefix, "items": row.items, "bytes": row.bytes, "saved_ms": row.saved_ms });
         json!({
             "strategy": self.notation,
             "count": self.items.len(),
-            "items": self.items.iter().take(ITEMS_MAX).map(item).collect::<Vec<_>>(),
-            "by_prefix": self.prefix_rows().iter().map(prefix).collect::<Vec<_>>(),
+            "items": self.items.iter().take(ITEMS_MAX).map(item_document).collect::<Vec<_>>(),
+            "by_prefix": self.list_prefix_rows().iter().map(prefix_document).collect::<Vec<_>>(),
         })
     }
 }
 
-/// A prefix, its items and bytes, and the time that they save.
-type PrefixRow = (String, [u64; 2], f64);
+/// The items of a fixed set that have one key prefix, counted.
+#[derive(Default)]
+struct PrefixRow {
+    prefix: String,
+    items: u64,
+    bytes: u64,
+    /// The time that they save per request.
+    saved_ms: f64,
+}
 
 /// How many used items have an unknown size, and a note about it; `None` if there are none.
-pub(super) fn unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, String)> {
+pub(super) fn find_unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, String)> {
     let uses = prepared.uses(0..prepared.len());
     let sizes = &prepared.items.sizes;
     let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;

@@ -16,9 +16,9 @@ pub(super) struct LoadedLog {
     pub(super) log: RequestLog,
     /// Parts of the folder that are not in the log.
     pub(super) left_out: Vec<LeftOutPart>,
-    pub(super) cost: CostModel,
+    pub(super) cost_model: CostModel,
     /// The folder, for titles.
-    pub(super) name: String,
+    pub(super) folder_name: String,
 }
 
 /// Routes to show: their names, and for each request of the log the index of its route.
@@ -37,7 +37,7 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
-    let cost = CostModel::parse(&text).map_err(|error| {
+    let cost_model = CostModel::parse(&text).map_err(|error| {
         Failure::new(
             Exit::BadData,
             format!("{}: {error}", latency_path.display()),
@@ -46,8 +46,8 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
     Ok(LoadedLog {
         log,
         left_out,
-        cost,
-        name: folder.display().to_string(),
+        cost_model,
+        folder_name: folder.display().to_string(),
     })
 }
 
@@ -77,10 +77,10 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
         .collect();
     routes_by_requests.sort_by_key(|&route| std::cmp::Reverse(request_counts[route]));
     let mut ranks = vec![NONE; request_counts.len()];
-    for (route_index, &route) in routes_by_requests.iter().enumerate() {
-        ranks[route] = route_index as u32;
+    for (rank, &route) in routes_by_requests.iter().enumerate() {
+        ranks[route] = rank as u32;
     }
-    let name = |route: &usize| {
+    let name_of = |route: &usize| {
         requests
             .routes
             .get(*route)
@@ -88,7 +88,7 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
             .unwrap_or_else(|| "(none)".into())
     };
     Routes {
-        names: routes_by_requests.iter().map(name).collect(),
+        names: routes_by_requests.iter().map(name_of).collect(),
         route_of_request: requests
             .route
             .iter()

@@ -47,7 +47,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Folder of the request log: items and requests as .parquet or .jsonl
-    log: PathBuf,
+    #[arg(id = "log", value_name = "LOG")]
+    log_folder: PathBuf,
     /// Latency table; the log's own latency.json if not given
     #[arg(long, value_name = "FILE")]
     latency: Option<PathBuf>,
@@ -94,15 +95,15 @@ pub(crate) struct Args {
 struct TableLimits {
     /// Items of a fixed set.
     items_max: usize,
-    /// Every column.
-    wide: bool,
+    /// Whether they have every column, not only those that fit 80 characters.
+    has_all_columns: bool,
 }
 
 impl TableLimits {
     /// What a page has: its tables scroll, and lists of items stay short.
     const HTML: Self = Self {
         items_max: ROWS_WITHOUT_ALL,
-        wide: true,
+        has_all_columns: true,
     };
 }
 
@@ -122,7 +123,7 @@ struct Replays {
 impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let loaded = load::load(&self.log, self.latency.as_deref())?;
+        let loaded = load::load(&self.log_folder, self.latency.as_deref())?;
         let has_routes = loaded.log.requests.route.iter().any(|&route| route != NONE);
         if self.by.is_some() && !has_routes {
             return Err(Failure::usage(
@@ -135,7 +136,7 @@ impl Args {
         let prepared = PreparedLog::new(&loaded.log, |request| {
             !excluded_routes.contains(&route_of[request])
         });
-        load::check_halves(&self.log, &prepared)?;
+        load::check_halves(&self.log_folder, &prepared)?;
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
         }
@@ -167,20 +168,20 @@ impl Args {
                 self.table_limits(),
             );
             // Strategies that are named are all of interest.
-            let prints_strategies = self.all || !self.strategies.is_empty();
-            print(out, &page, (prints_strategies, self.all))?;
+            let prints_all_strategies = self.all || !self.strategies.is_empty();
+            print(out, &page, (prints_all_strategies, self.all))?;
         }
         if replays.is_stopped {
             return Err(Failure::stopped());
         }
-        if let Some(file) = &self.html {
+        if let Some(path) = &self.html {
             let page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
-            page_file::write(file, page, &[&self.log])?;
+            page_file::write(path, page, &[&self.log_folder])?;
         }
-        if let Some(file) = &self.save {
+        if let Some(path) = &self.save {
             let best = choice::find_best_replay(&replays);
             write_atomically(
-                file,
+                path,
                 choice::build_strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;
         }
@@ -190,7 +191,7 @@ impl Args {
     fn table_limits(&self) -> TableLimits {
         TableLimits {
             items_max: usize::MAX,
-            wide: self.wide,
+            has_all_columns: self.wide,
         }
     }
 
@@ -199,7 +200,7 @@ impl Args {
         loaded: &LoadedLog,
         prepared: &PreparedLog<'_>,
         route_of: &[u32],
-        routes: usize,
+        route_count: usize,
     ) -> Result<Replays, Failure> {
         let named_strategies = if self.strategies.is_empty() {
             choice::list_default_strategies(prepared.items.len(), has_parents(prepared))
@@ -207,7 +208,7 @@ impl Args {
             choice::parse_strategies(&self.strategies)?
         };
         let draw_seed = self.draw.then_some(self.seed);
-        if self.draw && loaded.cost.quantiles().is_none() {
+        if self.draw && loaded.cost_model.quantiles().is_none() {
             let message =
                 "the latency table has no distribution (`single_pct`) to draw from (--draw)";
             return Err(Failure::new(Exit::BadData, message));
@@ -215,17 +216,21 @@ impl Args {
         let options = ReportOptions {
             draw_seed,
             route_of,
-            routes,
+            routes: route_count,
         };
-        let outcome =
-            parallel::in_parallel(named_strategies.len(), self.threads, "replaying", |index| {
+        let outcome = parallel::run_in_parallel(
+            named_strategies.len(),
+            self.threads,
+            "replaying",
+            |index| {
                 report(
                     prepared,
-                    &loaded.cost,
+                    &loaded.cost_model,
                     &named_strategies[index].strategy,
                     options,
                 )
-            })?;
+            },
+        )?;
         let reports = named_strategies
             .into_iter()
             .zip(outcome.results)

@@ -13,7 +13,7 @@ use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use serde_json::json;
 
 use super::describe::describe;
-use super::fixed_items::{FixedItems, unknown_sizes};
+use super::fixed_items::{FixedItems, find_unknown_sizes};
 use super::load::LoadedLog;
 use super::table::{
     format_percent, format_percent_with_interval, list_left_out_notes, select_columns,
@@ -65,7 +65,10 @@ pub(super) fn run(
     }
     let front_candidates = find_pareto_front(&out_of_sample_result.candidate_times)
         .into_iter()
-        .map(|index| out_of_sample_result.candidate_times[index].0);
+        .map(|index| {
+            let (candidate, _) = out_of_sample_result.candidate_times[index];
+            candidate
+        });
     let front_candidates: Vec<Candidate> = front_candidates.collect();
     let tried_count = out_of_sample_result.candidate_times.len();
     let mut is_stopped = out_of_sample_result.is_stopped;
@@ -73,7 +76,7 @@ pub(super) fn run(
     if !is_stopped {
         // The best of that evaluation first: they are likely to be good again, which stops the replays of others early.
         let mut replay_order = out_of_sample_result.candidate_times;
-        replay_order.sort_by_key(|&(_, ns)| ns);
+        replay_order.sort_by_key(|&(_, added_ns)| added_ns);
         let replay_order = replay_order
             .into_iter()
             .map(|(candidate, _)| candidate)
@@ -110,18 +113,23 @@ pub(super) fn run(
     if is_stopped {
         return Err(Failure::stopped());
     }
-    if let Some(file) = &args.html {
-        page_file::write(file, build_page_within(TableLimits::HTML), &[&args.log])?;
+    if let Some(path) = &args.html {
+        page_file::write(
+            path,
+            build_page_within(TableLimits::HTML),
+            &[&args.log_folder],
+        )?;
     }
-    if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
+    if let (Some(path), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::build_strategy_file(&(best.named, best.report), loaded, prepared);
-        write_atomically(file, text.as_bytes())?;
+        write_atomically(path, text.as_bytes())?;
     }
     Ok(Exit::Success)
 }
 
 /// The added time of the candidates in one evaluation.
 struct EvaluationResult {
+    /// The candidates with their added nanoseconds.
     candidate_times: Vec<(Candidate, u64)>,
     best_so_far: BestSoFar,
     is_stopped: bool,
@@ -137,27 +145,27 @@ fn evaluate_all(
 ) -> Result<EvaluationResult, Failure> {
     let best_so_far = Mutex::new(BestSoFar::default());
     let learned_by_share = LearnedByShare::learn(prepared, evaluation);
-    let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock_best = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
     let label = match evaluation {
         Evaluation::OutOfSample => "searching",
         Evaluation::Hindsight => "in hindsight",
     };
-    let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {
+    let outcome = parallel::run_in_parallel(candidates.len(), args.threads, label, |index| {
         let candidate = &candidates[index];
-        let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-        let ns = evaluate(
+        let limit_ns = lock_best().least_added_ns_within(candidate.memory_bytes);
+        let added_ns = evaluate(
             prepared,
-            &loaded.cost,
+            &loaded.cost_model,
             candidate,
             evaluation,
             &learned_by_share,
             limit_ns,
         );
-        lock().record(candidate.memory_bytes, ns);
-        ns
+        lock_best().record(candidate.memory_bytes, added_ns);
+        added_ns
     })?;
     let evaluated = candidates.into_iter().zip(outcome.results);
-    let evaluated = evaluated.filter_map(|(candidate, ns)| Some((candidate, ns?)));
+    let evaluated = evaluated.filter_map(|(candidate, added_ns)| Some((candidate, added_ns?)));
     Ok(EvaluationResult {
         candidate_times: evaluated.collect(),
         best_so_far: best_so_far
@@ -180,14 +188,14 @@ fn evaluate_front(
         route_of: &[],
         routes: 0,
     };
-    let outcome = parallel::in_parallel(
+    let outcome = parallel::run_in_parallel(
         front_candidates.len(),
         args.threads,
         "evaluating",
         |index| {
             report(
                 prepared,
-                &loaded.cost,
+                &loaded.cost_model,
                 &front_candidates[index].strategy,
                 options,
             )
@@ -198,7 +206,7 @@ fn evaluate_front(
         .zip(outcome.results)
         .filter_map(|(candidate, report)| {
             let report = report?;
-            let requests = report.second_half.requests as f64;
+            let request_count = report.second_half.requests as f64;
             let hindsight_ns = hindsight_bound.least_added_ns_within(candidate.memory_bytes);
             let named = NamedStrategy {
                 notation: candidate.strategy.to_string(),
@@ -208,7 +216,7 @@ fn evaluate_front(
                 named,
                 memory_bytes: candidate.memory_bytes,
                 report,
-                hindsight_ms: hindsight_ns.map(|ns| ns as f64 / requests / 1e6),
+                hindsight_ms: hindsight_ns.map(|ns| ns as f64 / request_count / 1e6),
             })
         });
     Ok(points.collect())
@@ -229,7 +237,7 @@ fn build_page(
         is_stopped
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
-    notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
+    notes.extend(find_unknown_sizes(prepared).map(|(_, note)| note));
     notes.extend(list_left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
@@ -237,10 +245,10 @@ fn build_page(
     tables.extend(
         fixed_items
             .iter()
-            .flat_map(|items| items.tables(table_limits.items_max)),
+            .flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
     );
     Page {
-        title: format!("Best use of memory: {}", loaded.name),
+        title: format!("Best use of memory: {}", loaded.folder_name),
         sentence: format_sentence(args, points),
         tables,
         charts: vec![build_chart(points)],
@@ -290,7 +298,7 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
         ">=50 %",
         ">=100 %",
     ];
-    let row = |point: &FrontPoint| {
+    let format_row = |point: &FrontPoint| {
         let figures = &point.report.second_half;
         let mut cells = vec![
             format_short_bytes(point.memory_bytes),
@@ -312,9 +320,9 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     let table = Table {
         title: title.into(),
         header: header.map(String::from).to_vec(),
-        rows: points.iter().rev().map(row).collect(),
+        rows: points.iter().rev().map(format_row).collect(),
     };
-    if table_limits.wide {
+    if table_limits.has_all_columns {
         table
     } else {
         select_columns(&table, &NARROW_COLUMNS, title)
@@ -322,7 +330,7 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
 }
 
 fn build_chart(points: &[FrontPoint]) -> Chart {
-    let series = |label: &str, ms: fn(&FrontPoint) -> Option<f64>| Series {
+    let new_series = |label: &str, ms: fn(&FrontPoint) -> Option<f64>| Series {
         label: label.into(),
         points: points
             .iter()
@@ -335,11 +343,11 @@ fn build_chart(points: &[FrontPoint]) -> Chart {
         x_label: "memory in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
         series: vec![
-            series(
+            new_series(
                 "chosen on the past, evaluated on the second half",
                 |point| Some(point.report.second_half.added_ms()),
             ),
-            series("in hindsight", |point| point.hindsight_ms),
+            new_series("in hindsight", |point| point.hindsight_ms),
         ],
         ..Chart::default()
     }
@@ -352,7 +360,7 @@ fn build_document(
     tried_count: usize,
     is_stopped: bool,
 ) -> serde_json::Value {
-    let point = |point: &FrontPoint| {
+    let point_document = |point: &FrontPoint| {
         json!({
             "memory_bytes": point.memory_bytes,
             "strategy": point.named.notation,
@@ -366,6 +374,6 @@ fn build_document(
         "log": document::build_log_document(loaded, prepared),
         "tried": tried_count,
         "stopped": is_stopped,
-        "front": points.iter().map(point).collect::<Vec<_>>(),
+        "front": points.iter().map(point_document).collect::<Vec<_>>(),
     })
 }

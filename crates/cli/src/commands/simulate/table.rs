@@ -6,7 +6,7 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
 use super::describe::describe;
-use super::fixed_items::{FixedItems, unknown_sizes};
+use super::fixed_items::{FixedItems, find_unknown_sizes};
 use super::load::LoadedLog;
 use super::{NamedStrategy, Replays, TableLimits, choice, has_parents};
 
@@ -15,7 +15,7 @@ const SAMPLES_MIN: f64 = 10.0;
 /// Two-sided 95 % of the normal distribution.
 const Z_95: f64 = 1.96;
 /// The index of "at least 50 % slower" among the shares.
-pub(super) const HALF_SLOWER: usize = 2;
+pub(super) const AT_LEAST_50_PERCENT_SLOWER: usize = 2;
 
 /// Tables and sentence, without charts.
 pub(super) fn build_page(
@@ -30,16 +30,15 @@ pub(super) fn build_page(
         tables.push(build_route_table(replays, routes));
     }
     tables.extend(build_drawn_table(replays));
-    let fixed_items = choice::find_best_with_fixed_set(replays);
-    let fixed_items =
-        fixed_items.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
+    let best_named = choice::find_best_with_fixed_set(replays);
+    let fixed_items = best_named.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
     tables.extend(
         fixed_items
             .iter()
-            .flat_map(|items| items.tables(table_limits.items_max)),
+            .flat_map(|fixed_items| fixed_items.tables(table_limits.items_max)),
     );
     Page {
-        title: format!("What requests wait for: {}", loaded.name),
+        title: format!("What requests wait for: {}", loaded.folder_name),
         sentence: format_sentence(replays),
         tables,
         notes: list_notes(loaded, prepared, replays),
@@ -74,7 +73,7 @@ fn sort_best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
 
 fn build_strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
     let table = build_wide_strategies_table(replays);
-    if table_limits.wide {
+    if table_limits.has_all_columns {
         return table;
     }
     let title = "Second half of the requests, least added time first. Per request: calls, keys, added ms. p95: added / \
@@ -98,10 +97,10 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
         ">=50 %",
         ">=100 %",
     ];
-    let row = |(named, report): &(NamedStrategy, Report)| {
+    let format_row = |(named, report): &(NamedStrategy, Report)| {
         let figures = &report.second_half;
         let per_request =
-            |number: u64| format!("{:.2}", number as f64 / figures.requests.max(1) as f64);
+            |count: u64| format!("{:.2}", count as f64 / figures.requests.max(1) as f64);
         let used_share = if figures.keys == 0 {
             "-".into()
         } else {
@@ -116,10 +115,10 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
             used_share,
         ];
         cells.push(format!("{:.3}", figures.added_ms()));
-        cells.extend([2, 5, 6].map(|percentile| {
+        cells.extend([2, 5, 6].map(|percentile_index| {
             figures
                 .slowdown_pct
-                .get(percentile)
+                .get(percentile_index)
                 .map_or("-".into(), |slowdown| format_percent(*slowdown))
         }));
         cells.extend(figures.share_slower.map(format_percent));
@@ -130,7 +129,7 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
                 added / base. Last four: share of requests slower by at least that much"
             .into(),
         header: header.map(String::from).to_vec(),
-        rows: sort_best_first(replays).into_iter().map(row).collect(),
+        rows: sort_best_first(replays).into_iter().map(format_row).collect(),
     }
 }
 
@@ -139,17 +138,21 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     let (first_named, first_report) = &replays.reports[0];
     let (best_named, best_report) = choice::find_best_replay(replays);
     let total_requests = first_report.second_half.requests.max(1);
+    let first_figures = |route: usize| {
+        let (_, figures) = &first_report.routes[route];
+        figures
+    };
     let mut routes_worst_first: Vec<usize> = (0..routes.len())
-        .filter(|&route| first_report.routes[route].1.requests > 0)
+        .filter(|&route| first_figures(route).requests > 0)
         .collect();
     routes_worst_first.sort_by(|&a, &b| {
-        first_report.routes[b]
-            .1
+        first_figures(b)
             .added_ms()
-            .total_cmp(&first_report.routes[a].1.added_ms())
+            .total_cmp(&first_figures(a).added_ms())
     });
-    let row = |&route: &usize| {
-        let (before, after) = (&first_report.routes[route].1, &best_report.routes[route].1);
+    let format_row = |&route: &usize| {
+        let before = first_figures(route);
+        let (_, after) = &best_report.routes[route];
         vec![
             routes[route].clone(),
             before.requests.to_string(),
@@ -172,36 +175,37 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     Table {
         title: "By route, the worst first (second half)".into(),
         header: header.to_vec(),
-        rows: routes_worst_first.iter().map(row).collect(),
+        rows: routes_worst_first.iter().map(format_row).collect(),
     }
 }
 
 fn build_drawn_table(replays: &Replays) -> Option<Table> {
-    let row = |(named, report): &(NamedStrategy, Report)| {
+    let format_row = |(named, report): &(NamedStrategy, Report)| {
         let (drawn, upper_bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
-        let percentile = |figures: &Figures, index: usize| {
+        let format_percentile = |figures: &Figures, percentile_index: usize| {
             format!(
                 "{:.1}",
                 figures
                     .latency_ns_pct
-                    .get(index)
+                    .get(percentile_index)
                     .map_or(0.0, |&ns| ns as f64 / 1e6)
             )
         };
-        let slower = |figures: &Figures| format_percent(figures.share_slower[HALF_SLOWER]);
+        let format_slower =
+            |figures: &Figures| format_percent(figures.share_slower[AT_LEAST_50_PERCENT_SLOWER]);
         Some(vec![
             named.notation.clone(),
-            slower(&report.second_half),
-            slower(drawn),
-            slower(upper_bound),
-            percentile(&report.second_half, 6),
-            percentile(drawn, 6),
-            percentile(upper_bound, 6),
+            format_slower(&report.second_half),
+            format_slower(drawn),
+            format_slower(upper_bound),
+            format_percentile(&report.second_half, 6),
+            format_percentile(drawn, 6),
+            format_percentile(upper_bound, 6),
         ])
     };
     let rows: Vec<Vec<String>> = sort_best_first(replays)
         .into_iter()
-        .filter_map(row)
+        .filter_map(format_row)
         .collect();
     let header = [
         "strategy",
@@ -222,24 +226,24 @@ fn build_drawn_table(replays: &Replays) -> Option<Table> {
 pub(super) fn format_sentence(replays: &Replays) -> String {
     let (first_named, first_report) = &replays.reports[0];
     let (best_named, best_report) = choice::find_best_replay(replays);
-    let slower_text = |report: &Report| format_percent_with_interval(&report.second_half);
-    let before = format!(
+    let format_slower = |report: &Report| format_percent_with_interval(&report.second_half);
+    let first_clause = format!(
         "Under `{}` {} of the requests are at least 50 % slower",
         first_named.notation,
-        slower_text(first_report)
+        format_slower(first_report)
     );
     if first_named.notation == best_named.notation {
         return format!(
-            "{before}, and no other strategy here adds less time. In words: {}.",
+            "{first_clause}, and no other strategy here adds less time. In words: {}.",
             describe(&best_named.strategy, &best_report.kept)
         );
     }
     format!(
-        "{before}; `{}` adds the least time, {:.2} ms a request instead of {:.2}, with {}. In words: {}.",
+        "{first_clause}; `{}` adds the least time, {:.2} ms a request instead of {:.2}, with {}. In words: {}.",
         best_named.notation,
         best_report.second_half.added_ms(),
         first_report.second_half.added_ms(),
-        slower_text(best_report),
+        format_slower(best_report),
         describe(&best_named.strategy, &best_report.kept)
     )
 }
@@ -251,7 +255,7 @@ fn list_notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays)
         prepared.items.len(),
         prepared.instances()
     )];
-    notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
+    notes.extend(find_unknown_sizes(prepared).map(|(_, note)| note));
     if !has_parents(prepared) {
         notes.push(
             "No item has a parent: the usual strategies that fetch children are left out."
@@ -282,12 +286,15 @@ pub(super) fn format_percent(share: f64) -> String {
 
 /// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
 pub(super) fn format_percent_with_interval(figures: &Figures) -> String {
-    let (requests, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
+    let (requests, share) = (
+        figures.requests as f64,
+        figures.share_slower[AT_LEAST_50_PERCENT_SLOWER],
+    );
     if requests * share < SAMPLES_MIN || requests * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);
     }
     let half_width = 100.0 * Z_95 * (share * (1.0 - share) / requests).sqrt();
     // Enough digits to show the interval.
-    let digits = if half_width < 0.1 { 2 } else { 1 };
-    format!("{:.digits$} ± {half_width:.digits$} %", share * 100.0)
+    let decimals = if half_width < 0.1 { 2 } else { 1 };
+    format!("{:.decimals$} ± {half_width:.decimals$} %", share * 100.0)
 }

@@ -21,7 +21,7 @@ pub(super) fn build_page(
 ) -> Page {
     let mut page = table::build_page(loaded, prepared, replays, routes, TableLimits::HTML);
     page.charts = vec![build_slowdown_chart(replays), build_memory_chart(replays)];
-    let row = |(named, report): &(NamedStrategy, Report)| {
+    let format_row = |(named, report): &(NamedStrategy, Report)| {
         vec![
             named.notation.clone(),
             describe(&named.strategy, &report.kept),
@@ -30,7 +30,7 @@ pub(super) fn build_page(
     page.tables.push(Table {
         title: "The strategies in words".to_owned(),
         header: vec!["strategy".to_owned(), "what a process does".to_owned()],
-        rows: replays.reports.iter().map(row).collect(),
+        rows: replays.reports.iter().map(format_row).collect(),
     });
     page.notes.push(format!("Seed {seed}."));
     page
@@ -58,20 +58,20 @@ fn build_survival_series(notation: &str, report: &Report) -> Series {
     let mut slowdowns_percent: Vec<f64> = report
         .second_half_ns
         .iter()
-        .map(|&(added, base)| 100.0 * added as f64 / base.max(1000) as f64)
+        .map(|&(added_ns, base_ns)| 100.0 * added_ns as f64 / base_ns.max(1000) as f64)
         .collect();
     slowdowns_percent.sort_unstable_by(f64::total_cmp);
-    let count = slowdowns_percent.len().max(1) as f64;
-    let share = |percent: f64| {
+    let request_count = slowdowns_percent.len().max(1) as f64;
+    let share_at_least = |percent: f64| {
         100.0
             * (slowdowns_percent.len()
                 - slowdowns_percent.partition_point(|&slowdown| slowdown < percent))
                 as f64
-            / count
+            / request_count
     };
-    // The chart ends at 3: beyond that there is only a tail.
+    // The chart ends at 300 %: beyond that there is only a tail.
     let points = (0..=300)
-        .map(|percent| (f64::from(percent), share(f64::from(percent))))
+        .map(|percent| (f64::from(percent), share_at_least(f64::from(percent))))
         .collect();
     Series {
         label: notation.into(),
@@ -89,7 +89,7 @@ fn build_memory_chart(replays: &Replays) -> Chart {
             report.kept.bytes() as f64 / f64::from(1 << 20),
             report.second_half.added_ms(),
         );
-        let label = without_amounts(&named.notation);
+        let label = remove_amounts(&named.notation);
         match series_by_kind
             .iter_mut()
             .find(|series| series.label == label)
@@ -103,7 +103,9 @@ fn build_memory_chart(replays: &Replays) -> Chart {
         }
     }
     for series in &mut series_by_kind {
-        series.points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        series
+            .points
+            .sort_unstable_by(|(a_mib, _), (b_mib, _)| a_mib.total_cmp(b_mib));
         // A line between two strategies would claim what was not replayed.
         series.is_scatter = true;
     }
@@ -112,7 +114,7 @@ fn build_memory_chart(replays: &Replays) -> Chart {
         series
             .points
             .iter()
-            .map(|point| point.1)
+            .map(|&(_, added_ms)| added_ms)
             .fold(f64::MAX, f64::min)
     };
     series_by_kind.sort_by(|a, b| least_added_ms(a).total_cmp(&least_added_ms(b)));
@@ -126,24 +128,28 @@ fn build_memory_chart(replays: &Replays) -> Chart {
 }
 
 /// A strategy without its amounts: `fixed:206+subtree:2` is of the kind `fixed:N+subtree:2`.
-fn without_amounts(notation: &str) -> String {
-    let part = |part: &str| match part.split_once(':') {
+fn remove_amounts(notation: &str) -> String {
+    let without_amount = |term: &str| match term.split_once(':') {
         Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
-        _ => part.to_owned(),
+        _ => term.to_owned(),
     };
-    notation.split('+').map(part).collect::<Vec<_>>().join("+")
+    notation
+        .split('+')
+        .map(without_amount)
+        .collect::<Vec<_>>()
+        .join("+")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::without_amounts;
+    use super::remove_amounts;
 
     #[test]
-    fn kind_drops_amounts_but_keeps_depths() {
+    fn amounts_are_removed_and_depths_are_kept() {
         assert_eq!(
-            without_amounts("fixed:206+lru-bytes:4M+subtree:2"),
+            remove_amounts("fixed:206+lru-bytes:4M+subtree:2"),
             "fixed:N+lru-bytes:N+subtree:2"
         );
-        assert_eq!(without_amounts("remote"), "remote");
+        assert_eq!(remove_amounts("remote"), "remote");
     }
 }

@@ -8,7 +8,7 @@ use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
 use glasscache_sim::trace;
 
-use super::source::Source;
+use super::plan_input::PlanInput;
 use crate::output::{Exit, Failure};
 use crate::traces::{InputArgs, report_left_out};
 use crate::value_sizes::histogram::{self, Histogram};
@@ -19,35 +19,35 @@ pub(super) fn read(
     source: &str,
     config: SlabConfig,
     key_bytes: u32,
-    input: &InputArgs,
-) -> Result<Source, Failure> {
+    input_args: &InputArgs,
+) -> Result<PlanInput, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
-        return read_server_source(source);
+        return read_server_input(source);
     }
     if let Some(histogram) = histogram::read(path)? {
-        input.refuse_all("a histogram is read by its own header: leave it out")?;
+        input_args.refuse_all("a histogram is read by its own header: leave it out")?;
         let demand = count_histogram_demand(histogram, &config, key_bytes);
-        return check_source(source, config, demand, Vec::new());
+        return new_plan_input(source, config, demand, Vec::new());
     }
-    let demand = count_trace_demand(path, &config, key_bytes, input)?;
+    let demand = count_trace_demand(path, &config, key_bytes, input_args)?;
     let note = format!(
         "One item for each key of the trace, with the last size seen; keys counted as {key_bytes} bytes."
     );
-    check_source(source, config, demand, vec![note])
+    new_plan_input(source, config, demand, vec![note])
 }
 
-fn check_source(
+fn new_plan_input(
     source: &str,
     config: SlabConfig,
     demand: Demand,
     notes: Vec<String>,
-) -> Result<Source, Failure> {
+) -> Result<PlanInput, Failure> {
     if demand.is_empty() {
         let message = format!("{source}: no item of a known size that memcached would take");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(Source {
+    Ok(PlanInput {
         name: source.to_owned(),
         config,
         demand,
@@ -58,15 +58,15 @@ fn check_source(
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
 /// to classes.
-fn read_server_source(address: &str) -> Result<Source, Failure> {
+fn read_server_input(address: &str) -> Result<PlanInput, Failure> {
     let sizes = server::read(address)?;
     let mut demand = Demand::default();
     for (item_bytes, count) in sizes.counts {
         add_items(&mut demand, &sizes.config, 1, (item_bytes, count));
     }
-    Ok(Source {
+    Ok(PlanInput {
         is_glasscache: sizes.is_glasscache,
-        ..check_source(address, sizes.config, demand, sizes.notes)?
+        ..new_plan_input(address, sizes.config, demand, sizes.notes)?
     })
 }
 
@@ -90,25 +90,30 @@ fn add_items(
     key_bytes: u32,
     (item_bytes, count): (u32, u64),
 ) {
-    let head = head_bytes(key_bytes, false).min(item_bytes.saturating_sub(2));
-    demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
+    let item_head_bytes = head_bytes(key_bytes, false).min(item_bytes.saturating_sub(2));
+    demand.add(
+        config,
+        item_head_bytes,
+        item_bytes.saturating_sub(item_head_bytes + 2),
+        count,
+    );
 }
 
 fn count_trace_demand(
     path: &Path,
     config: &SlabConfig,
     key_bytes: u32,
-    input: &InputArgs,
+    input_args: &InputArgs,
 ) -> Result<Demand, Failure> {
     let columns = trace::Columns {
         size: true,
         ..trace::Columns::KEY
     };
-    let mut stream = input.open(path, columns)?;
-    let (mut batch, mut rows) = (trace::Batch::default(), 0);
+    let mut stream = input_args.open(path, columns)?;
+    let (mut batch, mut row_count) = (trace::Batch::default(), 0);
     let mut sizes: HashMap<u64, u32> = HashMap::new();
     while stream.read(&mut batch)? > 0 {
-        rows += batch.len() as u64;
+        row_count += batch.len() as u64;
         for (key, size) in batch.key.iter().zip(&batch.size) {
             if let Some(size) = size {
                 sizes.insert(*key, *size);
@@ -116,7 +121,7 @@ fn count_trace_demand(
         }
     }
     let name = path.to_string_lossy();
-    report_left_out(&name, rows, &*stream);
+    report_left_out(&name, row_count, &*stream);
     if sizes.is_empty() {
         return Err(TraceError::file(&name, "has no value sizes")
             .in_column("size")

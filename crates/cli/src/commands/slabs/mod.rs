@@ -4,7 +4,7 @@
 //! histogram) it shows the waste of each class and compares factors, the exact optimum and segments.
 
 mod input;
-mod source;
+mod plan_input;
 mod tables;
 
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints the classes, or their cost.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let config = self.config()?;
+        let config = self.build_config()?;
         config
             .check()
             .map_err(|error| Failure::usage(error.to_string()))?;
@@ -82,30 +82,30 @@ impl Args {
             return print_classes(out, &config);
         };
         let memory_bytes = parse_amount(&self.memory, "--memory")?;
-        let source = input::read(source, config, self.key_bytes, &self.input)?;
-        let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
+        let plan_input = input::read(source, config, self.key_bytes, &self.input)?;
+        let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
         let page = comparison.to_page();
         if out.is_json() {
             out.set_result(&comparison.to_document());
         } else {
             print(out, &page, self.all)?;
         }
-        if let Some(file) = &self.html {
-            page_file::write(file, page, &self.inputs())?;
+        if let Some(path) = &self.html {
+            page_file::write(path, page, &self.input_files())?;
         }
         Ok(Exit::Success)
     }
 
     /// The file that the sizes come from, if one is read.
-    fn inputs(&self) -> Vec<&Path> {
+    fn input_files(&self) -> Vec<&Path> {
         let source = self.source.as_deref().map(Path::new);
         source.filter(|path| path.exists()).into_iter().collect()
     }
 
-    fn config(&self) -> Result<SlabConfig, Failure> {
+    fn build_config(&self) -> Result<SlabConfig, Failure> {
         let parse_u32_amount = |text: &str, flag: &str| {
-            let parse_u32_amount = parse_amount(text, flag)?;
-            u32::try_from(parse_u32_amount)
+            let amount = parse_amount(text, flag)?;
+            u32::try_from(amount)
                 .map_err(|_| Failure::usage(format!("{text} is more than 4 GiB ({flag})")))
         };
         Ok(SlabConfig {

@@ -8,7 +8,7 @@ use glasscache_sim::slabs::optimum::find_optimal_sizes;
 use glasscache_sim::slabs::plan::{ClassUse, Plan, count_items_in_segments};
 use serde_json::{Value, json};
 
-use super::source::Source;
+use super::plan_input::PlanInput;
 
 /// The factors to compare: the first default, the current default, and a common recommendation.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
@@ -26,7 +26,7 @@ struct ClassList {
 
 /// All results.
 pub(super) struct Comparison<'a> {
-    source: &'a Source,
+    input: &'a PlanInput,
     memory_bytes: u64,
     /// The current classes first, then the factors, then the optima.
     class_lists: Vec<ClassList>,
@@ -38,10 +38,10 @@ pub(super) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     /// Computes every option.
-    pub(super) fn new(source: &'a Source, memory_bytes: u64, classes: usize) -> Self {
-        let current_config = &source.config;
+    pub(super) fn new(input: &'a PlanInput, memory_bytes: u64, class_count_max: usize) -> Self {
+        let current_config = &input.config;
         let new_class_list = |name: String, config: &SlabConfig| {
-            let plan = Plan::new(&SlabClasses::new(config), &source.demand);
+            let plan = Plan::new(&SlabClasses::new(config), &input.demand);
             let items = plan.items_that_fit(memory_bytes);
             ClassList {
                 name,
@@ -51,7 +51,7 @@ impl<'a> Comparison<'a> {
             }
         };
         let mut class_lists = vec![new_class_list(
-            format!("now ({})", describe(current_config)),
+            format!("now ({})", describe_config(current_config)),
             current_config,
         )];
         for factor in FACTORS {
@@ -64,9 +64,9 @@ impl<'a> Comparison<'a> {
                 },
             ));
         }
-        let usual_class_count = class_lists[2].plan.used_classes().min(classes);
-        let optimal_list = |class_count: usize| {
-            let sizes = find_optimal_sizes(current_config, &source.demand, class_count);
+        let usual_class_count = class_lists[2].plan.used_classes().min(class_count_max);
+        let new_optimal_list = |class_count: usize| {
+            let sizes = find_optimal_sizes(current_config, &input.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
             new_class_list(
                 name,
@@ -77,15 +77,15 @@ impl<'a> Comparison<'a> {
             )
         };
         let optima_start = class_lists.len();
-        let mut class_counts = vec![usual_class_count, 40.min(classes), classes];
+        let mut class_counts = vec![usual_class_count, 40.min(class_count_max), class_count_max];
         class_counts.dedup();
         let few_counts = FEW_CLASS_COUNTS
             .into_iter()
             .filter(|&class_count| class_count < usual_class_count);
         let fullest = few_counts
-            .map(optimal_list)
+            .map(new_optimal_list)
             .max_by_key(|class_list| class_list.items);
-        class_lists.extend(class_counts.into_iter().map(optimal_list));
+        class_lists.extend(class_counts.into_iter().map(new_optimal_list));
         let items_max = class_lists[optima_start..]
             .iter()
             .map(|class_list| class_list.items)
@@ -94,13 +94,13 @@ impl<'a> Comparison<'a> {
         class_lists[optima_start..].sort_by_key(|class_list| class_list.plan.classes.len());
         class_lists.dedup_by(|a, b| a.name == b.name);
         // Of equals the one with most classes, which stays good if the memory grows.
-        let best = (optima_start..class_lists.len())
+        let best_index = (optima_start..class_lists.len())
             .max_by_key(|&list_index| class_lists[list_index].items);
-        let segment_items = count_items_in_segments(&source.demand, memory_bytes);
+        let segment_items = count_items_in_segments(&input.demand, memory_bytes);
         Self {
-            source,
+            input,
             memory_bytes,
-            best_index: best.unwrap_or(0),
+            best_index: best_index.unwrap_or(0),
             class_lists,
             segment_items,
         }
@@ -140,40 +140,41 @@ impl<'a> Comparison<'a> {
         let taken_bytes = |class_list: &ClassList| {
             class_list.plan.pages_taken(class_list.items) * u64::from(PAGE_BYTES)
         };
-        let (best, current) = (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
-        (best.max(current) > self.memory_bytes).then(|| {
+        let (best_bytes, current_bytes) =
+            (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
+        (best_bytes.max(current_bytes) > self.memory_bytes).then(|| {
             format!(
                 ", taking {} (today {})",
-                format_short_bytes(best),
-                format_short_bytes(current)
+                format_short_bytes(best_bytes),
+                format_short_bytes(current_bytes)
             )
         })
     }
 
     /// The page; its tables and sentence are what the terminal shows.
     pub(super) fn to_page(&self) -> Page {
-        let mut notes = self.source.notes.clone();
+        let mut notes = self.input.notes.clone();
         notes.extend(self.small_memory_note());
         notes.extend(self.describe_overshoot().map(|_| {
             "memcached gives each class its first page even where -m is used up, so it takes more than that.".to_owned()
         }));
         notes.extend(self.class_lists.iter().filter_map(|class_list| {
-            let end = class_list.plan.last_class_before_gap()?;
-            let largest = self.source.config.slab_chunk_bytes_max;
+            let end_bytes = class_list.plan.last_class_before_gap()?;
+            let largest_bytes = self.input.config.slab_chunk_bytes_max;
             Some(format!(
-                "Trap: {}: its 62 classes end at {end} bytes, and every larger item takes a chunk of {largest}.",
+                "Trap: {}: its 62 classes end at {end_bytes} bytes, and every larger item takes a chunk of {largest_bytes}.",
                 class_list.name
             ))
         }));
-        if self.source.demand.refused() > 0 {
+        if self.input.demand.refused() > 0 {
             notes.push(format!(
                 "{} items are above -I and are left out.",
-                self.source.demand.refused()
+                self.input.demand.refused()
             ));
         }
         notes.push("Segments: from the layout of glasscache's store (item header, index slot), within 2 % of a full store's count; no flags, no expiry.".into());
         Page {
-            title: format!("Slab classes: {}", self.source.name),
+            title: format!("Slab classes: {}", self.input.name),
             sentence: self.format_sentence(),
             tables: vec![self.build_options_table(), self.build_classes_table()],
             charts: vec![self.build_chart()],
@@ -195,10 +196,13 @@ impl<'a> Comparison<'a> {
             format_percent(current.plan.waste()),
             format_percent(best.plan.waste()),
         );
-        let compared = |items: u64| describe_difference(items, current.items);
-        let (best_items, segment_items) = (compared(best.items), compared(self.segment_items));
+        let format_difference = |items: u64| describe_difference(items, current.items);
+        let (best_items, segment_items) = (
+            format_difference(best.items),
+            format_difference(self.segment_items),
+        );
         let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
-        if self.source.is_glasscache {
+        if self.input.is_glasscache {
             return format!(
                 "Segments, as here, keep {segment_items} items than a memcached with the same settings, \
                  {waste} of whose memory would hold no item; {name} by hand would keep {best_items}.",
@@ -221,9 +225,9 @@ impl<'a> Comparison<'a> {
         let classes = self.class_lists[0].plan.classes.iter().enumerate();
         let mut classes_in_use: Vec<(usize, &ClassUse)> =
             classes.filter(|(_, class)| class.chunks > 0).collect();
-        classes_in_use.sort_by(|a, b| b.1.wasted_bytes().total_cmp(&a.1.wasted_bytes()));
-        let total = self.class_lists[0].plan.taken_bytes();
-        let row = |(index, class): (usize, &ClassUse)| {
+        classes_in_use.sort_by(|(_, a), (_, b)| b.wasted_bytes().total_cmp(&a.wasted_bytes()));
+        let total_bytes = self.class_lists[0].plan.taken_bytes();
+        let format_row = |(index, class): (usize, &ClassUse)| {
             vec![
                 (index + 1).to_string(),
                 class.chunk_bytes.to_string(),
@@ -232,7 +236,7 @@ impl<'a> Comparison<'a> {
                 format!("{:.0}", class.requested_bytes as f64 / class.chunks as f64),
                 format!("{:.2}", class.wasted_bytes() / f64::from(1 << 20)),
                 format_percent(class.wasted_bytes() / class.taken_bytes()),
-                format_percent(class.wasted_bytes() / total),
+                format_percent(class.wasted_bytes() / total_bytes),
             ]
         };
         let header = [
@@ -248,16 +252,16 @@ impl<'a> Comparison<'a> {
         Table {
             title: format!(
                 "Classes of today ({}), the most waste first",
-                describe(&self.source.config)
+                describe_config(&self.input.config)
             ),
             header: header.map(String::from).to_vec(),
-            rows: classes_in_use.into_iter().map(row).collect(),
+            rows: classes_in_use.into_iter().map(format_row).collect(),
         }
     }
 
     fn build_options_table(&self) -> Table {
         let current_items = self.class_lists[0].items;
-        let row = |name: &str, classes: String, waste: String, items: u64| {
+        let format_row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
                 name.to_owned(),
                 classes,
@@ -266,8 +270,8 @@ impl<'a> Comparison<'a> {
                 format!("{:+.1} %", 100.0 * (divide(items, current_items) - 1.0)),
             ]
         };
-        let list_row = |class_list: &ClassList| {
-            let cells = row(
+        let format_list_row = |class_list: &ClassList| {
+            let cells = format_row(
                 &class_list.name,
                 class_list.plan.used_classes().to_string(),
                 format_percent(class_list.plan.waste()),
@@ -275,9 +279,10 @@ impl<'a> Comparison<'a> {
             );
             (class_list.items, cells)
         };
-        let mut rows: Vec<(u64, Vec<String>)> = self.class_lists.iter().map(list_row).collect();
+        let mut rows: Vec<(u64, Vec<String>)> =
+            self.class_lists.iter().map(format_list_row).collect();
         let dash = || "-".to_owned();
-        let segments = row("glasscache segments", dash(), dash(), self.segment_items);
+        let segments = format_row("glasscache segments", dash(), dash(), self.segment_items);
         rows.push((self.segment_items, segments));
         rows.sort_by_key(|&(items, _)| std::cmp::Reverse(items));
         let header = ["classes", "used", "waste", "items that fit", "against now"];
@@ -293,20 +298,26 @@ impl<'a> Comparison<'a> {
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.
     fn build_bars(&self) -> Bars {
-        let panel = |class_list: &ClassList| {
+        let new_panel = |class_list: &ClassList| {
             let mut bars: Vec<Bar> = Vec::new();
-            let mut previous_chunk = None;
+            let mut previous_chunk_bytes = None;
             for class in &class_list.plan.classes {
-                let chunk = f64::from(class.chunk_bytes);
+                let chunk_bytes = f64::from(class.chunk_bytes);
                 if class.chunks > 0 {
-                    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+                    let to_mib = |bytes: f64| bytes / f64::from(1 << 20);
                     bars.push(Bar {
                         // The smallest class begins where an item without a value would.
-                        range: (previous_chunk.unwrap_or(chunk / 2.0), chunk),
-                        parts: [mib(class.requested_bytes as f64), mib(class.wasted_bytes())],
+                        range: (
+                            previous_chunk_bytes.unwrap_or(chunk_bytes / 2.0),
+                            chunk_bytes,
+                        ),
+                        parts: [
+                            to_mib(class.requested_bytes as f64),
+                            to_mib(class.wasted_bytes()),
+                        ],
                     });
                 }
-                previous_chunk = Some(chunk);
+                previous_chunk_bytes = Some(chunk_bytes);
             }
             Panel {
                 title: format!(
@@ -322,23 +333,23 @@ impl<'a> Comparison<'a> {
             x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
             y_label: "MiB in the class".into(),
             parts: ["requested".into(), "wasted".into()],
-            panels: vec![panel(&self.class_lists[0]), panel(self.best())],
+            panels: vec![new_panel(&self.class_lists[0]), new_panel(self.best())],
         }
     }
 
     /// How sizes are distributed, with the edges of the best classes.
     fn build_chart(&self) -> Chart {
-        let total: u64 = self.source.demand.chunks().map(|(_, count)| count).sum();
+        let total_chunks: u64 = self.input.demand.chunks().map(|(_, count)| count).sum();
         let mut chunks_so_far = 0;
-        let points = self.source.demand.chunks().map(|(bytes, count)| {
+        let points = self.input.demand.chunks().map(|(bytes, count)| {
             chunks_so_far += count;
             (
                 f64::from(bytes),
-                100.0 * chunks_so_far as f64 / total as f64,
+                100.0 * chunks_so_far as f64 / total_chunks as f64,
             )
         });
         let points = points.collect();
-        let edge = |class: &ClassUse| Mark {
+        let new_mark = |class: &ClassUse| Mark {
             x: f64::from(class.chunk_bytes),
             label: format!("{} bytes", class.chunk_bytes),
         };
@@ -359,7 +370,7 @@ impl<'a> Comparison<'a> {
                 .classes
                 .iter()
                 .filter(|class| class.chunks > 0)
-                .map(edge)
+                .map(new_mark)
                 .collect(),
             ..Chart::default()
         }
@@ -389,20 +400,20 @@ impl<'a> Comparison<'a> {
         };
         json!({
             "sentence": self.format_sentence(),
-            "source": self.source.name,
-            "items": self.source.demand.items(),
-            "item_bytes": self.source.demand.item_bytes() as f64,
-            "refused_items": self.source.demand.refused(),
+            "source": self.input.name,
+            "items": self.input.demand.items(),
+            "item_bytes": self.input.demand.item_bytes() as f64,
+            "refused_items": self.input.demand.refused(),
             "memory_bytes": self.memory_bytes,
             "classes": self.class_lists[0].plan.classes.iter().enumerate().map(class_document).collect::<Vec<_>>(),
             "options": self.class_lists.iter().map(list_document).collect::<Vec<_>>(),
             "items_in_segments": self.segment_items,
-            "notes": self.source.notes,
+            "notes": self.input.notes,
         })
     }
 }
 
-fn describe(config: &SlabConfig) -> String {
+fn describe_config(config: &SlabConfig) -> String {
     match &config.slab_sizes {
         Some(sizes) => format!("{} explicit sizes", sizes.len()),
         None => format!("-f {} -n {}", config.factor, config.chunk_bytes_min),

@@ -39,7 +39,8 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The folder to store [default: the sources of Python's standard library].
-    folder: Option<PathBuf>,
+    #[arg(id = "folder", value_name = "FOLDER")]
+    folder_path: Option<PathBuf>,
     /// Compare with the memcached on the path.
     #[arg(long)]
     vs: bool,
@@ -67,12 +68,12 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let memcached = self.find_memcached_program()?;
         let stop = new_stop_flag()?;
-        let excluded: &[&str] = if self.folder.is_some() {
+        let excluded: &[&str] = if self.folder_path.is_some() {
             &[]
         } else {
             &EXCLUDED_FOLDERS
         };
-        let path = self.folder.clone().unwrap_or_else(find_default_folder);
+        let path = self.folder_path.clone().unwrap_or_else(find_default_folder);
         let folder = Folder::read(&path, excluded).map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
@@ -103,7 +104,7 @@ impl Args {
             table::print(out, &figures_by_server)?;
             python::print(out, &python_result)?;
         }
-        let python_wrong_values = python_result.map_or(0, |tour| tour.wrong);
+        let python_wrong_values = python_result.map_or(0, |tour| tour.wrong_values);
         let failed_keys = python_wrong_values
             + figures_by_server
                 .iter()
@@ -200,10 +201,10 @@ fn run_stages(
     folder: &Arc<Folder>,
     server_under_test: &ServerUnderTest,
     stop: &Arc<AtomicBool>,
-    resident_bytes: impl Fn() -> u64,
+    read_resident_bytes: impl Fn() -> u64,
 ) -> Result<TourFigures, Failure> {
     let mut stages = Vec::new();
-    let mut resident_max = 0;
+    let mut resident_bytes_max = 0;
     for stage in Stage::ALL {
         let progress = Arc::new(AtomicU64::new(0));
         let bar = new_stage_bar(
@@ -212,7 +213,7 @@ fn run_stages(
             count_requested_keys(folder, stage) as u64,
         );
         let is_done = AtomicBool::new(false);
-        let figures = std::thread::scope(|scope| {
+        let stage_result = std::thread::scope(|scope| {
             let (bar, done, progress_seen) = (&bar, &is_done, &progress);
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
@@ -220,7 +221,7 @@ fn run_stages(
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
-            let figures = run_stage(
+            let stage_result = run_stage(
                 folder,
                 stage,
                 server_under_test.address,
@@ -229,10 +230,10 @@ fn run_stages(
                 &progress,
             );
             is_done.store(true, Ordering::Relaxed);
-            figures
+            stage_result
         });
         bar.finish_and_clear();
-        stages.push(figures.map_err(|error| match error {
+        stages.push(stage_result.map_err(|error| match error {
             LoadError::Stopped => {
                 Failure::new(Exit::Interrupted, "stopped; nothing is left behind")
             }
@@ -241,14 +242,14 @@ fn run_stages(
                 format!("{}: {error}", server_under_test.name),
             ),
         })?);
-        resident_max = resident_max.max(resident_bytes());
+        resident_bytes_max = resident_bytes_max.max(read_resident_bytes());
     }
     Ok(TourFigures {
         server: server_under_test.name.to_owned(),
         version: server_under_test.version.clone(),
         items: folder.items(),
         user_bytes: folder.user_bytes(),
-        resident_bytes: resident_max,
+        resident_bytes: resident_bytes_max,
         stages,
     })
 }
@@ -277,8 +278,8 @@ fn request_version(address: SocketAddr) -> String {
 
 /// The sources of Python's standard library, else the system's headers, else the working directory.
 fn find_default_folder() -> PathBuf {
-    let program = "import sysconfig; print(sysconfig.get_path('stdlib'))";
-    let output = Command::new("python3").args(["-c", program]).output().ok();
+    let script = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let output = Command::new("python3").args(["-c", script]).output().ok();
     let library = output
         .filter(|output| output.status.success())
         .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));

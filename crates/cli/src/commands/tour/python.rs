@@ -28,8 +28,10 @@ pub(super) struct PythonTour {
     files: u64,
     bytes: u64,
     wire_bytes: u64,
-    pub(super) wrong: u64,
-    seconds: Map<String, Value>,
+    #[serde(rename = "wrong")]
+    pub(super) wrong_values: u64,
+    #[serde(rename = "seconds")]
+    seconds_by_stage: Map<String, Value>,
     by_size: Vec<CallClass>,
     by_width: Vec<CallClass>,
 }
@@ -45,8 +47,9 @@ struct CallClass {
     keys_from: u64,
     calls: u64,
     bytes: u64,
-    /// By phase of the call, in the order of a write and then a read.
-    seconds: Map<String, Value>,
+    /// In the order of a write and then a read.
+    #[serde(rename = "seconds")]
+    seconds_by_part: Map<String, Value>,
 }
 
 /// Runs the tour with the Python client, or returns the reason why it cannot.
@@ -55,8 +58,8 @@ pub(super) fn run(
     server: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<PythonTour, String> {
-    let python = find_python_with("glasscache.tour")?;
-    let mut child = Command::new(&python)
+    let interpreter = find_python_with("glasscache.tour")?;
+    let mut child = Command::new(&interpreter)
         .args(["-m", "glasscache.tour"])
         .arg(folder)
         .arg(server.to_string())
@@ -64,10 +67,10 @@ pub(super) fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| format!("{} could not be started: {error}", python.display()))?;
+        .map_err(|error| format!("{} could not be started: {error}", interpreter.display()))?;
     let text = wait_for_output(&mut child, stop)?;
     serde_json::from_str(&text)
-        .map_err(|_| format!("{} -m glasscache.tour failed", python.display()))
+        .map_err(|_| format!("{} -m glasscache.tour failed", interpreter.display()))
 }
 
 /// The output of a child process, if it exits successfully and in time.
@@ -98,9 +101,9 @@ fn wait_for_output(child: &mut Child, stop: &AtomicBool) -> Result<String, Strin
 }
 
 /// Prints the results, or the reason why there are none.
-pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(), Failure> {
+pub(super) fn print(out: &Output, tour_result: &Result<PythonTour, String>) -> Result<(), Failure> {
     out.print_line("")?;
-    let tour = match tour {
+    let tour = match tour_result {
         Ok(tour) => tour,
         Err(reason) => {
             let text = format!("The Python client was left out: {reason}.");
@@ -114,7 +117,7 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
         format_bytes(tour.wire_bytes)
     )))?;
     let times: Vec<String> = tour
-        .seconds
+        .seconds_by_stage
         .iter()
         .map(|(stage_name, seconds)| {
             format!(
@@ -125,9 +128,9 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
         .collect();
     out.print_line(wrap(&times.join(", ")))?;
     out.print_line("")?;
-    let parts = PARTS.map(|(_, name)| name);
-    let head = ["", "", "calls", "us a call"];
-    let mut table = Table::new(&[head.as_slice(), parts.as_slice()].concat());
+    let part_names = PARTS.map(|(_, name)| name);
+    let first_titles = ["", "", "calls", "us a call"];
+    let mut table = Table::new(&[first_titles.as_slice(), part_names.as_slice()].concat());
     for call_class in tour
         .by_size
         .iter()
@@ -138,7 +141,7 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
             call_class,
             &call_class.operation,
             size,
-            &parts,
+            &part_names,
         ));
     }
     for call_class in tour
@@ -147,7 +150,7 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
         .filter(|call_class| call_class.calls > 0)
     {
         let width = format!("from {} keys", format_count(call_class.keys_from));
-        table.push_row(format_cells(call_class, "bulk", width, &parts));
+        table.push_row(format_cells(call_class, "bulk", width, &part_names));
     }
     out.print_line(table.to_string())?;
     out.print_line(wrap(
@@ -159,23 +162,23 @@ fn format_cells(
     call_class: &CallClass,
     operation: &str,
     class_name: String,
-    parts: &[&str],
+    part_names: &[&str],
 ) -> Vec<String> {
     let format_us = |seconds: f64| format_decimal(seconds * 1e6 / call_class.calls.max(1) as f64);
     let part_seconds = |name: &&str| {
         call_class
-            .seconds
+            .seconds_by_part
             .get(*name)
             .and_then(Value::as_f64)
             .unwrap_or(0.0)
     };
-    let total: f64 = parts.iter().map(part_seconds).sum();
-    let head = [
+    let total_seconds: f64 = part_names.iter().map(part_seconds).sum();
+    let first_cells = [
         operation.to_owned(),
         class_name,
         format_count(call_class.calls),
-        format_us(total),
+        format_us(total_seconds),
     ];
-    let part_times = parts.iter().map(|name| format_us(part_seconds(name)));
-    head.into_iter().chain(part_times).collect()
+    let part_times = part_names.iter().map(|name| format_us(part_seconds(name)));
+    first_cells.into_iter().chain(part_times).collect()
 }

@@ -13,13 +13,13 @@ pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> 
         format_count(folder.items() as u64),
         format_bytes(folder.user_bytes()),
     );
-    let which_files = if folder.is_truncated {
+    let article = if folder.is_truncated {
         "the first"
     } else {
         "the"
     };
     out.print_line(wrap(&format!(
-        "The tour stores {which_files} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
+        "The tour stores {article} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
          its path as the key, and reads them back one by one, in pipelines of {PIPELINE} and by multi-gets of \
          {KEYS_PER_GET}. Every byte is compared.",
         folder.path.display()
@@ -34,7 +34,7 @@ pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> 
     out.print_line("")
 }
 
-pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure> {
+pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(), Failure> {
     let mut memory_table = Table::new(&[
         "",
         "items",
@@ -42,17 +42,17 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
         "resident bytes",
         "user per resident byte",
     ]);
-    for server in figures {
+    for server_figures in figures_by_server {
         memory_table.push_row([
-            format!("{} {}", server.server, server.version),
-            format_count(server.items as u64),
-            format_bytes(server.user_bytes),
-            format_bytes(server.resident_bytes),
-            format!("{:.2}", server.density()),
+            format!("{} {}", server_figures.server, server_figures.version),
+            format_count(server_figures.items as u64),
+            format_bytes(server_figures.user_bytes),
+            format_bytes(server_figures.resident_bytes),
+            format!("{:.2}", server_figures.density()),
         ]);
     }
     out.print_line(memory_table.to_string())?;
-    let head = [
+    let header = [
         "",
         "",
         "requests/s",
@@ -64,25 +64,25 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
         "CPU us/req",
         "/key",
     ];
-    let mut speed_table = Table::new(&head);
+    let mut speed_table = Table::new(&header);
     for stage in Stage::ALL {
-        let rows: Vec<(&TourFigures, &StageFigures)> = figures
+        let rows: Vec<(&TourFigures, &StageFigures)> = figures_by_server
             .iter()
-            .filter_map(|server| {
+            .filter_map(|server_figures| {
                 Some((
-                    server,
-                    server
+                    server_figures,
+                    server_figures
                         .stages
                         .iter()
                         .find(|stage_figures| stage_figures.stage == stage)?,
                 ))
             })
             .collect();
-        for (index, (server, figures)) in rows.iter().enumerate() {
+        for (index, (server_figures, stage_figures)) in rows.iter().enumerate() {
             speed_table.push_row(format_stage_row(
                 if index == 0 { stage_title(stage) } else { "" },
-                &server.server,
-                figures,
+                &server_figures.server,
+                stage_figures,
             ));
         }
         if let [(_, ours), (_, theirs)] = rows.as_slice() {
@@ -94,10 +94,13 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
          server's threads used, kernel included; the generator's is not counted.",
     ))?;
-    if figures.iter().all(|server| server.failed() == 0) {
-        let checked_values: u64 = figures
+    if figures_by_server
+        .iter()
+        .all(|server_figures| server_figures.failed() == 0)
+    {
+        let checked_values: u64 = figures_by_server
             .iter()
-            .flat_map(|server| &server.stages)
+            .flat_map(|server_figures| &server_figures.stages)
             .skip(1)
             .map(|stage_figures| stage_figures.keys)
             .sum();

@@ -3,7 +3,7 @@
 //! One by one, each lookup waits twice for memory; in three passes the waits overlap.
 
 use arrayvec::ArrayVec;
-use glasscache_protocol::binary::{Get, HEADER_BYTES, RequestId};
+use glasscache_protocol::binary::{Get, HEADER_BYTES, OpcodeAndOpaque};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::MetaLine;
 use glasscache_protocol::replies;
@@ -39,7 +39,7 @@ enum LookupKind {
     /// large.
     Meta(u8),
     /// A read of the binary protocol and, of a gat or touch, the new exptime.
-    Binary(RequestId, Option<u32>),
+    Binary(OpcodeAndOpaque, Option<u32>),
 }
 
 impl<'b, 'w> Lookup<'b, 'w> {
@@ -72,8 +72,8 @@ impl<'b, 'w> Lookup<'b, 'w> {
 
     /// The key of a request of the binary protocol.
     #[inline]
-    pub(crate) fn binary(id: RequestId, get: &Get<'b>, context: &Context<'w>) -> Self {
-        Self::new(get.key, LookupKind::Binary(id, get.touch), context)
+    pub(crate) fn binary(request: OpcodeAndOpaque, get: &Get<'b>, context: &Context<'w>) -> Self {
+        Self::new(get.key, LookupKind::Binary(request, get.touch), context)
     }
 
     #[inline]
@@ -179,8 +179,8 @@ impl<'b, 'w> Batch<'b, 'w> {
                         break;
                     }
                 }
-                LookupKind::Binary(id, touch) => {
-                    let Ok(is_hit) = execute_binary_get(*id, *touch, located_key, context, out)
+                LookupKind::Binary(request, touch) => {
+                    let Ok(is_hit) = execute_binary_get(*request, *touch, located_key, context, out)
                     else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;

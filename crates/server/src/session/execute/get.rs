@@ -1,6 +1,6 @@
 //! The reply for one key that was looked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
-use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letter_set};
 use glasscache_protocol::text;
@@ -90,7 +90,7 @@ fn read_item<'w>(
 /// otherwise.
 #[inline]
 pub(super) fn execute_binary_get<'w>(
-    id: RequestId,
+    request: OpcodeAndOpaque,
     touch: Option<u32>,
     located_key: LocatedKey<'_, 'w>,
     context: &Context<'w>,
@@ -98,10 +98,10 @@ pub(super) fn execute_binary_get<'w>(
 ) -> Result<bool, NoRoomYet> {
     let (key, _, _) = located_key;
     let Some(item) = read_item(touch.map(i64::from), located_key, context)? else {
-        match (id.is_quiet(), id.returns_key()) {
+        match (request.is_quiet(), request.returns_key()) {
             (true, _) => {}
-            (false, true) => binary::write_miss_with_key(&mut out.bytes, id, key),
-            (false, false) => binary::write_error(&mut out.bytes, id, Status::NotFound),
+            (false, true) => binary::write_miss_with_key(&mut out.bytes, request, key),
+            (false, false) => binary::write_error(&mut out.bytes, request, Status::NotFound),
         }
         return Ok(false);
     };
@@ -110,8 +110,8 @@ pub(super) fn execute_binary_get<'w>(
     } else {
         0
     };
-    if id.is_touch() {
-        binary::write_touched(&mut out.bytes, id, item.flags(), unique);
+    if request.is_touch() {
+        binary::write_touched(&mut out.bytes, request, item.flags(), unique);
         return Ok(true);
     }
     let stored_item = StoredItem {
@@ -120,7 +120,7 @@ pub(super) fn execute_binary_get<'w>(
         value_bytes: item.value_bytes(),
         cas: unique,
     };
-    binary::write_value_head(&mut out.bytes, id, &stored_item);
+    binary::write_value_head(&mut out.bytes, request, &stored_item);
     out.append_value(item);
     Ok(true)
 }

@@ -5,7 +5,7 @@
 //! line is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
-use glasscache_protocol::binary::{self, RequestId, Status};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status};
 use glasscache_protocol::command::{StoreCommand, StoreHead};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::replies;
@@ -35,7 +35,7 @@ pub(crate) struct StoreWrite<'b> {
 enum RequestForm<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A write whose value is being received: its parsed line.
@@ -51,7 +51,7 @@ pub(crate) struct PendingWrite {
 enum PendingRequestForm {
     Text { noreply: bool },
     Meta(Box<PendingMetaLine>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A meta line that owns its text.
@@ -71,7 +71,7 @@ impl PendingWrite {
             options: self.options,
             request_form: match &self.request_form {
                 PendingRequestForm::Text { noreply } => RequestForm::Text { noreply: *noreply },
-                PendingRequestForm::Binary(id) => RequestForm::Binary(*id),
+                PendingRequestForm::Binary(request) => RequestForm::Binary(*request),
                 PendingRequestForm::Meta(line) => RequestForm::Meta(MetaLine {
                     key: &line.key,
                     flags: line.flags.with_text(&line.flags_text),
@@ -95,11 +95,11 @@ impl<'b> StoreWrite<'b> {
     /// A write of the binary protocol, whose responses carry the unique of what was stored.
     #[inline]
     pub(crate) fn binary(
-        id: RequestId,
+        request: OpcodeAndOpaque,
         head: &StoreHead<'b>,
         context: &Context<'_>,
     ) -> StoreWrite<'b> {
-        Self::from_head(head, RequestForm::Binary(id), head.noreply, context)
+        Self::from_head(head, RequestForm::Binary(request), head.noreply, context)
     }
 
     #[inline]
@@ -188,7 +188,7 @@ impl<'b> StoreWrite<'b> {
             options: self.options,
             request_form: match &self.request_form {
                 RequestForm::Text { noreply } => PendingRequestForm::Text { noreply: *noreply },
-                RequestForm::Binary(id) => PendingRequestForm::Binary(*id),
+                RequestForm::Binary(request) => PendingRequestForm::Binary(*request),
                 RequestForm::Meta(line) => PendingRequestForm::Meta(Box::new(PendingMetaLine {
                     key: line.key.into(),
                     flags: line.flags.with_text(b""),
@@ -302,21 +302,21 @@ impl<'b> StoreWrite<'b> {
             RequestForm::Text { noreply: true } => {}
             RequestForm::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
             RequestForm::Meta(line) => self.write_meta_reply(line, outcome, context, out),
-            RequestForm::Binary(id) => self.write_binary_reply(*id, outcome, context, out),
+            RequestForm::Binary(request) => self.write_binary_reply(*request, outcome, context, out),
         }
     }
 
     fn write_binary_reply(
         &self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         outcome: SetOutcome,
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) {
         let status = match (outcome, self.options.mode) {
-            (SetOutcome::Stored(_), _) if id.is_quiet() => return,
+            (SetOutcome::Stored(_), _) if request.is_quiet() => return,
             (SetOutcome::Stored(unique), _) => {
-                return binary::write_success(&mut out.bytes, id, context.visible_unique(unique));
+                return binary::write_success(&mut out.bytes, request, context.visible_unique(unique));
             }
             (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
             (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {
@@ -326,7 +326,7 @@ impl<'b> StoreWrite<'b> {
             (SetOutcome::TooLarge, _) => Status::TooLarge,
             (SetOutcome::NoMemory, _) => return self.report_no_memory(out),
         };
-        binary::write_error(&mut out.bytes, id, status);
+        binary::write_error(&mut out.bytes, request, status);
     }
 
     /// Reports that there is no memory for the value, as far as the request wants to know.
@@ -336,9 +336,9 @@ impl<'b> StoreWrite<'b> {
             RequestForm::Text { .. } | RequestForm::Meta(_) => {
                 out.bytes.extend_from_slice(replies::NO_MEMORY);
             }
-            RequestForm::Binary(id) => {
+            RequestForm::Binary(request) => {
                 let text = b"Out of memory allocating item";
-                binary::write_error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
+                binary::write_error_with_text(&mut out.bytes, request, Status::OutOfMemory, text);
             }
         }
     }

@@ -4,7 +4,8 @@ use glasscache_sim::slabs::classes::SlabConfig;
 use glasscache_sim::slabs::demand::Demand;
 
 /// Item sizes and the current settings.
-pub(super) struct Source {
+pub(super) struct PlanInput {
+    /// The server, trace or histogram, as it was named on the command line.
     pub(super) name: String,
     pub(super) config: SlabConfig,
     pub(super) demand: Demand,

@@ -1,4 +1,4 @@
-//! A process of the application in a replay: our client with its own near cache, and each read with a clock around it.
+//! An instance of the application in a replay: our client with its own near cache, and a clock around each read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use super::super::target::wire_key;
 use super::{CALL_TIMEOUT, failure};
 use crate::output::Failure;
 
-/// A process of the application.
-pub(super) struct Process {
+/// An instance of the application.
+pub(super) struct AppInstance {
     client: Client,
     near: Arc<ClientNearCache>,
 }
@@ -29,9 +29,9 @@ pub(super) struct ReadStats {
     pub(super) absent_keys: u64,
 }
 
-impl Process {
-    /// A process that runs this strategy; connects to no server yet.
-    pub(super) fn new(servers: &[Address], file: &StrategyFile) -> Result<Self, Failure> {
+impl AppInstance {
+    /// An instance that runs this strategy; connects to no server yet.
+    pub(super) fn new(servers: &[Address], strategy_file: &StrategyFile) -> Result<Self, Failure> {
         let options = Options {
             timeout: CALL_TIMEOUT,
             value_bytes_max: 1 << 30,
@@ -40,7 +40,7 @@ impl Process {
                 // The log does not say when values change, and the forecast counts the bytes of values.
                 near_ttl: None,
                 byte_accounting: ByteAccounting::Value,
-                ..StrategyOptions::new(file.clone())
+                ..StrategyOptions::new(strategy_file.clone())
             }),
             ..Options::default()
         };
@@ -51,7 +51,7 @@ impl Process {
         Ok(Self { client, near })
     }
 
-    /// What it keeps.
+    /// The near cache of this instance.
     pub(super) fn near(&self) -> &ClientNearCache {
         &self.near
     }
@@ -71,16 +71,16 @@ impl Process {
     ) -> Result<(RequestStats, u64), Failure> {
         let counters_before = self.near.counters();
         let mut counters = timed_calls.is_some().then(|| counters_before.clone());
-        let mut add_call = |read: ReadStats| {
+        let mut add_call = |read_stats: ReadStats| {
             if let (Some(timed_calls), Some(counters)) = (&mut timed_calls, &mut counters)
-                && !read.wait_time.is_zero()
+                && !read_stats.wait_time.is_zero()
             {
                 let before = std::mem::replace(counters, self.near.counters());
                 if counters.calls - before.calls == 1 && counters.keys > before.keys {
                     timed_calls.push(TimedCall {
                         keys: counters.keys - before.keys,
                         bytes: counters.bytes - before.bytes,
-                        ns: read.wait_time.as_nanos() as u64,
+                        ns: read_stats.wait_time.as_nanos() as u64,
                     });
                 }
             }
@@ -112,19 +112,19 @@ impl Process {
         keys: &[WireKey<'_>],
         scope: Option<&Arc<RequestScope>>,
     ) -> Result<ReadStats, Failure> {
-        let mut read = NearRead::new(self.near.clone(), keys, scope.cloned());
+        let mut near_read = NearRead::new(self.near.clone(), keys, scope.cloned());
         let started = Instant::now();
         let mut wait_time = Duration::ZERO;
-        if let Some(step) = read.step(started) {
+        if let Some(step) = near_read.step(started) {
             let budget = Budget {
                 scope,
                 ..Budget::new(CALL_TIMEOUT)
             };
-            let finished = self.client.finish_near(&mut read, step, &budget);
+            let finished = self.client.finish_near(&mut near_read, step, &budget);
             finished.map_err(|error| failure(&error))?;
             wait_time = started.elapsed();
         }
-        let (values, failures) = read.finish();
+        let (values, failures) = near_read.finish();
         if let Some((_, error)) = failures.first() {
             return Err(failure(error));
         }
