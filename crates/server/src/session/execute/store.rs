@@ -302,7 +302,9 @@ impl<'b> StoreWrite<'b> {
             RequestForm::Text { noreply: true } => {}
             RequestForm::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
             RequestForm::Meta(line) => self.write_meta_reply(line, outcome, context, out),
-            RequestForm::Binary(request) => self.write_binary_reply(*request, outcome, context, out),
+            RequestForm::Binary(request) => {
+                self.write_binary_reply(*request, outcome, context, out);
+            }
         }
     }
 
