@@ -304,8 +304,11 @@ fn read_log(py: Python<'_>, folder: &Path) -> PyResult<FolderLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
             ReadError::Trace(fault) => error::from_trace_error(py, &fault),
-            ReadError::NoCompletePart { folder, first } => {
-                let reason = format!("no part of the log is complete; {first}");
+            ReadError::NoCompletePart {
+                folder,
+                first_left_out,
+            } => {
+                let reason = format!("no part of the log is complete; {first_left_out}");
                 let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
                 error::from_trace_error(py, &fault)
             }

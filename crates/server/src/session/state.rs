@@ -53,8 +53,8 @@ impl Protocol {
     /// Why the connection is closed, if the settings do not allow the protocol.
     pub(super) fn refusal_reason(self, allowed: Protocols) -> Option<CloseReason> {
         match (self, allowed) {
-            (Protocol::Binary, Protocols::Text) => Some(CloseReason::Binary),
-            (Protocol::Text, Protocols::Binary) => Some(CloseReason::Protocol),
+            (Protocol::Binary, Protocols::Text) => Some(CloseReason::BinaryProtocol),
+            (Protocol::Text, Protocols::Binary) => Some(CloseReason::MalformedInput),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ pub(super) struct LoginState {
     /// The attempt that is being verified.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// The binary request whose response reports the outcome.
-    pub(super) request_id: OpcodeAndOpaque,
+    pub(super) request: OpcodeAndOpaque,
     /// Whether PLAIN was named without its message, which the next request brings.
     pub(super) expects_step: bool,
     /// Failed attempts since the connection was last logged in.

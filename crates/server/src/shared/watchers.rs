@@ -309,9 +309,9 @@ mod tests {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
         let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
-        let last = lines.lines().last().unwrap();
-        assert!(lines.len() - last.len() - 1 <= 256 << 10);
-        let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
+        let last_line = lines.lines().last().unwrap();
+        assert!(lines.len() - last_line.len() - 1 <= 256 << 10);
+        let missed: usize = last_line.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
         watchers.publish(kind::FETCHERS, Subject::Any, &text);
         assert!(watchers.take_lines(1).starts_with(b"ts="));

@@ -40,15 +40,15 @@ pub(crate) struct Buffers {
 }
 
 /// A rendering buffer that grew beyond this, for one long reply, is freed after it.
-const OUTPUT_BYTES_KEPT: usize = 512 << 10;
+const OUTPUT_BYTES_KEPT_MAX: usize = 512 << 10;
 
 impl Buffers {
     /// Returns the rendering buffer.
-    pub(super) fn return_output_buffer(&mut self, bytes: Vec<u8>) {
-        self.output = if bytes.capacity() > OUTPUT_BYTES_KEPT {
+    pub(super) fn return_output_buffer(&mut self, output: Vec<u8>) {
+        self.output = if output.capacity() > OUTPUT_BYTES_KEPT_MAX {
             Vec::new()
         } else {
-            bytes
+            output
         };
     }
 

@@ -13,14 +13,14 @@ const ROW_NAME: &[u8] = b"detailed";
 /// A listing and the request that it belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FramedDump {
-    id: OpcodeAndOpaque,
+    request: OpcodeAndOpaque,
     dump: Box<Dump>,
 }
 
 impl FramedDump {
-    pub(crate) fn new(id: OpcodeAndOpaque, dump: Dump) -> FramedDump {
+    pub(crate) fn new(request: OpcodeAndOpaque, dump: Dump) -> FramedDump {
         FramedDump {
-            id,
+            request,
             dump: Box::new(dump),
         }
     }
@@ -31,10 +31,10 @@ impl FramedDump {
         let is_done = self.dump.append_slice(context, &mut slice);
         let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
         if has_rows {
-            binary::write_stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);
+            binary::write_stat(&mut out.bytes, self.request, ROW_NAME, &slice.bytes);
         }
         if is_done {
-            binary::write_stat(&mut out.bytes, self.id, b"", b"");
+            binary::write_stat(&mut out.bytes, self.request, b"", b"");
         }
         is_done
     }

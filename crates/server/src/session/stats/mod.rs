@@ -14,7 +14,7 @@ use glasscache_protocol::{ascii, replies};
 
 use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
-use crate::session::dump::{Cachedump, Dump, ItemDump, LineFormat};
+use crate::session::dump::{CachedumpLimits, Dump, ItemDump, LineFormat};
 use crate::session::output::Output;
 
 /// Executes `stats` with its arguments.
@@ -42,7 +42,7 @@ pub(crate) fn run_stats(
         [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, out),
         [b"glasscache", ..] => glasscache::write_glasscache_rows(context, out),
         [b"reset", ..] => {
-            context.shared.reset();
+            context.shared.reset_stats();
             return ConnectionEffect::Dump(Dump::DiscardedPrefixes(
                 context.shared.prefix_table.take_prefixes(),
             ));
@@ -84,7 +84,7 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
         return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
-    let line_format = LineFormat::Cachedump(Cachedump::with_lines(lines));
+    let line_format = LineFormat::Cachedump(CachedumpLimits::with_lines(lines));
     Ok(Dump::Items(ItemDump::new(
         line_format,
         vec![class as usize],
