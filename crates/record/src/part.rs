@@ -183,7 +183,11 @@ mod tests {
     fn a_parent_that_would_close_a_cycle_is_left_out() {
         let (mut part, options) = (LogPart::default(), Options::new("log"));
         for (key, parent_key) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
-            part.intern_item(key.as_bytes(), Some(new_parent(parent_key, false)), &options);
+            part.intern_item(
+                key.as_bytes(),
+                Some(new_parent(parent_key, false)),
+                &options,
+            );
         }
         assert_eq!(
             parents_of(&part.items, ["a", "b", "c", "d", "e"]),

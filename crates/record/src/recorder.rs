@@ -210,7 +210,10 @@ mod tests {
                 .count() as f64;
             let expected = 100_000.0 * sample;
             let deviation_max = 4.0 * (expected * (1.0 - sample)).sqrt();
-            assert!((sampled - expected).abs() <= deviation_max, "{sample}: {sampled}");
+            assert!(
+                (sampled - expected).abs() <= deviation_max,
+                "{sample}: {sampled}"
+            );
         }
     }
 

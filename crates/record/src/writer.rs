@@ -80,11 +80,13 @@ impl Writer {
 
     fn add(&mut self, request: &FinishedRequest) {
         if self.state.has_failed.load(Relaxed) {
-            self.state.count_submitted_as_dropped(1, request.footprint_bytes());
+            self.state
+                .count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         }
         let Some(instance) = self.open_folder() else {
-            self.state.count_submitted_as_dropped(1, request.footprint_bytes());
+            self.state
+                .count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         };
         if self.part.len() == 0 {
@@ -112,20 +114,24 @@ impl Writer {
 
     fn write_part(&mut self) {
         let part = std::mem::take(&mut self.part);
-        let (request_count, footprint_bytes, writes) = (part.len(), part.footprint_bytes(), part.writes());
+        let (request_count, footprint_bytes, writes) =
+            (part.len(), part.footprint_bytes(), part.writes());
         let Some(folder) = self.folder.as_mut().filter(|_| request_count > 0) else {
             return;
         };
         let dropped = self.state.dropped.load(Relaxed);
         match folder.write(part.into_log(), writes, dropped, &self.options) {
             Ok(written_bytes) => {
-                self.state.unwritten_bytes.fetch_sub(footprint_bytes, Relaxed);
+                self.state
+                    .unwritten_bytes
+                    .fetch_sub(footprint_bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
                 self.state.written_bytes.fetch_add(written_bytes, Relaxed);
             }
             Err(error) => {
                 self.fail(&error);
-                self.state.count_submitted_as_dropped(request_count as u64, footprint_bytes);
+                self.state
+                    .count_submitted_as_dropped(request_count as u64, footprint_bytes);
             }
         }
     }
@@ -186,8 +192,10 @@ impl LogFolder {
         self.next_part += 1;
         let extension = options.format.extension();
         let part_path = |stem: &str| {
-            self.path
-                .join(format!("{stem}-{}-{part_number:06}.{extension}", self.instance))
+            self.path.join(format!(
+                "{stem}-{}-{part_number:06}.{extension}",
+                self.instance
+            ))
         };
         let (items_file, requests_file) = (
             TemporaryFile::create(part_path("items"))?,

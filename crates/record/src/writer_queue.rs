@@ -71,7 +71,10 @@ impl WriterQueue {
     /// Hands a finished request to the writer, or drops it if the memory is full.
     pub(crate) fn submit(&self, request: FinishedRequest) {
         let footprint_bytes = request.footprint_bytes();
-        let bytes_before = self.state.unwritten_bytes.fetch_add(footprint_bytes, Relaxed);
+        let bytes_before = self
+            .state
+            .unwritten_bytes
+            .fetch_add(footprint_bytes, Relaxed);
         // Counted before it is sent: the writer subtracts what it cannot write.
         self.state.recorded.fetch_add(1, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)

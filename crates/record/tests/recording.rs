@@ -146,7 +146,8 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
             assert_eq!(keys.len(), number % 7, "{key}");
             assert_eq!(key_fields[2], key_index.to_string());
             assert_eq!(key_fields[1], keys[0].split(':').nth(1).unwrap());
-            requests_with_keys[key_fields[0][1..].parse::<usize>().unwrap()] += usize::from(key_index == 0);
+            requests_with_keys[key_fields[0][1..].parse::<usize>().unwrap()] +=
+                usize::from(key_index == 0);
         }
     }
     let expected_requests = (0..500).filter(|number| number % 7 > 0).count();
@@ -310,7 +311,11 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
 }
 
 /// Records three parts of one request each and truncates a file of the second to at most `file_bytes_max` bytes.
-fn log_with_a_truncated_part(format: FileFormat, stem: &str, file_bytes_max: u64) -> tempfile::TempDir {
+fn log_with_a_truncated_part(
+    format: FileFormat,
+    stem: &str,
+    file_bytes_max: u64,
+) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for key in ["a", "b", "c"] {
         let recorder = new_recorder(folder.path(), |options| options.format = format);
@@ -351,7 +356,11 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
     ] {
         let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, file_bytes_max);
         let folder_log = read_folder(folder.path()).unwrap();
-        assert_eq!(folder_log.log.items.keys, ["a", "c"], "{stem} {file_bytes_max}");
+        assert_eq!(
+            folder_log.log.items.keys,
+            ["a", "c"],
+            "{stem} {file_bytes_max}"
+        );
         assert_eq!(folder_log.log.requests.len(), 2);
         let requests_path = folder.path().join("requests-0-000001.parquet");
         let requests_bytes = requests_path.metadata().unwrap().len();
@@ -359,7 +368,11 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
             "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
              Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
-        assert_eq!(part_messages(&folder_log), [expected], "{stem} {file_bytes_max}");
+        assert_eq!(
+            part_messages(&folder_log),
+            [expected],
+            "{stem} {file_bytes_max}"
+        );
     }
 }
 

@@ -137,13 +137,15 @@ impl InMemoryWorker {
             log: Log::default(),
             store: Arc::clone(&store),
         }));
-        let group = counters_and_wakers.into_iter().map(|(counters, waker)| InMemoryWorker {
-            shared: Arc::clone(&shared),
-            store_worker: store.worker(),
-            counters,
-            waker,
-            connection_count: 0,
-        });
+        let group = counters_and_wakers
+            .into_iter()
+            .map(|(counters, waker)| InMemoryWorker {
+                shared: Arc::clone(&shared),
+                store_worker: store.worker(),
+                counters,
+                waker,
+                connection_count: 0,
+            });
         Ok(group.collect())
     }
 

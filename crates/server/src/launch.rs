@@ -200,7 +200,12 @@ fn adopt_connections(
             serial,
         };
         let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
-        let mut info = ConnectionInfo::new(id, peer, inherited_info.listener_index, inherited_info.last_command_s);
+        let mut info = ConnectionInfo::new(
+            id,
+            peer,
+            inherited_info.listener_index,
+            inherited_info.last_command_s,
+        );
         info.has_proxy_header = inherited_info.has_proxy_header;
         if let Some(client) = inherited_info.proxied_client {
             info.set_proxied_client(client);
@@ -247,7 +252,12 @@ fn start_worker(
     };
     let store_worker = shared.store.worker();
     let should_pin = shared.config.pin_workers;
-    let worker = Worker::new(Arc::clone(shared), store_worker, counters_and_waker, accept_queue);
+    let worker = Worker::new(
+        Arc::clone(shared),
+        store_worker,
+        counters_and_waker,
+        accept_queue,
+    );
     let worker = worker.map_err(system_error)?;
     threads.spawn_serving(format!("gc-worker-{worker_index}"), move || {
         if should_pin {
@@ -267,7 +277,11 @@ fn start_handshakes(
     if shared.tls.is_none() {
         return Ok(());
     }
-    let handshakes = Handshakes::new(Arc::clone(shared), Arc::clone(handshake_queue), Arc::clone(accept_queues));
+    let handshakes = Handshakes::new(
+        Arc::clone(shared),
+        Arc::clone(handshake_queue),
+        Arc::clone(accept_queues),
+    );
     let handshakes = handshakes.map_err(system_error)?;
     threads.spawn_serving("gc-handshakes".to_owned(), move || handshakes.run())
 }

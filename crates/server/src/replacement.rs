@@ -96,11 +96,14 @@ impl PreparedReplacement {
             return Err(replacement_error("the running server sent no sockets"));
         }
         let listening_sockets = descriptors.split_off(2);
-        let (Some(control_socket), Some(memory_descriptor)) = (descriptors.pop(), descriptors.pop()) else {
+        let (Some(control_socket), Some(memory_descriptor)) =
+            (descriptors.pop(), descriptors.pop())
+        else {
             return Err(replacement_error("the running server sent no sockets"));
         };
         let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
-        let replacement_memory = ReplacementMemory::prepare(&path, &parts, memory_descriptor, &offer)?;
+        let replacement_memory =
+            ReplacementMemory::prepare(&path, &parts, memory_descriptor, &offer)?;
         let rules = LoginRules {
             requires_login: parts.logins.are_required(),
             previous_required_login: offer.required_login,
@@ -333,7 +336,10 @@ fn receive_connections_and_memory(
                 for socket in frame.descriptors {
                     let (state, mut info) = InheritedState::read(&mut fields, rules)
                         .ok_or_else(malformed_frame_error)?;
-                    let listener_index = adopted_listeners.get(info.listener_index).copied().flatten();
+                    let listener_index = adopted_listeners
+                        .get(info.listener_index)
+                        .copied()
+                        .flatten();
                     // Closed if its listener is gone or has TLS now, where no client is served without it.
                     let plain_listener = listener_index.filter(|&listener_index| {
                         let bound = bound_sockets.get(listener_index);
@@ -412,8 +418,8 @@ impl ReplacementMemory {
             ReplacementMemory::Continued(file, mapped) => {
                 let store_config = store_config(&parts.config, &parts.slab_classes);
                 let workers = store_config.workers;
-                let handover =
-                    MemoryHandover::decode(&memory_frame.encoded_handover).map_err(replacement_error)?;
+                let handover = MemoryHandover::decode(&memory_frame.encoded_handover)
+                    .map_err(replacement_error)?;
                 let store = Store::take_over(store_config, mapped, &handover, |check| {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });

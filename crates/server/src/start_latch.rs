@@ -15,10 +15,7 @@ pub(crate) struct StartLatch {
 impl StartLatch {
     /// Waits until the latch is released; false if the start was abandoned.
     pub(crate) fn wait(&self) -> bool {
-        let mut decision = self
-            .decision
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(may_serve) = *decision {
                 return may_serve;
@@ -39,10 +36,7 @@ impl StartLatch {
     }
 
     fn decide(&self, may_serve: bool) {
-        let mut decision = self
-            .decision
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         decision.get_or_insert(may_serve);
         self.changed.notify_all();
     }

@@ -209,7 +209,10 @@ impl HandoverThread {
         offer.bool(self.shared.logins.are_required());
         let files = [self.memory_file.as_fd(), self.control_socket.as_fd()];
         let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
-        (offer.0, files.into_iter().chain(listening_sockets).collect())
+        (
+            offer.0,
+            files.into_iter().chain(listening_sockets).collect(),
+        )
     }
 
     /// Pauses the server, sends the successor what it needs, and lets it own everything.

@@ -41,8 +41,7 @@ pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
         for (index, (observed_progress, (counters, _))) in
             observed.iter_mut().zip(&shared.workers).enumerate()
         {
-            if observed_progress
-                .record_tick(counters.progress_counter.count_if_working())
+            if observed_progress.record_tick(counters.progress_counter.count_if_working())
                 >= ticks_max
             {
                 failure::end_process(
@@ -76,24 +75,15 @@ mod tests {
             0,
             "the first look at this work"
         );
-        assert_eq!(
-            observed.record_tick(progress_counter.count_if_working()),
-            1
-        );
-        assert_eq!(
-            observed.record_tick(progress_counter.count_if_working()),
-            2
-        );
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 1);
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 2);
         progress_counter.count_iteration();
         assert_eq!(
             observed.record_tick(progress_counter.count_if_working()),
             0,
             "progress without sleep"
         );
-        assert_eq!(
-            observed.record_tick(progress_counter.count_if_working()),
-            1
-        );
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 1);
         progress_counter.begin_sleep();
         progress_counter.begin_work();
         assert_eq!(

@@ -128,7 +128,10 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
     .unwrap();
     store_items(&server, item_count);
     let stored_items = read_stat(&server, "", "curr_items") as usize;
-    assert!(stored_items >= item_count * 9 / 10, "{stored_items} of {item_count} items stored");
+    assert!(
+        stored_items >= item_count * 9 / 10,
+        "{stored_items} of {item_count} items stored"
+    );
     // The writers need the memory that sweeps free, which no worker may delay.
     let is_over = AtomicBool::new(false);
     let (mut longest_cpu_us, mut slowest_command) = (0, "");
@@ -142,8 +145,11 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
                     .unwrap();
                 let mut number = 0u64;
                 while !is_over.load(Ordering::Relaxed) {
-                    let request =
-                        format!("set w:{writer_index}:{} 0 0 900\r\n{:900}\r\n", number % 2000, "");
+                    let request = format!(
+                        "set w:{writer_index}:{} 0 0 900\r\n{:900}\r\n",
+                        number % 2000,
+                        ""
+                    );
                     expect_reply(&mut client, request.as_bytes(), b"STORED\r\n");
                     number += 1;
                 }
@@ -173,7 +179,10 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
         }
     });
     let is_measured = std::env::var_os("ADMIN_ITEMS").is_some();
-    assert!(!is_measured || longest_cpu_us <= CPU_US_MAX, "{longest_cpu_us} us of {slowest_command}");
+    assert!(
+        !is_measured || longest_cpu_us <= CPU_US_MAX,
+        "{longest_cpu_us} us of {slowest_command}"
+    );
 }
 
 /// Counts a miss of each of this many prefixes of 206 bytes.
@@ -203,7 +212,10 @@ fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
     let mut client = connect(&server);
     create_prefixes(&mut client, PREFIXES);
     let table_bytes = read_stat(&server, " glasscache", "prefix_table_bytes");
-    assert!((900 << 10..=1 << 20).contains(&table_bytes), "{table_bytes}");
+    assert!(
+        (900 << 10..=1 << 20).contains(&table_bytes),
+        "{table_bytes}"
+    );
     assert!(read_stat(&server, " glasscache", "buffer_bytes") >= buffers_before + table_bytes);
     let listed_prefixes = count_reply_lines(&mut client, "stats detail dump\r\n", "END");
     let left_out = read_stat(&server, " glasscache", "prefix_table_left_out");

@@ -27,7 +27,12 @@ fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
         value_bytes: value.len() as u32,
         required_cas: 0,
     };
-    request::store(&mut packet, opcode_and_opaque(opcode, opaque), key, &parameters);
+    request::store(
+        &mut packet,
+        opcode_and_opaque(opcode, opaque),
+        key,
+        &parameters,
+    );
     packet.extend_from_slice(value);
     packet
 }
@@ -58,7 +63,12 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
         let (head, head_bytes) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = head_bytes + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((head.request.opcode, head.request.opaque, head.status, end - head_bytes));
+        responses.push((
+            head.request.opcode,
+            head.request.opaque,
+            head.status,
+            end - head_bytes,
+        ));
         bytes = &bytes[end..];
     }
     responses

@@ -149,8 +149,9 @@ fn measure_latencies_during_commands(
 
 fn print_percentiles(label: &str, latencies_ns: &mut [u64]) {
     latencies_ns.sort_unstable();
-    let percentile_us =
-        |fraction: f64| latencies_ns[((latencies_ns.len() - 1) as f64 * fraction) as usize] as f64 / 1000.0;
+    let percentile_us = |fraction: f64| {
+        latencies_ns[((latencies_ns.len() - 1) as f64 * fraction) as usize] as f64 / 1000.0
+    };
     eprintln!(
         "{label}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
         latencies_ns.len(),
@@ -177,7 +178,9 @@ fn keys_of_one_bucket_delay_only_themselves() {
         .take(MEASURED_KEYS)
         .collect();
     let colliding_keys = find_colliding_keys(key_count);
-    let ordinary_keys: Vec<String> = (0..key_count).map(|number| format!("o{number:x}")).collect();
+    let ordinary_keys: Vec<String> = (0..key_count)
+        .map(|number| format!("o{number:x}"))
+        .collect();
     let mut stream = connect(&server);
     for key in &measured_keys {
         let reply = send(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
@@ -185,7 +188,9 @@ fn keys_of_one_bucket_delay_only_themselves() {
     }
     print_percentiles(
         "baseline",
-        &mut measure_latencies(&mut stream, &measured_keys, |request_count| request_count == BASELINE_REQUESTS),
+        &mut measure_latencies(&mut stream, &measured_keys, |request_count| {
+            request_count == BASELINE_REQUESTS
+        }),
     );
     // Alternately, so that both see the same state of the machine.
     let (mut during_colliding, mut during_ordinary) = (Vec::new(), Vec::new());
@@ -208,7 +213,10 @@ fn keys_of_one_bucket_delay_only_themselves() {
         ));
     }
     print_percentiles("with ordinary keys", &mut during_ordinary);
-    print_percentiles(&format!("with {key_count} colliding keys"), &mut during_colliding);
+    print_percentiles(
+        &format!("with {key_count} colliding keys"),
+        &mut during_colliding,
+    );
     for _ in 0..CONNECTIONS_AFTER {
         assert_eq!(send(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
     }

@@ -137,7 +137,10 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
         "foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar",
     ] {
         let mut wrong_connection = worker.connect();
-        let login = format!("set a 0 0 {}\r\n{wrong_credentials}\r\nget a\r\n", wrong_credentials.len());
+        let login = format!(
+            "set a 0 0 {}\r\n{wrong_credentials}\r\nget a\r\n",
+            wrong_credentials.len()
+        );
         let reply = worker.feed(&mut wrong_connection, login.as_bytes(), 2);
         assert_eq!(
             text_of(reply),
@@ -145,7 +148,10 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
             "{wrong_credentials:?}"
         );
     }
-    assert_eq!(text_of(worker.feed(&mut right_connection, b"get a\r\n", 2)), "END\r\n");
+    assert_eq!(
+        text_of(worker.feed(&mut right_connection, b"get a\r\n", 2)),
+        "END\r\n"
+    );
 }
 
 #[test]

@@ -11,7 +11,9 @@ use live_server::{config, connect, expect_reply};
 const LARGE_BYTES: usize = 1_000_000;
 
 fn large_value(seed: usize) -> Vec<u8> {
-    (0..LARGE_BYTES).map(|index| (index * 7 + seed) as u8).collect()
+    (0..LARGE_BYTES)
+        .map(|index| (index * 7 + seed) as u8)
+        .collect()
 }
 
 /// A storage command with a large value.

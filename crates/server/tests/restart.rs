@@ -117,7 +117,12 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         "removed before the first request"
     );
     let mut stream = connect(&server);
-    let value = [b"VALUE large 7 700000\r\n", &large_value[..], b"\r\nEND\r\n"].concat();
+    let value = [
+        b"VALUE large 7 700000\r\n",
+        &large_value[..],
+        b"\r\nEND\r\n",
+    ]
+    .concat();
     expect_reply(&mut stream, b"get large\r\n", &value);
     expect_reply(
         &mut stream,
@@ -196,7 +201,10 @@ fn an_invalid_snapshot_fails_the_start() {
         let sentence = folder.start_refusal();
         let expected = "memory.meta: is not the snapshot of a glasscache server; remove it";
         assert!(sentence.contains(expected), "{sentence}");
-        assert!(!folder.memory_file().exists(), "a failed start leaves no file");
+        assert!(
+            !folder.memory_file().exists(),
+            "a failed start leaves no file"
+        );
         assert_eq!(fs::read(folder.snapshot_path()).unwrap(), foreign_content);
     }
     let folder = folder_with_saved_item();
@@ -238,7 +246,10 @@ fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
 #[test]
 fn a_memory_that_was_changed_or_cut_starts_empty() {
     let folder = folder_with_saved_item();
-    let file = fs::File::options().write(true).open(folder.memory_file()).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.memory_file())
+        .unwrap();
     // To the start of the memory.
     file.set_len(2 << 20).unwrap();
     assert!(!has_key(&folder.start()));

@@ -41,7 +41,10 @@ fn nothing_is_executed_after_an_invalid_value_length() {
     let request = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
     let replies = server.feed(request, 10);
     assert_eq!(String::from_utf8_lossy(&replies), error_reply.repeat(2));
-    assert_eq!(reply_to(b"set a 0 0 99999999999\r\nhalf a line"), error_reply);
+    assert_eq!(
+        reply_to(b"set a 0 0 99999999999\r\nhalf a line"),
+        error_reply
+    );
 }
 
 #[test]

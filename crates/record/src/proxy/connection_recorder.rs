@@ -82,7 +82,8 @@ impl ConnectionRecorder {
     /// Takes bytes of the client.
     pub(super) fn on_client_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.command_scanner.scan(bytes, &mut |event| events.push(event));
+        self.command_scanner
+            .scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_command(event, now);
         }
@@ -92,7 +93,8 @@ impl ConnectionRecorder {
     /// Takes bytes of the server.
     pub(super) fn on_server_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.reply_scanner.scan(bytes, &mut |event| events.push(event));
+        self.reply_scanner
+            .scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_reply(&event);
         }
@@ -136,7 +138,8 @@ impl ConnectionRecorder {
 
     /// The request under way, or a new one after a pause; `None` if it is not recorded.
     fn current_request(&mut self, now: Instant) -> Option<Request> {
-        let is_over = |last_active_at: Instant| now.duration_since(last_active_at) >= self.request_gap;
+        let is_over =
+            |last_active_at: Instant| now.duration_since(last_active_at) >= self.request_gap;
         if self.last_active_at.is_none_or(is_over) {
             self.finish();
             self.request = self.recorder.begin_request();
@@ -179,7 +182,8 @@ impl ConnectionRecorder {
         let pending_reply = self.pending_replies.drain(..=position).next_back();
         match (event, pending_reply) {
             (ReplyEvent::Value(_, value_bytes), Some(PendingReply::Value(_, read)))
-            | (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) => {
+            | (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) =>
+            {
                 read.set_size(*value_bytes);
             }
             _ => {}
@@ -296,7 +300,11 @@ mod tests {
         }
         let log = connection.finish_and_read_log();
         let request_keys = keys_by_request(&log);
-        assert!((20..80).contains(&request_keys.len()), "{}", request_keys.len());
+        assert!(
+            (20..80).contains(&request_keys.len()),
+            "{}",
+            request_keys.len()
+        );
         assert!(request_keys.iter().all(|keys| *keys == ["a", "b", "c"]));
     }
 
@@ -321,7 +329,10 @@ mod tests {
         drop(connection.connection_recorder);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
-        assert_eq!(keys_by_request(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
+        assert_eq!(
+            keys_by_request(&log),
+            [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]
+        );
         let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| recorded_size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
         assert_eq!(log.requests.base_us, [0]);

@@ -44,7 +44,9 @@ impl ReplyScanner {
             self.skip_bytes -= skipped_bytes;
             bytes = bytes.get(skipped_bytes as usize..).unwrap_or_default();
             let newline_index = bytes.iter().position(|&byte| byte == b'\n');
-            let Some((line_end, tail)) = newline_index.and_then(|newline_index| bytes.split_at_checked(newline_index + 1)) else {
+            let Some((line_end, tail)) =
+                newline_index.and_then(|newline_index| bytes.split_at_checked(newline_index + 1))
+            else {
                 self.append_to_line(bytes);
                 return;
             };

@@ -38,13 +38,17 @@ impl AcceptQueues {
 
     /// The queue of a worker.
     pub(crate) fn queue_of_worker(&self, worker_index: usize) -> AcceptQueue {
-        let queue = self.queues.get(worker_index).map(|(queue, _)| Arc::clone(queue));
+        let queue = self
+            .queues
+            .get(worker_index)
+            .map(|(queue, _)| Arc::clone(queue));
         queue.unwrap_or_default()
     }
 
     /// Passes a connection to the next worker.
     pub(crate) fn assign(&self, accepted: AcceptedConnection) {
-        let worker_index = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
+        let worker_index =
+            self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
         if let Some((queue, waker)) = self.queues.get(worker_index) {
             lock(queue).push(accepted);
             waker.wake();

@@ -246,22 +246,24 @@ impl Handshakes {
         };
         let begun_stream = match state {
             HandshakeState::Tls(stream) => Ok(stream),
-            HandshakeState::ProxyHeader(socket, client_certificate) => match read_header(&socket, &info) {
-                Ok(true) => self.begin_tls(socket, client_certificate),
-                Ok(false) => {
-                    let state = HandshakeState::ProxyHeader(socket, client_certificate);
-                    self.ongoing.insert(
-                        serial,
-                        OngoingHandshake {
-                            info,
-                            began_at,
-                            state,
-                        },
-                    );
-                    return;
+            HandshakeState::ProxyHeader(socket, client_certificate) => {
+                match read_header(&socket, &info) {
+                    Ok(true) => self.begin_tls(socket, client_certificate),
+                    Ok(false) => {
+                        let state = HandshakeState::ProxyHeader(socket, client_certificate);
+                        self.ongoing.insert(
+                            serial,
+                            OngoingHandshake {
+                                info,
+                                began_at,
+                                state,
+                            },
+                        );
+                        return;
+                    }
+                    Err(reason) => Err(reason),
                 }
-                Err(reason) => Err(reason),
-            },
+            }
         };
         let mut stream = match begun_stream {
             Ok(stream) => stream,
@@ -287,7 +289,12 @@ impl Handshakes {
         }
     }
 
-    fn assign_to_worker(&self, stream: Box<TlsStream>, info: Arc<ConnectionInfo>, is_full_handshake: bool) {
+    fn assign_to_worker(
+        &self,
+        stream: Box<TlsStream>,
+        info: Arc<ConnectionInfo>,
+        is_full_handshake: bool,
+    ) {
         if let Some(tls) = &self.shared.tls
             && is_full_handshake
             && tls.settings.session_tickets

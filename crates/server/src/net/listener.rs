@@ -386,9 +386,17 @@ impl Listener {
             .fetch_add(waited_us, Ordering::Relaxed);
     }
 
-    fn add_connection(&mut self, socket: OwnedFd, peer_address: Option<SocketAddrAny>, listener_index: usize) {
+    fn add_connection(
+        &mut self,
+        socket: OwnedFd,
+        peer_address: Option<SocketAddrAny>,
+        listener_index: usize,
+    ) {
         let connections = &self.shared.connections;
-        let client_certificate = self.bound_sockets.get(listener_index).and_then(|bound| bound.client_certificate);
+        let client_certificate = self
+            .bound_sockets
+            .get(listener_index)
+            .and_then(|bound| bound.client_certificate);
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.log_refused(peer_address.as_ref());
@@ -450,7 +458,8 @@ impl Listener {
 
     fn log_refused(&self, peer_address: Option<&SocketAddrAny>) {
         let shared = &self.shared;
-        let peer_address = peer_address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
+        let peer_address =
+            peer_address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
         let format_line = || {
             let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
             let limit = shared.config.connections_max;

@@ -61,14 +61,19 @@ impl Session {
         }
         match *command {
             Command::Store(ref head) => {
-                return self.begin_write(&StoreWrite::binary(request, head, run.context), used_bytes, run);
+                return self.begin_write(
+                    &StoreWrite::binary(request, head, run.context),
+                    used_bytes,
+                    run,
+                );
             }
             Command::SaslMechanisms | Command::SaslLogin { .. } => {
                 return self.begin_sasl(request, command, used_bytes, run);
             }
             _ => {}
         }
-        let Ok(effect) = execute::binary::run_command(request, command, run.context, run.out) else {
+        let Ok(effect) = execute::binary::run_command(request, command, run.context, run.out)
+        else {
             return Some(RunEnd::WaitForSegment);
         };
         run.used_bytes += used_bytes;

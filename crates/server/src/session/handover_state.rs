@@ -188,13 +188,24 @@ mod tests {
                 protocol: Protocol::Text,
             };
             let written_fields = write_fields(&session);
-            let read_session =
-                Session::read_fields(&mut FieldReader(&written_fields), true, false, Protocols::Any);
+            let read_session = Session::read_fields(
+                &mut FieldReader(&written_fields),
+                true,
+                false,
+                Protocols::Any,
+            );
             let read_session = read_session.unwrap();
             assert_eq!(can_log_in, matches!(read_session.state, State::Login(_)));
-            assert!(!matches!(read_session.state, State::Command | State::PendingGet(_)));
-            let read_session =
-                Session::read_fields(&mut FieldReader(&written_fields), false, true, Protocols::Any);
+            assert!(!matches!(
+                read_session.state,
+                State::Command | State::PendingGet(_)
+            ));
+            let read_session = Session::read_fields(
+                &mut FieldReader(&written_fields),
+                false,
+                true,
+                Protocols::Any,
+            );
             assert!(!matches!(read_session.unwrap().state, State::Login(_)));
         }
     }
@@ -206,7 +217,12 @@ mod tests {
             protocol: Protocol::Binary,
         };
         let written_fields = write_fields(&session);
-        let read_session = Session::read_fields(&mut FieldReader(&written_fields), false, false, Protocols::Text);
+        let read_session = Session::read_fields(
+            &mut FieldReader(&written_fields),
+            false,
+            false,
+            Protocols::Text,
+        );
         assert!(matches!(read_session.unwrap().state, State::Closed));
     }
 }

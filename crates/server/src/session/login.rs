@@ -169,15 +169,26 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if sasl_login.message_bytes > LOGIN_BYTES_MAX {
-            return Some(refuse_before_login(sasl_login.request, Status::AuthFailure, run));
+            return Some(refuse_before_login(
+                sasl_login.request,
+                Status::AuthFailure,
+                run,
+            ));
         }
         let packet_bytes = sasl_login.head_bytes + sasl_login.message_bytes;
-        let Some(message) = run.remaining_input().get(sasl_login.head_bytes..packet_bytes) else {
+        let Some(message) = run
+            .remaining_input()
+            .get(sasl_login.head_bytes..packet_bytes)
+        else {
             return Some(RunEnd::NeedsBytes(packet_bytes));
         };
         run.used_bytes += packet_bytes;
         if sasl_login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::write_error(&mut run.out.bytes, sasl_login.request, Status::InvalidArguments);
+            binary::write_error(
+                &mut run.out.bytes,
+                sasl_login.request,
+                Status::InvalidArguments,
+            );
             return None;
         }
         let mut login_state = self.take_login_state(run.context);
@@ -280,7 +291,11 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
-fn refuse_before_login(request: OpcodeAndOpaque, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
+fn refuse_before_login(
+    request: OpcodeAndOpaque,
+    status: Status,
+    run: &mut Run<'_, '_, '_>,
+) -> RunEnd {
     binary::write_error(&mut run.out.bytes, request, status);
     RunEnd::Close(CloseReason::InputBeforeLogin)
 }

@@ -247,7 +247,8 @@ impl Session {
                 self.begin_write(&write, used_bytes, run)
             }
             other_command => {
-                let missing_bytes = execute::missing_bytes_of_command(&other_command, run.context, run.out);
+                let missing_bytes =
+                    execute::missing_bytes_of_command(&other_command, run.context, run.out);
                 if missing_bytes > 0 {
                     return Some(RunEnd::WaitForMemory(missing_bytes));
                 }

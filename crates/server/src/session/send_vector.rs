@@ -51,7 +51,11 @@ mod tests {
             for bytes_max in 1..=8 {
                 let mut send_vector = SendVector::new(skip_bytes, bytes_max);
                 let _ = send_vector.push(first) && send_vector.push(second);
-                let gathered: Vec<u8> = send_vector.slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                let gathered: Vec<u8> = send_vector
+                    .slices
+                    .iter()
+                    .flat_map(|slice| slice.to_vec())
+                    .collect();
                 assert_eq!(gathered, whole[skip_bytes..(skip_bytes + bytes_max).min(8)]);
             }
         }

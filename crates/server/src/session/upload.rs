@@ -74,7 +74,9 @@ impl Session {
             if following_input.is_empty() {
                 return Some(RunEnd::NeedsInput);
             }
-            let space = upload.reservation.space(run.context.store_worker, run.context.now);
+            let space = upload
+                .reservation
+                .space(run.context.store_worker, run.context.now);
             let copied_bytes = space.len().min(following_input.len());
             if copied_bytes == 0 {
                 let reservation = &upload.reservation;
@@ -88,9 +90,10 @@ impl Session {
                     self.refuse_upload(run)
                 };
             }
-            if let (Some(target), Some(source)) =
-                (space.get_mut(..copied_bytes), following_input.get(..copied_bytes))
-            {
+            if let (Some(target), Some(source)) = (
+                space.get_mut(..copied_bytes),
+                following_input.get(..copied_bytes),
+            ) {
                 target.copy_from_slice(source);
             }
             upload.reservation.advance(copied_bytes);

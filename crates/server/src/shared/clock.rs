@@ -241,11 +241,20 @@ mod tests {
         let resume_at = |wall_ms| Clock::resumed_from_at(stop, resumed_since_boot_ns, wall_ms);
         let at_once = resume_at(1_700_000_000_300).unwrap();
         assert_eq!(at_once.second_at(resumed_since_boot_ns), Seconds(1000));
-        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1), Seconds(1000));
-        assert_eq!(at_once.second_at(resumed_since_boot_ns + SECOND_NS), Seconds(1001));
+        assert_eq!(
+            at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1),
+            Seconds(1000)
+        );
+        assert_eq!(
+            at_once.second_at(resumed_since_boot_ns + SECOND_NS),
+            Seconds(1001)
+        );
         let later = resume_at(1_700_000_060_299).unwrap();
         assert_eq!(later.second_at(resumed_since_boot_ns), Seconds(1059));
-        assert_eq!(later.second_at(resumed_since_boot_ns + 1_000_000), Seconds(1060));
+        assert_eq!(
+            later.second_at(resumed_since_boot_ns + 1_000_000),
+            Seconds(1060)
+        );
         assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
         assert_eq!(later.uptime_s(Seconds(1060)), 1);
@@ -270,7 +279,10 @@ mod tests {
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handover_state());
         let since_boot_ns = since_boot_ns();
-        assert_eq!(inherited.second_at(since_boot_ns), clock.second_at(since_boot_ns));
+        assert_eq!(
+            inherited.second_at(since_boot_ns),
+            clock.second_at(since_boot_ns)
+        );
         assert_eq!(inherited.origin(), clock.origin());
         assert!(inherited.start_second().0 >= 1079);
     }

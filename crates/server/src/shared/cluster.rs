@@ -162,7 +162,10 @@ mod tests {
             "1\n|b|1",
             "1\na|b|1|2",
         ] {
-            assert!(parse_description(bad_description).is_err(), "{bad_description:?}");
+            assert!(
+                parse_description(bad_description).is_err(),
+                "{bad_description:?}"
+            );
         }
     }
 

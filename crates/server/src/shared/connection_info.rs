@@ -163,7 +163,9 @@ impl CloseReason {
         Some(match self {
             CloseReason::Normal | CloseReason::Shutdown => return None,
             CloseReason::Error => "the socket failed",
-            CloseReason::MalformedInput => "a request cannot be followed (too long, or not the protocol)",
+            CloseReason::MalformedInput => {
+                "a request cannot be followed (too long, or not the protocol)"
+            }
             CloseReason::BinaryProtocol => {
                 "it speaks the binary protocol, which protocol (-B) excludes; use -B auto (with -Y: add -S), or set the client to text"
             }

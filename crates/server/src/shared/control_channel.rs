@@ -153,7 +153,8 @@ impl ControlChannel {
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> io::Result<()> {
-        let mut ancillary_space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary_space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         loop {
             let mut ancillary_data = SendAncillaryBuffer::new(&mut ancillary_space);
             if !descriptors.is_empty()
@@ -227,15 +228,17 @@ impl ControlChannel {
         deadline: Instant,
     ) -> io::Result<usize> {
         self.wait(PollFlags::IN, deadline)?;
-        let mut ancillary_space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary_space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary_data = RecvAncillaryBuffer::new(&mut ancillary_space);
         let mut slices = [IoSliceMut::new(target)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match rustix::net::recvmsg(&self.socket, &mut slices, &mut ancillary_data, flags) {
-            Ok(received) => received,
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        };
+        let received =
+            match rustix::net::recvmsg(&self.socket, &mut slices, &mut ancillary_data, flags) {
+                Ok(received) => received,
+                Err(Errno::INTR | Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            };
         for message in ancillary_data.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 descriptors.extend(rights);

@@ -152,7 +152,11 @@ impl MarkedForClose {
 
     /// Records that a connection is closed, marked or not; it cannot be marked any more.
     pub(crate) fn record_close(&self, held_memory: &HeldMemory) {
-        if held_memory.close_state.swap(CLOSE_STATE_CLOSED, Ordering::AcqRel) == CLOSE_STATE_MARKED {
+        if held_memory
+            .close_state
+            .swap(CLOSE_STATE_CLOSED, Ordering::AcqRel)
+            == CLOSE_STATE_MARKED
+        {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }

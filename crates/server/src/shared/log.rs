@@ -119,7 +119,9 @@ impl Log {
     pub(crate) fn finish_writing(&self) {
         let (written_sender, written_receiver) = sync_channel(1);
         if let Some(line_sender) = &self.line_sender
-            && line_sender.try_send(LogMessage::End(written_sender)).is_ok()
+            && line_sender
+                .try_send(LogMessage::End(written_sender))
+                .is_ok()
         {
             let _ = written_receiver.recv_timeout(LAST_LINES_WAIT);
         }

@@ -205,7 +205,10 @@ mod tests {
             password: password.as_bytes(),
         };
         let waker = Waker::new().unwrap();
-        logins.submit(Some(credentials), &waker).was_accepted().unwrap()
+        logins
+            .submit(Some(credentials), &waker)
+            .was_accepted()
+            .unwrap()
     }
 
     #[test]

@@ -170,7 +170,11 @@ impl MemoryFile {
         };
         // It never shrinks: it may be the file of another successor, if this one comes too late.
         self.allocate(memory_bytes)?;
-        Ok(Ok(MappedMemory::new(config, self.mapped_file(), memory_bytes)?))
+        Ok(Ok(MappedMemory::new(
+            config,
+            self.mapped_file(),
+            memory_bytes,
+        )?))
     }
 
     /// An empty store in a new file.
@@ -231,7 +235,8 @@ impl MemoryFile {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut snapshot_file = open_without_following(&new_path, OpenOptions::new().write(true).create_new(true))?;
+        let mut snapshot_file =
+            open_without_following(&new_path, OpenOptions::new().write(true).create_new(true))?;
         snapshot_file.write_all(&encoded_snapshot)?;
         snapshot_file.sync_all()?;
         fs::rename(&new_path, self.snapshot_path())?;
@@ -252,7 +257,9 @@ impl MemoryFile {
                 return Err(io::Error::other("not a file"));
             }
             let mut encoded_snapshot = Vec::new();
-            snapshot_file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut encoded_snapshot)?;
+            snapshot_file
+                .take(SNAPSHOT_BYTES_MAX)
+                .read_to_end(&mut encoded_snapshot)?;
             Ok(encoded_snapshot)
         };
         let failure = |reason: String| {
@@ -349,7 +356,12 @@ impl MemoryFile {
         let allocate = || -> io::Result<()> {
             let no_flags = FallocateFlags::empty();
             fallocate(&self.file, no_flags, 0, FIRST_PAGE_BYTES)?;
-            Ok(fallocate(&self.file, no_flags, MEMORY_OFFSET, memory_bytes)?)
+            Ok(fallocate(
+                &self.file,
+                no_flags,
+                MEMORY_OFFSET,
+                memory_bytes,
+            )?)
         };
         allocate().map_err(|error| self.space_failure(memory_bytes, &error))
     }

@@ -240,7 +240,10 @@ impl Shared {
 
     /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset_stats(&self) {
-        *lock(&self.baseline) = Baseline { totals: self.lifetime_totals(), removed_items: self.removed_items_total() };
+        *lock(&self.baseline) = Baseline {
+            totals: self.lifetime_totals(),
+            removed_items: self.removed_items_total(),
+        };
         for (counters, _) in &self.workers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -250,7 +253,10 @@ impl Shared {
 
     /// Items that the store removed since the start or the last `stats reset`.
     pub(crate) fn removed_items(&self) -> RemovedItems {
-        let (now, before) = (self.removed_items_total(), lock(&self.baseline).removed_items);
+        let (now, before) = (
+            self.removed_items_total(),
+            lock(&self.baseline).removed_items,
+        );
         RemovedItems {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),

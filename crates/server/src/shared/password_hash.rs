@@ -195,6 +195,10 @@ mod tests {
             );
         }
         let default_cost_hash = format!("$7$CU..../....salt${digest}");
-        assert!(PasswordHash::parse(default_cost_hash.as_bytes()).unwrap().is_some());
+        assert!(
+            PasswordHash::parse(default_cost_hash.as_bytes())
+                .unwrap()
+                .is_some()
+        );
     }
 }

@@ -286,7 +286,10 @@ mod tests {
         assert!(memory.try_grant(8 << 20, true));
         assert!(!memory.try_grant(8 << 20, true));
         memory.record_wanted(8 << 20, 0);
-        assert_eq!((memory.waiting_connections(), memory.wanted_bytes()), (0, 0));
+        assert_eq!(
+            (memory.waiting_connections(), memory.wanted_bytes()),
+            (0, 0)
+        );
         assert!(memory.try_grant(100, false));
         drop(held_charge);
     }

@@ -116,7 +116,8 @@ impl PrefixTable {
             return;
         }
         let entry_bytes = name.len() + ENTRY_OVERHEAD_BYTES;
-        if (prefixes.memory_bytes + entry_bytes) as u64 > self.store.memory_bytes() / MEMORY_DIVISOR {
+        if (prefixes.memory_bytes + entry_bytes) as u64 > self.store.memory_bytes() / MEMORY_DIVISOR
+        {
             self.uncounted_commands.fetch_add(1, Ordering::Relaxed);
             return;
         }

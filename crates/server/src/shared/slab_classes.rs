@@ -39,8 +39,13 @@ impl SlabClassTable {
                 .class_of((size_step * SIZE_STEP_BYTES) as u32)
                 .unwrap_or(1) as u8
         };
-        let class_by_size_step = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES).map(find_class).collect();
-        SlabClassTable { classes, class_by_size_step }
+        let class_by_size_step = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES)
+            .map(find_class)
+            .collect();
+        SlabClassTable {
+            classes,
+            class_by_size_step,
+        }
     }
 
     /// The chunk sizes, class 1 first.
@@ -57,7 +62,10 @@ impl SlabClassTable {
         client_flags: u32,
     ) -> (usize, u32) {
         let size_bytes = item_bytes(key_bytes as u32, value_bytes, client_flags != 0);
-        match self.class_by_size_step.get((size_bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
+        match self
+            .class_by_size_step
+            .get((size_bytes as usize).div_ceil(SIZE_STEP_BYTES))
+        {
             Some(class) => (usize::from(*class), size_bytes),
             None => (
                 self.classes
@@ -103,7 +111,13 @@ impl SlabClassTable {
 
     /// Counts a write.
     #[inline]
-    pub(crate) fn count_set(&self, counters: &Counters, key: &[u8], value_bytes: u32, client_flags: u32) {
+    pub(crate) fn count_set(
+        &self,
+        counters: &Counters,
+        key: &[u8],
+        value_bytes: u32,
+        client_flags: u32,
+    ) {
         let (class, _) = self.class_and_size(key.len(), value_bytes, client_flags);
         if let Some(class_counters) = counters.by_class.get(class) {
             class_counters.set_cmds.bump();

@@ -77,7 +77,8 @@ impl Tls {
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
-        let configs = read_configs(settings, &client_certificate_demands).map_err(Error::Setting)?;
+        let configs =
+            read_configs(settings, &client_certificate_demands).map_err(Error::Setting)?;
         Ok(Some(Tls {
             settings: settings.clone(),
             client_certificate_demands,

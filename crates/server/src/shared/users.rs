@@ -143,7 +143,9 @@ mod tests {
     }
 
     fn expect_refusal(text: &str) -> String {
-        parse_users(text).map(|users| users.password_count()).unwrap_err()
+        parse_users(text)
+            .map(|users| users.password_count())
+            .unwrap_err()
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use crate::support::{
-    Authority, Client, Identity, connect_client, client_config, client_config_for_versions, config, connect,
-    expect_reply, is_refused, new_client, read_stat, start_server,
+    Authority, Client, Identity, client_config, client_config_for_versions, config, connect,
+    connect_client, expect_reply, is_refused, new_client, read_stat, start_server,
 };
 use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
@@ -51,10 +51,9 @@ fn without_authorities_no_certificate_is_accepted() {
     let client_identity = authority.sign("client", 2090);
     for demand in [ClientCertificate::Required, ClientCertificate::Optional] {
         let server = start(config(&server_identity, demand)).unwrap();
-        let refuses =
-            |identity: Option<&Identity>| {
-                is_refused(connect_client(&server, client_config(&authority, identity)))
-            };
+        let refuses = |identity: Option<&Identity>| {
+            is_refused(connect_client(&server, client_config(&authority, identity)))
+        };
         assert!(refuses(Some(&client_identity)));
         assert_eq!(refuses(None), demand == ClientCertificate::Required);
     }
@@ -133,7 +132,8 @@ fn sessions_are_resumed_by_tickets_until_the_certificates_are_read_again() {
         }
         let server = start(config).unwrap();
         let trusting_config = Arc::new(client_config_for_versions(&authority, None, versions));
-        let connect_and_get_kind = || request_handshake_kind(new_client(connect(&server, 0), &trusting_config));
+        let connect_and_get_kind =
+            || request_handshake_kind(new_client(connect(&server, 0), &trusting_config));
         assert_eq!(connect_and_get_kind(), HandshakeKind::Full);
         assert_eq!(connect_and_get_kind(), HandshakeKind::Resumed);
         assert_eq!(read_stat(&server, "ssl_new_sessions").unwrap(), "1");
@@ -177,11 +177,15 @@ fn a_ticket_of_an_open_listener_does_not_open_one_that_requires_a_certificate() 
     }
     let server = start(config).unwrap();
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
-        let trusting_config: Arc<ClientConfig> = Arc::new(client_config_for_versions(&authority, None, versions));
+        let trusting_config: Arc<ClientConfig> =
+            Arc::new(client_config_for_versions(&authority, None, versions));
         for _ in 0..2 {
             let kind = request_handshake_kind(new_client(connect(&server, 0), &trusting_config));
             assert!(kind == HandshakeKind::Full || kind == HandshakeKind::Resumed);
-            assert!(is_refused(new_client(connect(&server, 1), &trusting_config)));
+            assert!(is_refused(new_client(
+                connect(&server, 1),
+                &trusting_config
+            )));
         }
     }
 }
@@ -229,5 +233,8 @@ fn a_handshake_that_does_not_end_is_closed() {
 fn wait_for_close(mut stream: &TcpStream) {
     let read_result = stream.read_to_end(&mut Vec::new());
     let is_reset = |error: std::io::Error| error.kind() == ErrorKind::ConnectionReset;
-    assert!(read_result.is_ok() || read_result.is_err_and(is_reset), "it stays open");
+    assert!(
+        read_result.is_ok() || read_result.is_err_and(is_reset),
+        "it stays open"
+    );
 }

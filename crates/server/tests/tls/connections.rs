@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{
-    Authority, Identity, connect_client, client_config, client_config_for_versions, config, connect, expect_bytes,
-    expect_reply, is_refused, new_client, read_stat, start_server,
+    Authority, Identity, client_config, client_config_for_versions, config, connect,
+    connect_client, expect_bytes, expect_reply, is_refused, new_client, read_stat, start_server,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -21,7 +21,10 @@ fn requests_pass_encrypted_in_both_versions() {
     let authority = Authority::new(folder.path(), "authority");
     let server = start_server(&authority.sign("server", 2090));
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
-        let mut client = connect_client(&server, client_config_for_versions(&authority, None, versions));
+        let mut client = connect_client(
+            &server,
+            client_config_for_versions(&authority, None, versions),
+        );
         expect_reply(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
         expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
     }
@@ -217,7 +220,10 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         client.read_to_string(&mut rows).unwrap();
         assert!(rows.contains("tcp:192.0.2.7:50007"), "{rows}");
     }
-    assert!(is_refused(new_client(connect(&server, 0), &trusting_config)));
+    assert!(is_refused(new_client(
+        connect(&server, 0),
+        &trusting_config
+    )));
 }
 
 #[test]
@@ -240,7 +246,12 @@ fn a_server_without_its_certificate_does_not_start() {
         "{text}"
     );
     for (file, content, name, reason) in [
-        (&identity.chain_file, None, "ssl_chain_cert: ", "cannot be read"),
+        (
+            &identity.chain_file,
+            None,
+            "ssl_chain_cert: ",
+            "cannot be read",
+        ),
         (
             &identity.chain_file,
             Some(""),
@@ -321,7 +332,11 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     // The next server uses the memory again.
     let mut writer = connect_client(&next_server, client_config(&authority, None));
     for byte in b"bcdefghijklmnopqrstuvwxyz" {
-        expect_reply(&mut writer, &set_request(&vec![*byte; 700_000]), b"STORED\r\n");
+        expect_reply(
+            &mut writer,
+            &set_request(&vec![*byte; 700_000]),
+            b"STORED\r\n",
+        );
     }
     let mut received = Vec::new();
     // It ends after all replies, or at once after requests that were not read.

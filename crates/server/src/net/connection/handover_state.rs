@@ -116,7 +116,9 @@ impl Connection {
         writer.bool(self.is_closing);
         writer.bytes(input);
         let pending_output = self.pending_output.as_ref();
-        writer.bytes(&pending_output.map_or_else(Vec::new, |pending_output| pending_output.copy_unsent()));
+        writer.bytes(
+            &pending_output.map_or_else(Vec::new, |pending_output| pending_output.copy_unsent()),
+        );
         self.session.write_state(writer);
         true
     }

@@ -101,7 +101,11 @@ impl PendingOutput {
                     } else if wait_reason == WaitReason::Quota {
                         return None;
                     } else {
-                        pending_output.append_copies(item.pieces(), skipped_bytes, length - skipped_bytes);
+                        pending_output.append_copies(
+                            item.pieces(),
+                            skipped_bytes,
+                            length - skipped_bytes,
+                        );
                     }
                 }
             }
@@ -150,8 +154,13 @@ impl PendingOutput {
 
     /// Copies the held values, whose memory another process may use soon. If they have more than `copied_bytes_left`
     /// bytes, or do not fit into the memory for peers, they stay held.
-    pub(crate) fn copy_held_values(&mut self, copied_bytes_left: &mut usize, peer_memory: &PeerMemory) {
-        let is_granted = self.held_bytes <= *copied_bytes_left && peer_memory.try_grant(self.held_bytes, false);
+    pub(crate) fn copy_held_values(
+        &mut self,
+        copied_bytes_left: &mut usize,
+        peer_memory: &PeerMemory,
+    ) {
+        let is_granted =
+            self.held_bytes <= *copied_bytes_left && peer_memory.try_grant(self.held_bytes, false);
         if !self.has_held_values() || !is_granted {
             return;
         }

@@ -144,7 +144,8 @@ impl Stream {
             SendFlags::empty()
         };
         let flags = SendFlags::NOSIGNAL | more_flag;
-        let sent_bytes = rustix::net::sendmsg(socket, &send_vector.slices, &mut no_ancillary_data, flags)?;
+        let sent_bytes =
+            rustix::net::sendmsg(socket, &send_vector.slices, &mut no_ancillary_data, flags)?;
         counters.bytes_written.add(sent_bytes as u64);
         Ok(sent_bytes)
     }

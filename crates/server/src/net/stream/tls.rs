@@ -78,7 +78,8 @@ impl TlsStream {
                 Err(error) => return Err(error.to_string()),
             }
             if !self.session.is_handshaking() {
-                let is_full_handshake = self.session.handshake_kind() != Some(HandshakeKind::Resumed);
+                let is_full_handshake =
+                    self.session.handshake_kind() != Some(HandshakeKind::Resumed);
                 self.incomplete_bytes = 0;
                 self.update_charge();
                 return Ok(HandshakeProgress::Complete { is_full_handshake });
@@ -320,7 +321,8 @@ impl Write for Socket<'_> {
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut no_ancillary_data = SendAncillaryBuffer::default();
-        let sent_bytes = rustix::net::sendmsg(self.0, pieces, &mut no_ancillary_data, SendFlags::NOSIGNAL)?;
+        let sent_bytes =
+            rustix::net::sendmsg(self.0, pieces, &mut no_ancillary_data, SendFlags::NOSIGNAL)?;
         Ok(sent_bytes)
     }
 

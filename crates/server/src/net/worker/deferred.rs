@@ -350,7 +350,10 @@ impl Worker {
                     .remove(&queue_number);
             }
             if let Some(upload_id) = connection.upload_id() {
-                self.deferred.parked_uploads.begun_uploads.remove(&upload_id);
+                self.deferred
+                    .parked_uploads
+                    .begun_uploads
+                    .remove(&upload_id);
             }
             self.shared.parked_connections.subtract(1);
         }

@@ -95,7 +95,8 @@ impl Worker {
             if !connection.awaits_login() {
                 continue;
             }
-            let is_late = wait_since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
+            let is_late =
+                wait_since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
             if is_late && !connection.is_login_pending() && !connection.is_in_verifying_list {
                 let reason = connection.timeout_reason();
                 if reason == CloseReason::LoginTimeout {

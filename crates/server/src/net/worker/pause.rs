@@ -76,7 +76,9 @@ impl Worker {
                     &mut copied_bytes_left,
                     &self.shared.peer_memory,
                 ) {
-                    handover.connections_closed_early.fetch_add(1, Ordering::Relaxed);
+                    handover
+                        .connections_closed_early
+                        .fetch_add(1, Ordering::Relaxed);
                 }
             }
             let descriptors: Vec<_> = handed_over_keys
@@ -130,7 +132,9 @@ impl Worker {
                 break;
             }
             self.counters.progress_counter.count_iteration();
-            let is_all_sent = slot_keys.iter().all(|key| output_end_times.contains_key(key));
+            let is_all_sent = slot_keys
+                .iter()
+                .all(|key| output_end_times.contains_key(key));
             std::thread::sleep(if is_all_sent {
                 LINGER_INTERVAL
             } else {
@@ -144,7 +148,11 @@ impl Worker {
 
     /// Sends what a connection can be sent now; returns whether it can be closed. `output_end_times` has, for each
     /// connection, the time when the last of its output was sent.
-    fn finish_output(&mut self, slot_key: u64, output_end_times: &mut BTreeMap<u64, Instant>) -> bool {
+    fn finish_output(
+        &mut self,
+        slot_key: u64,
+        output_end_times: &mut BTreeMap<u64, Instant>,
+    ) -> bool {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return true;
         };

@@ -90,7 +90,8 @@ impl Worker {
                 .then(|| connections.get_mut(slot_key))
                 .flatten()
                 .filter(|connection| connection.may_read_ahead());
-            let receive_result = connection.map(|connection| connection.stream.receive(buffer, counters));
+            let receive_result =
+                connection.map(|connection| connection.stream.receive(buffer, counters));
             if let Some(Ok(Some(received_bytes))) = receive_result
                 && let Some(key) = likely_key(buffer.get(..received_bytes).unwrap_or_default())
             {

@@ -58,6 +58,10 @@ impl Slots {
                 let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
                 is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
             };
-        self.slots.iter().enumerate().filter_map(wanted_key).collect()
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(wanted_key)
+            .collect()
     }
 }

@@ -180,7 +180,8 @@ impl<'b, 'w> Batch<'b, 'w> {
                     }
                 }
                 LookupKind::Binary(request, touch) => {
-                    let Ok(is_hit) = execute_binary_get(*request, *touch, located_key, context, out)
+                    let Ok(is_hit) =
+                        execute_binary_get(*request, *touch, located_key, context, out)
                     else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;

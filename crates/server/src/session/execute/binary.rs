@@ -169,7 +169,12 @@ fn write_rows(request: OpcodeAndOpaque, text: &[u8], out: &mut Vec<u8>) {
         if let Some(row) = line.strip_prefix(b"STAT ") {
             let name_bytes = memchr::memchr(b' ', row).unwrap_or(row.len());
             let (name, value) = row.split_at_checked(name_bytes).unwrap_or((row, b""));
-            binary::write_stat(out, request, name, value.strip_prefix(b" ").unwrap_or_default());
+            binary::write_stat(
+                out,
+                request,
+                name,
+                value.strip_prefix(b" ").unwrap_or_default(),
+            );
         } else if line.starts_with(b"CLIENT_ERROR") || line == b"ERROR" {
             return binary::write_error(out, request, Status::NotFound);
         }

@@ -61,7 +61,9 @@ fn read_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<Item<'w>>, NoRoomYet> {
     let item = match touch {
-        None => context.store_worker.get_hinted(key, hash, hint, context.now),
+        None => context
+            .store_worker
+            .get_hinted(key, hash, hint, context.now),
         Some(exptime) => {
             let options = GetOptions {
                 touch: Some(context.expiry(exptime)),
@@ -132,9 +134,13 @@ pub(super) fn get_with<'w>(
     options: &GetOptions,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    let result = context.store_worker.try_get_with(key, hash, options, context.now);
+    let result = context
+        .store_worker
+        .try_get_with(key, hash, options, context.now);
     context.refuse_if_overdue(result, || {
-        context.store_worker.get_with(key, hash, options, context.now)
+        context
+            .store_worker
+            .get_with(key, hash, options, context.now)
     })
 }
 
@@ -271,7 +277,10 @@ fn find_meta_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(MODIFYING_FLAGS) {
-        let Some(item) = context.store_worker.get_hinted(key, hash, hint, context.now) else {
+        let Some(item) = context
+            .store_worker
+            .get_hinted(key, hash, hint, context.now)
+        else {
             return Ok(None);
         };
         if !item.is_marked() {
@@ -281,7 +290,9 @@ fn find_meta_item<'w>(
             may_win: true,
             ..GetOptions::default()
         };
-        let leased_read = context.store_worker.get_with(key, hash, &options, context.now);
+        let leased_read = context
+            .store_worker
+            .get_with(key, hash, &options, context.now);
         return Ok(merge_leased_read(item, leased_read));
     }
     get_with(key, hash, &to_get_options(line, context), context)

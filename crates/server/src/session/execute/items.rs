@@ -41,11 +41,13 @@ pub(super) fn apply_delete(
 ) -> Result<DeleteOutcome, NoRoomYet> {
     let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let is_observed = context.shared.is_observed();
-    let deletion_line = is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
+    let deletion_line =
+        is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store_worker.peek(key, hash, context.now);
     let result = store_worker.try_delete(key, hash, options, context.now);
-    let outcome =
-        context.refuse_if_overdue(result, || store_worker.delete(key, hash, options, context.now))?;
+    let outcome = context.refuse_if_overdue(result, || {
+        store_worker.delete(key, hash, options, context.now)
+    })?;
     if let Some(deletion_line) = deletion_line {
         context.shared.prefix_table.record_delete(key);
         if let Some(deletion_line) = deletion_line {
@@ -127,8 +129,9 @@ pub(super) fn apply_arith(
 ) -> Result<ArithOutcome, NoRoomYet> {
     let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let result = store_worker.try_arith(key, hash, options, context.now);
-    let outcome =
-        context.refuse_if_overdue(result, || store_worker.arith(key, hash, options, context.now))?;
+    let outcome = context.refuse_if_overdue(result, || {
+        store_worker.arith(key, hash, options, context.now)
+    })?;
     if matches!(outcome, ArithOutcome::Number { .. }) {
         let command = if options.is_decrement { "decr" } else { "incr" };
         events::publish_change(context, key, command);
@@ -265,7 +268,10 @@ pub(super) fn execute_meta_debug(
         Some(Some(_)) => &decoded,
         None => sent_key,
     };
-    let Some(item) = context.store_worker.peek(key, hash_key(key, context), context.now) else {
+    let Some(item) = context
+        .store_worker
+        .peek(key, hash_key(key, context), context.now)
+    else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");

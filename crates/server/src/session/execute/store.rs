@@ -211,11 +211,13 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let (store_worker, key, hash, options) = (context.store_worker, self.key, self.hash, &self.options);
+        let (store_worker, key, hash, options) =
+            (context.store_worker, self.key, self.hash, &self.options);
         let previous_value = self.find_previous_value(context);
         let result = store_worker.try_set(key, hash, value, options, context.now);
-        let outcome = context
-            .refuse_if_overdue(result, || store_worker.set(key, hash, value, options, context.now))?;
+        let outcome = context.refuse_if_overdue(result, || {
+            store_worker.set(key, hash, value, options, context.now)
+        })?;
         self.publish_previous_fetch(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
@@ -318,7 +320,11 @@ impl<'b> StoreWrite<'b> {
         let status = match (outcome, self.options.mode) {
             (SetOutcome::Stored(_), _) if request.is_quiet() => return,
             (SetOutcome::Stored(unique), _) => {
-                return binary::write_success(&mut out.bytes, request, context.visible_unique(unique));
+                return binary::write_success(
+                    &mut out.bytes,
+                    request,
+                    context.visible_unique(unique),
+                );
             }
             (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
             (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {

@@ -114,7 +114,12 @@ fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         1_000_000_001.. => replies::MEMORY_LIMIT_IN_BYTES,
         _ => {
             let memory_bytes = u64::from(megabytes) << 20;
-            if context.store_worker.store().set_memory(memory_bytes).is_err() {
+            if context
+                .store_worker
+                .store()
+                .set_memory(memory_bytes)
+                .is_err()
+            {
                 return replies::MEMORY_LIMIT_FAILED;
             }
             context
