@@ -186,7 +186,9 @@ impl Segments {
             line_segments_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held_count: AtomicUsize::new(0),
-            largest_item_segment_count: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
+            largest_item_segment_count: 2
+                * (item_bytes_max as usize).div_ceil(arena.segment_bytes())
+                + 2,
             held_in_limbo: AtomicUsize::new(0),
             reusable_count: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
