@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_results_have_the_names_of_earlier_ones() {
+    fn json_has_the_field_names_of_earlier_results() {
         let scenario = Scenario::built_in().unwrap().remove(0);
         let pair = (measured_with_cpu(2.0), measured_with_cpu(1.0));
         let comparison_json =

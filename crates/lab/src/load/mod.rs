@@ -7,8 +7,8 @@
 
 mod by_second;
 mod connection;
-mod engine;
 mod fill_and_read_back;
+mod generator_thread;
 mod histogram;
 mod keys;
 mod mixed;
@@ -252,14 +252,14 @@ pub fn run<W: Workload>(
             .into_iter()
             .enumerate()
             .map(|(thread_index, workload)| {
-                let thread = engine::ThreadContext {
+                let thread = generator_thread::ThreadContext {
                     thread_index,
                     thread_count,
                     connecting: connecting.clone(),
                     schedule: &schedule,
                     any_thread_failed: &any_thread_failed,
                 };
-                scope.spawn(move || engine::run(plan, thread, workload))
+                scope.spawn(move || generator_thread::run(plan, thread, workload))
             })
             .collect();
         drop(connecting);
@@ -313,7 +313,7 @@ pub fn run<W: Workload>(
 
 fn merge_results<W>(
     plan: &LoadPlan,
-    results: Vec<engine::ThreadResult<W>>,
+    results: Vec<generator_thread::ThreadResult<W>>,
     (started_at, seconds): (SystemTime, f64),
     meter: &Meter,
     cpu_used: &crate::proc::CpuDelta,

@@ -1,6 +1,6 @@
 //! What a generator thread sends: the trait that each workload implements, and the requests it can write.
 //!
-//! The engine knows sockets, clocks and replies; a workload knows keys and values. Key texts and expected values are
+//! The generator's thread knows sockets, clocks and replies; a workload knows keys and values. Key texts and expected values are
 //! computed from the key's number, so a request in flight needs 8 bytes per key.
 
 use std::collections::VecDeque;

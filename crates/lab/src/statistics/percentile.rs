@@ -67,7 +67,7 @@ impl Percentiles {
     pub fn estimate(&self, percent: f64) -> Estimate {
         let (count, share) = (self.count(), percent / 100.0);
         let value = self.value(percent);
-        let inflation = self.variance_inflation(value, share);
+        let inflation = self.compute_variance_inflation(value, share);
         let (lower_rank, upper_rank) = if inflation > 1.0 {
             let sample_count = count as f64;
             let half_width =
@@ -95,7 +95,7 @@ impl Percentiles {
 
     /// The factor by which the variance of the share below `value` exceeds that of independent samples; 1 if it could
     /// be chance.
-    fn variance_inflation(&self, value: f64, share: f64) -> f64 {
+    fn compute_variance_inflation(&self, value: f64, share: f64) -> f64 {
         let inflation_of_blocks = |(block_count, ratio_min): (usize, f64)| {
             let block_length = self.in_order.len() / block_count;
             if block_length < BLOCK_SAMPLES_MIN {

@@ -186,7 +186,7 @@ impl History {
         }
     }
 
-    /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
+    /// When a change was made that certainly removed or replaced the value before it; `None` if that is not certain.
     fn overwrite_range(
         &self,
         id: RequestId,

@@ -363,6 +363,7 @@ impl World {
         }
     }
 
+    /// Ends a server call by a reply, or after the writing of quiet writes.
     pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, outcome: &'static str) {
         self.end_server_call(server_call, outcome, true);
     }

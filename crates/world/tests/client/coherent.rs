@@ -126,7 +126,7 @@ fn read_watcher_count(server: &Server) -> String {
 }
 
 #[test]
-fn changed_expiry_of_another_client_is_seen() {
+fn an_expiry_that_another_client_changes_is_seen() {
     let server = Server::start();
     let other_client = EitherClient::blocking(&server.address, long_timeout());
     with_both(&server.address, &coherent_options(), |either_client| {
@@ -158,7 +158,7 @@ fn changes_of_other_namespaces_leave_the_near_cache_alone() {
 }
 
 #[test]
-fn server_that_ends_takes_the_near_cache_with_it() {
+fn a_server_that_ends_clears_the_near_cache() {
     let server = Server::start();
     let other_client = EitherClient::blocking(&server.address, long_timeout());
     with_both(&server.address, &coherent_options(), |either_client| {
@@ -182,7 +182,7 @@ fn server_that_ends_takes_the_near_cache_with_it() {
 }
 
 #[test]
-fn changed_servers_are_watched_from_then_on() {
+fn new_servers_are_watched_once_the_servers_change() {
     let (first, second) = (Server::start(), Server::start());
     let either_client = EitherClient::blocking(&first.address, coherent_options());
     EitherClient::blocking(&first.address, long_timeout())
@@ -206,7 +206,7 @@ fn changed_servers_are_watched_from_then_on() {
 }
 
 #[test]
-fn watch_begins_with_the_first_read_and_ends_with_the_client() {
+fn a_watch_begins_with_the_first_read_and_ends_with_the_client() {
     let server = Server::start();
     EitherClient::blocking(&server.address, long_timeout())
         .set("n:a", b"1")

@@ -254,7 +254,7 @@ fn tasks_of_one_request_fetch_a_key_once() {
 }
 
 #[test]
-fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
+fn a_cancelled_task_leaves_its_key_to_the_tasks_that_wait() {
     let server = Server::start();
     store_as_another(&server, &["a"]);
     let either_client =
@@ -278,7 +278,7 @@ fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
 }
 
 #[test]
-fn read_that_waits_for_another_keeps_its_own_deadline() {
+fn a_read_that_waits_for_another_keeps_its_own_deadline() {
     // Connections are made, and no request is read.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
