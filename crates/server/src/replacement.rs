@@ -29,9 +29,9 @@ use crate::shared::fields::{FieldReader, FieldWriter};
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
-const STEP_MAX: Duration = Duration::from_secs(10);
+const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the running server may take to reply or end after the commit was sent to it.
-const COMMIT_MAX: Duration = Duration::from_mins(10);
+const COMMIT_TIME_MAX: Duration = Duration::from_mins(10);
 
 /// A server that can take the place of a running one, and has read its settings.
 pub struct PreparedReplacement {
@@ -49,7 +49,7 @@ pub struct ConnectedReplacement {
     /// For each listening socket of the running server, which of the bound ones it is.
     adopted_listeners: Vec<Option<usize>>,
     replacement_memory: ReplacementMemory,
-    rules: LoginRules,
+    login_rules: LoginRules,
 }
 
 /// Reads and checks what needs no memory and no sockets.
@@ -80,7 +80,7 @@ impl PreparedReplacement {
     /// No server runs with the memory file, it refuses, something it has cannot be used, or this was cancelled.
     pub fn connect(self) -> Result<ConnectedReplacement, Error> {
         let cancellation = self.cancellation.clone();
-        or_cancelled(&cancellation, self.connect_to_server())
+        replace_error_if_cancelled(&cancellation, self.connect_to_server())
     }
 
     fn connect_to_server(self) -> Result<ConnectedReplacement, Error> {
@@ -104,7 +104,7 @@ impl PreparedReplacement {
         let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
         let replacement_memory =
             ReplacementMemory::prepare(&path, &parts, memory_descriptor, &offer)?;
-        let rules = LoginRules {
+        let login_rules = LoginRules {
             requires_login: parts.logins.are_required(),
             previous_required_login: offer.required_login,
             protocols: parts.config.protocol,
@@ -117,7 +117,7 @@ impl PreparedReplacement {
             bound_sockets,
             adopted_listeners,
             replacement_memory,
-            rules,
+            login_rules,
         })
     }
 }
@@ -129,7 +129,7 @@ impl ConnectedReplacement {
     /// The running server refuses or ends, or this was cancelled.
     pub fn take_over(self) -> Result<PreparedServer, Error> {
         let cancellation = self.cancellation.clone();
-        or_cancelled(&cancellation, self.receive_handover())
+        replace_error_if_cancelled(&cancellation, self.receive_handover())
     }
 
     fn receive_handover(self) -> Result<PreparedServer, Error> {
@@ -141,11 +141,11 @@ impl ConnectedReplacement {
             bound_sockets,
             adopted_listeners,
             replacement_memory,
-            rules,
+            login_rules,
         } = self;
         send(&channel, FrameKind::Ready, &[])?;
         let (connections, memory_frame) =
-            receive_connections_and_memory(&channel, rules, &adopted_listeners, &bound_sockets)?;
+            receive_connections_and_memory(&channel, login_rules, &adopted_listeners, &bound_sockets)?;
         let (memory_file, prepared_store) = replacement_memory.into_store(&parts, &memory_frame)?;
         Ok(PreparedServer {
             parts,
@@ -163,7 +163,7 @@ impl ConnectedReplacement {
 }
 
 /// The outcome of a step, or that it was cancelled, which makes every step fail in some way.
-fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
+fn replace_error_if_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
     outcome.map_err(|error| {
         if cancellation.is_cancelled() {
             replacement_error("it was cancelled")
@@ -181,9 +181,9 @@ pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> R
     send(channel, FrameKind::Commit, &[])?;
     // Whether it has released everything is known only from its reply or its end.
     let frame = channel
-        .receive_within(COMMIT_MAX)
+        .receive_within(COMMIT_TIME_MAX)
         .map_err(replacement_error)?;
-    match require_accepted(frame)?.kind {
+    match check_not_refused(frame)?.kind {
         FrameKind::Committed => Ok(()),
         _ => Err(malformed_frame_error()),
     }
@@ -195,7 +195,7 @@ fn replacement_error(reason: impl std::fmt::Display) -> Error {
 
 fn open_channel(memory_file: &Path) -> Result<ControlChannel, Error> {
     let path = control_path(memory_file);
-    ControlChannel::connect(&path, STEP_MAX).map_err(|error| {
+    ControlChannel::connect(&path, STEP_TIME_MAX).map_err(|error| {
         Error::Replace(format!(
             "no server can be reached at {}: {error}; run this as the user of that server, or start the first one without --replace",
             path.display()
@@ -245,11 +245,11 @@ fn send(channel: &ControlChannel, kind: FrameKind, body: &[u8]) -> Result<(), Er
 }
 
 fn receive(channel: &ControlChannel) -> Result<Frame, Error> {
-    require_accepted(channel.receive().map_err(replacement_error)?)
+    check_not_refused(channel.receive().map_err(replacement_error)?)
 }
 
 /// The frame, unless it is a refusal.
-fn require_accepted(frame: Frame) -> Result<Frame, Error> {
+fn check_not_refused(frame: Frame) -> Result<Frame, Error> {
     if frame.kind == FrameKind::Refused {
         return Err(replacement_error(String::from_utf8_lossy(&frame.body)));
     }
@@ -323,7 +323,7 @@ struct MemoryFrame {
 /// each of its sockets, the index among `bound_sockets`.
 fn receive_connections_and_memory(
     channel: &ControlChannel,
-    rules: LoginRules,
+    login_rules: LoginRules,
     adopted_listeners: &[Option<usize>],
     bound_sockets: &[BoundSocket],
 ) -> Result<(Vec<InheritedConnection>, MemoryFrame), Error> {
@@ -334,7 +334,7 @@ fn receive_connections_and_memory(
         match frame.kind {
             FrameKind::Connections => {
                 for socket in frame.descriptors {
-                    let (state, mut info) = InheritedState::read(&mut fields, rules)
+                    let (state, mut info) = InheritedState::read(&mut fields, login_rules)
                         .ok_or_else(malformed_frame_error)?;
                     let listener_index = adopted_listeners
                         .get(info.listener_index)

@@ -22,14 +22,14 @@ use crate::shared::lock::lock;
 use crate::shared::memory_file::MemoryFile;
 
 /// How long a successor may take to prepare itself: it maps the memory page by page.
-const PREPARATION_MAX: Duration = Duration::from_mins(2);
+const PREPARATION_TIME_MAX: Duration = Duration::from_mins(2);
 /// Time until the next attempt to accept a successor when this process may not have more descriptors.
 const ACCEPT_RETRY_DELAY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 /// How long one step of a handover may take while no request is served.
-const HANDOVER_STEP_MAX: Duration = Duration::from_secs(5);
+const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The state of the thread.
 pub(crate) struct HandoverThread {
@@ -97,7 +97,7 @@ impl HandoverThread {
     }
 
     fn serve_successor(&self) {
-        let channel = match self.control_socket.accept(HANDOVER_STEP_MAX) {
+        let channel = match self.control_socket.accept(HANDOVER_STEP_TIME_MAX) {
             Ok(channel) => channel,
             Err(error) => {
                 self.log_failure(&error.to_string());
@@ -135,7 +135,7 @@ impl HandoverThread {
 
     /// Hands over to the successor at the other end of the channel, from its first message to the last.
     fn hand_over_on(&self, channel: ControlChannel) -> Result<HandoverCost, String> {
-        self.wait_for_message(&channel, HANDOVER_STEP_MAX)?;
+        self.wait_for_message(&channel, HANDOVER_STEP_TIME_MAX)?;
         let hello = receive(&channel, FrameKind::Hello)?;
         let mut hello_fields = FieldReader(&hello);
         let (Some(version), Some(drain_ms)) = (hello_fields.u32(), hello_fields.u64()) else {
@@ -149,7 +149,7 @@ impl HandoverThread {
         }
         let (offer, descriptors) = self.make_offer();
         send(&channel, FrameKind::Offer, &offer, &descriptors)?;
-        self.wait_for_message(&channel, PREPARATION_MAX)?;
+        self.wait_for_message(&channel, PREPARATION_TIME_MAX)?;
         receive(&channel, FrameKind::Ready)?;
         let pause_start = Instant::now();
         let handover = Arc::new(Handover {
@@ -222,7 +222,7 @@ impl HandoverThread {
             return Err("the server is stopping".to_owned());
         }
         self.shared.wake_all();
-        phases.wait_for_workers(self.shared.workers.len(), HANDOVER_STEP_MAX)?;
+        phases.wait_for_workers(self.shared.workers.len(), HANDOVER_STEP_TIME_MAX)?;
         let stop_time = self.shared.clock.stop_time();
         let uncommitted_uploads = lock(&handover.uncommitted_uploads);
         let memory_handover = self.shared.store.hand_over(stop_time, &uncommitted_uploads);

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use glasscache_server::{Address, Config, start};
 
-const CHANGERS: usize = 4;
+/// Threads that change items, each on a connection of its own.
+const CHANGER_THREADS: usize = 4;
 /// Keys that only the main thread creates, of each kind.
 const KEYS_PER_KIND: usize = 4;
 const UPLOAD_BYTES: usize = 1_000_000;
@@ -82,7 +83,7 @@ impl Connection {
 struct Shared {
     must_stop: AtomicBool,
     /// The last upload of each changer that was acknowledged; its number is the value's client flags.
-    uploaded: [AtomicU32; CHANGERS],
+    uploaded: [AtomicU32; CHANGER_THREADS],
 }
 
 /// Ends the changers, also when the main thread fails: the scope would wait for them.
@@ -123,7 +124,7 @@ fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> us
     while !shared.must_stop.load(Ordering::Relaxed) {
         connection.send(batch.as_bytes());
         rounds += 1;
-        if (rounds + thread_index * ROUNDS_PER_UPLOAD / CHANGERS).is_multiple_of(ROUNDS_PER_UPLOAD)
+        if (rounds + thread_index * ROUNDS_PER_UPLOAD / CHANGER_THREADS).is_multiple_of(ROUNDS_PER_UPLOAD)
         {
             let upload_number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
             let upload =
@@ -177,7 +178,7 @@ fn lines_that_outlived_flush(connection: &mut Connection, last_uploads: &[u32]) 
         }
     }
     batch += "\r\n";
-    for thread_index in 0..CHANGERS {
+    for thread_index in 0..CHANGER_THREADS {
         batch += &format!("mg upload{thread_index} f k\r\n");
     }
     let replies = String::from_utf8_lossy(connection.send(batch.as_bytes())).into_owned();
@@ -229,7 +230,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let rounds: usize = std::thread::scope(|scope| {
         let shared = &shared;
         let stop_guard = StopWhenDropped(shared);
-        let changers: Vec<_> = (0..CHANGERS)
+        let changers: Vec<_> = (0..CHANGER_THREADS)
             .map(|thread_index| scope.spawn(move || change_items(address, shared, thread_index)))
             .collect();
         for flush_index in 0..flush_count {

@@ -158,7 +158,7 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
 fn commands_after_a_failed_login_are_not_run_and_those_after_a_right_one_are() {
     let mut session = in_memory_session();
     let following_commands = b"set x 0 0 1\r\n1\r\nget x\r\n";
-    // The value of the set is a line of its own that is too short for any command.
+    // Each line is refused by itself, because the login before it failed.
     let reply = text_of(session.feed(&[WRONG_LOGIN, b"get x\r\nflush_all\r\n"].concat(), 2));
     assert_eq!(
         reply,

@@ -347,7 +347,7 @@ impl Handshakes {
             let now_s = self.shared.clock.now().0;
             self.shared
                 .log
-                .queue_line_rate_limited(LogKind::TlsHandshake, now_s, format_line);
+                .queue_line_rate_limited(LogKind::FailedTlsHandshake, now_s, format_line);
         }
         self.close(info, CloseReason::FailedTlsHandshake);
     }

@@ -266,8 +266,8 @@ impl Listener {
             wake_data,
             EventFlags::IN,
         )?;
-        for (index, bound) in bound_sockets.iter().enumerate() {
-            let data = EventData::new_u64(index as u64);
+        for (listener_index, bound) in bound_sockets.iter().enumerate() {
+            let data = EventData::new_u64(listener_index as u64);
             epoll::add(&epoll_fd, &bound.socket, data, EventFlags::IN)?;
         }
         let next_serial = AtomicU64::new(next_serial);
@@ -323,7 +323,7 @@ impl Listener {
             for event in &*events {
                 match event.data.u64() {
                     WAKE_TOKEN => self.shared.listener_waker.clear(),
-                    index => self.accept_from(index as usize),
+                    listener_index => self.accept_from(listener_index as usize),
                 }
             }
             must_back_memory = self.shared.store.back_memory_ahead();
@@ -331,18 +331,18 @@ impl Listener {
     }
 
     /// Accepts the pending connections of one socket, and stops when the server pauses or stops.
-    fn accept_from(&mut self, index: usize) {
+    fn accept_from(&mut self, listener_index: usize) {
         while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
             if must_wait || self.is_full_of_unauthenticated() {
                 return self.wait_before_accepting();
             }
-            let Some(bound) = self.bound_sockets.get(index) else {
+            let Some(bound) = self.bound_sockets.get(listener_index) else {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match rustix::net::acceptfrom_with(&bound.socket, flags) {
-                Ok((socket, peer)) => self.add_connection(socket, peer, index),
+                Ok((socket, peer)) => self.add_connection(socket, peer, listener_index),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return self.wait_before_accepting();
                 }
@@ -451,9 +451,9 @@ impl Listener {
         let Peer::Tcp(address) = peer else {
             return false;
         };
-        let address = address.ip().to_canonical();
+        let ip = address.ip().to_canonical();
         let proxies = &self.shared.config.proxies;
-        proxies.iter().any(|proxy| proxy.contains(&address))
+        proxies.iter().any(|proxy| proxy.contains(&ip))
     }
 
     fn log_refused(&self, peer_address: Option<&SocketAddrAny>) {
@@ -462,8 +462,8 @@ impl Listener {
             peer_address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
         let format_line = || {
             let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
-            let limit = shared.config.connections_max;
-            format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
+            let connections_max = shared.config.connections_max;
+            format!("glasscache: refused a connection from {peer}: {connections_max} are open (-c)")
         };
         if shared.logs_at(1) {
             shared.log.queue_line(format_line());

@@ -27,9 +27,9 @@ pub(crate) enum LogKind {
     /// Logins with a wrong user or password.
     FailedLogin,
     /// Connections of proxies without a header of the PROXY protocol.
-    ProxyHeader,
+    NoProxyHeader,
     /// TLS handshakes that failed.
-    TlsHandshake,
+    FailedTlsHandshake,
 }
 
 const LOG_KIND_COUNT: usize = 6;

@@ -44,7 +44,7 @@ struct PhaseState<H> {
     failure: Option<String>,
     /// Whether the successor is being informed that it owns everything; a stop waits for the outcome.
     is_committing: bool,
-    stop_requested: bool,
+    is_stop_requested: bool,
 }
 
 impl<H> Default for Phases<H> {
@@ -57,7 +57,7 @@ impl<H> Default for Phases<H> {
             paused_workers: 0,
             failure: None,
             is_committing: false,
-            stop_requested: false,
+            is_stop_requested: false,
         };
         Phases {
             phase_copy: AtomicU8::new(Phase::Running as u8),
@@ -89,7 +89,7 @@ impl<H> Phases<H> {
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         if state.is_committing {
-            state.stop_requested = true;
+            state.is_stop_requested = true;
         } else if state.phase != Phase::Replaced {
             self.set_phase(&mut state, Phase::Stopping);
         }
@@ -209,7 +209,7 @@ impl<H> Phases<H> {
         let is_informed = inform_successor();
         let mut state = self.lock();
         state.is_committing = false;
-        let phase = match (is_informed, std::mem::take(&mut state.stop_requested)) {
+        let phase = match (is_informed, std::mem::take(&mut state.is_stop_requested)) {
             (true, _) => Phase::Replaced,
             (false, true) => Phase::Stopping,
             (false, false) => Phase::Running,

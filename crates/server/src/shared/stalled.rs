@@ -20,7 +20,7 @@ const STALLED_AFTER_S: u32 = 2;
 /// upload that may continue checks a hundred times a second.
 const BLOCKED_AFTER_S: u32 = 2;
 
-/// Whether an upload should wait before it begins: others hold all the upload memory.
+/// Whether an upload should wait before it begins: others hold all the upload memory. If so, a stalled one is closed.
 pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
     let is_full = shared.store.uploads_are_full();
     if is_full {

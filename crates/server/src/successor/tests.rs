@@ -265,7 +265,7 @@ fn a_server_that_is_stopped_does_not_wait_for_a_successor_that_prepares_itself()
     server.stop();
     let stopped_at = Instant::now();
     assert!(!server.join());
-    assert!(stopped_at.elapsed() < PREPARATION_MAX / 2);
+    assert!(stopped_at.elapsed() < PREPARATION_TIME_MAX / 2);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) struct PendingOutput {
     /// Bytes of the held values.
     held_bytes: usize,
     /// Bytes of the first part that have been sent.
-    sent_bytes: usize,
+    first_part_sent_bytes: usize,
 }
 
 enum PendingPart {
@@ -73,7 +73,7 @@ impl PendingOutput {
             parts: VecDeque::new(),
             charge: context.shared.peer_memory.charge(0),
             held_bytes: 0,
-            sent_bytes: 0,
+            first_part_sent_bytes: 0,
         };
         let mut skip_bytes = sent_bytes;
         for part in out.parts() {
@@ -92,7 +92,7 @@ impl PendingOutput {
                     }
                     if let Some(held_value) = item.hold() {
                         if pending_output.parts.is_empty() {
-                            pending_output.sent_bytes = skipped_bytes;
+                            pending_output.first_part_sent_bytes = skipped_bytes;
                         }
                         pending_output.held_bytes += length;
                         pending_output
@@ -124,7 +124,7 @@ impl PendingOutput {
                 charge: peer_memory.charge(bytes.capacity()),
                 parts: VecDeque::from([PendingPart::Copied(bytes)]),
                 held_bytes: 0,
-                sent_bytes: 0,
+                first_part_sent_bytes: 0,
             })
         })
     }
@@ -132,13 +132,13 @@ impl PendingOutput {
     /// Number of unsent bytes.
     pub(crate) fn unsent_bytes(&self) -> usize {
         let total_bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
-        total_bytes.saturating_sub(self.sent_bytes)
+        total_bytes.saturating_sub(self.first_part_sent_bytes)
     }
 
     /// A copy of the unsent bytes.
     pub(crate) fn copy_unsent(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.unsent_bytes());
-        let mut skip_bytes = self.sent_bytes;
+        let mut skip_bytes = self.first_part_sent_bytes;
         for piece in self.parts.iter().flat_map(PendingPart::pieces) {
             let skipped_bytes = skip_bytes.min(piece.len());
             skip_bytes -= skipped_bytes;
@@ -262,7 +262,7 @@ impl PendingOutput {
 
     /// The next `bytes_max` bytes.
     fn gather(&self, bytes_max: usize) -> SendVector<'_> {
-        let mut send_vector = SendVector::new(self.sent_bytes, bytes_max);
+        let mut send_vector = SendVector::new(self.first_part_sent_bytes, bytes_max);
         let mut pieces = self.parts.iter().flat_map(PendingPart::pieces);
         while pieces.next().is_some_and(|piece| send_vector.push(piece)) {}
         send_vector
@@ -275,11 +275,11 @@ impl PendingOutput {
 
     /// Records that the next `newly_sent_bytes` have been sent.
     fn advance(&mut self, newly_sent_bytes: usize) {
-        self.sent_bytes += newly_sent_bytes;
+        self.first_part_sent_bytes += newly_sent_bytes;
         while let Some(first_part_bytes) = self.parts.front().map(PendingPart::len)
-            && first_part_bytes <= self.sent_bytes
+            && first_part_bytes <= self.first_part_sent_bytes
         {
-            self.sent_bytes -= first_part_bytes;
+            self.first_part_sent_bytes -= first_part_bytes;
             if let Some(PendingPart::HeldValue(held_value)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first_part_bytes);
                 drop(held_value);

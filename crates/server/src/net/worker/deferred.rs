@@ -139,9 +139,9 @@ impl Deferred {
         connection.quotas_used += 1;
         if connection.quotas_used >= QUOTAS_MAX {
             connection.quotas_used = 0;
-            self.add(slot_key, connection, ServeReason::Writable);
+            self.add(slot_key, connection, ServeReason::Resume);
         } else if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_front((slot_key, ServeReason::Writable));
+            self.queue.push_front((slot_key, ServeReason::Resume));
         }
     }
 
@@ -211,7 +211,7 @@ impl Worker {
         if self.deferred.queue.is_empty() {
             return;
         }
-        let began_at = Instant::now();
+        let queue_began_at = Instant::now();
         for _ in 0..self.deferred.queue.len() {
             let Some((slot_key, reason)) = self.deferred.queue.pop_front() else {
                 return;
@@ -220,7 +220,7 @@ impl Worker {
                 connection.is_queued = false;
                 self.serve(slot_key, reason);
             }
-            if began_at.elapsed() >= QUEUE_TIME_MAX {
+            if queue_began_at.elapsed() >= QUEUE_TIME_MAX {
                 return;
             }
         }
@@ -328,7 +328,7 @@ impl Worker {
                 connection.is_retry = true;
                 self.shared.parked_connections.subtract(1);
                 self.deferred
-                    .add(slot_key, connection, ServeReason::Writable);
+                    .add(slot_key, connection, ServeReason::Resume);
                 retried_count += 1;
             }
             self.deferred.waiting_writes.pop_front();
@@ -391,7 +391,7 @@ impl Worker {
                     self.shared.parked_connections.subtract(1);
                     connection.is_retry = true;
                     self.deferred
-                        .add(slot_key, connection, ServeReason::Writable);
+                        .add(slot_key, connection, ServeReason::Resume);
                     self.counters.upload_tries.bump();
                     retried_count += 1;
                 }

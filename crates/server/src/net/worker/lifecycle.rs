@@ -70,7 +70,7 @@ impl Worker {
             Some(message) => {
                 let kind = match reason {
                     CloseReason::BinaryProtocol => LogKind::BinaryProtocol,
-                    CloseReason::NoProxyHeader => LogKind::ProxyHeader,
+                    CloseReason::NoProxyHeader => LogKind::NoProxyHeader,
                     _ => return,
                 };
                 shared
@@ -139,7 +139,7 @@ impl Worker {
         }
         if must_continue {
             // What the predecessor had received or not yet sent causes no event.
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         }
         if is_tls {
             // The first request may have come with the end of the handshake.

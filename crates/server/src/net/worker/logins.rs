@@ -76,7 +76,7 @@ impl Worker {
             if connection.login_wait_since.is_some() {
                 connection.login_wait_since = Some(now);
             }
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         }
     }
 

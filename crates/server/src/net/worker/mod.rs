@@ -98,7 +98,8 @@ enum ServeReason {
     Input,
     /// Input that was read ahead, and its index there.
     ReadAhead(usize),
-    Writable,
+    /// Its socket is writable, or what it waited for has come.
+    Resume,
     /// It is the first of those that wait for memory.
     MemoryQueueHead,
 }
@@ -255,7 +256,7 @@ impl Worker {
         } else if self.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         } else if self.read_ahead.has_received(index) {
             self.serve(slot_key, ServeReason::ReadAhead(index));
         } else {
@@ -382,7 +383,7 @@ impl Worker {
             NextStep::Requeue => {
                 self.counters.conn_yields.bump();
                 self.deferred
-                    .add(slot_key, connection, ServeReason::Writable);
+                    .add(slot_key, connection, ServeReason::Resume);
             }
             NextStep::RequeueAfterSmallRequests => {
                 self.counters.conn_yields.bump();

@@ -31,7 +31,7 @@ const OUTPUT_INTERVAL: Duration = Duration::from_millis(5);
 /// The same while all output has been sent: there may be thousands of idle connections.
 const LINGER_INTERVAL: Duration = Duration::from_millis(25);
 /// How long a client to which everything was sent may take to end its side of the connection.
-const LINGER_MAX: Duration = Duration::from_millis(500);
+const LINGER_TIME_MAX: Duration = Duration::from_millis(500);
 
 impl Worker {
     /// Waits for the end of a pause.
@@ -163,7 +163,7 @@ impl Worker {
             connection.stream.end_output();
             Instant::now()
         });
-        connection.stream.discard_input() || output_ended_at.elapsed() >= LINGER_MAX
+        connection.stream.discard_input() || output_ended_at.elapsed() >= LINGER_TIME_MAX
     }
 
     /// Closes a connection without touching the memory of the store.

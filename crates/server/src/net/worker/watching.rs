@@ -80,7 +80,7 @@ impl Worker {
             if connection.is_some_and(|connection| {
                 !connection.has_pending_output() && is_served(connection.info.id.serial)
             }) {
-                self.serve(slot_key, ServeReason::Writable);
+                self.serve(slot_key, ServeReason::Resume);
             }
         }
     }

@@ -56,11 +56,11 @@ pub(super) fn execute_text_get<'w>(
 /// counts gets.
 #[inline]
 fn read_item<'w>(
-    touch: Option<i64>,
+    touch_exptime: Option<i64>,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
 ) -> Result<Option<Item<'w>>, NoRoomYet> {
-    let item = match touch {
+    let item = match touch_exptime {
         None => context
             .store_worker
             .get_hinted(key, hash, hint, context.now),
@@ -72,18 +72,18 @@ fn read_item<'w>(
             get_with(key, hash, &options, context)?.map(|(item, _)| item)
         }
     };
-    if touch.is_some() {
+    if touch_exptime.is_some() {
         count_touch(context, item.is_some());
     }
     report_get(context, key, item.as_ref());
     if let Some(item) = &item {
-        if touch.is_some() {
+        if touch_exptime.is_some() {
             events::publish_change(context, key, "gat");
         }
         context
             .shared
             .slab_classes
-            .count_hit(context.counters, key.len(), item, touch.is_some());
+            .count_hit(context.counters, key.len(), item, touch_exptime.is_some());
     }
     Ok(item)
 }
@@ -93,13 +93,13 @@ fn read_item<'w>(
 #[inline]
 pub(super) fn execute_binary_get<'w>(
     request: OpcodeAndOpaque,
-    touch: Option<u32>,
+    touch_exptime: Option<u32>,
     located_key: LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
     let (key, _, _) = located_key;
-    let Some(item) = read_item(touch.map(i64::from), located_key, context)? else {
+    let Some(item) = read_item(touch_exptime.map(i64::from), located_key, context)? else {
         match (request.is_quiet(), request.returns_key()) {
             (true, _) => {}
             (false, true) => binary::write_miss_with_key(&mut out.bytes, request, key),

@@ -83,9 +83,9 @@ pub(super) fn execute_touch(
         touch: Some(context.expiry(exptime)),
         ..GetOptions::default()
     };
-    let item = get::get_with(key, hash_key(key, context), &options, context)?;
+    let found = get::get_with(key, hash_key(key, context), &options, context)?;
     context.counters.touch_cmds.bump();
-    Ok(match item {
+    Ok(match found {
         Some((item, _)) => {
             events::publish_change(context, key, "touch");
             context.counters.touch_hits.bump();
