@@ -145,7 +145,7 @@ impl RecordAllocator<'_> {
         }
         self.context.accounting.count(CounterId::EpochWaits, 1);
         let may_restart =
-            attempts.count_reader_wait() && self.participant.pass_if_nothing_borrowed();
+            attempts.count_pass() && self.participant.pass_if_nothing_borrowed();
         if may_restart {
             self.store().segments.reclaim_limbo_now();
         }
