@@ -137,7 +137,10 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
             }
         }
     }
-    let (present_count, evicted_count) = (checked_store.present_keys.len(), checked_store.evicted_count);
+    let (present_count, evicted_count) = (
+        checked_store.present_keys.len(),
+        checked_store.evicted_count,
+    );
     let counters = store.counters();
     eprintln!("{key_count} keys: {present_count} present, {evicted_count} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present_count);

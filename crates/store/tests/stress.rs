@@ -111,7 +111,10 @@ impl Flush {
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
-        Flush { at, acknowledged_versions }
+        Flush {
+            at,
+            acknowledged_versions,
+        }
     }
 
     /// At once, and only the keys whose number begins as `number` does.
@@ -133,7 +136,10 @@ impl Flush {
             .collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
-        Flush { at, acknowledged_versions }
+        Flush {
+            at,
+            acknowledged_versions,
+        }
     }
 
     /// From here on no reader may read what was acknowledged before.
