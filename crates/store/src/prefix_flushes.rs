@@ -176,8 +176,8 @@ impl PrefixFlushes {
             if self.active_slots().is_none_or(is_full) {
                 self.rebuild(last_forgettable_flush())?;
             }
-            if let Some(lengths) = self.length_set.get(prefix.len() / WORD_BITS) {
-                lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
+            if let Some(length_word) = self.length_set.get(prefix.len() / WORD_BITS) {
+                length_word.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
             insert_hash(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.prefix_count.fetch_add(1, Ordering::Relaxed);
@@ -194,9 +194,9 @@ impl PrefixFlushes {
             (0..GROUP_COUNT).map(|_| new_group()).collect()
         });
         let words = self.length_set.iter().enumerate();
-        let mut lengths =
-            words.map(|(word_index, lengths)| (word_index, lengths.load(Ordering::Relaxed)));
-        let first_word = lengths.find(|&(_, lengths)| lengths != 0);
+        let mut loaded_words =
+            words.map(|(word_index, word)| (word_index, word.load(Ordering::Relaxed)));
+        let first_word = loaded_words.find(|&(_, lengths)| lengths != 0);
         let shortest_length = first_word.map_or(prefix.len(), |(word_index, lengths)| {
             word_index * WORD_BITS + lengths.trailing_zeros() as usize
         });

@@ -51,7 +51,7 @@ pub fn run(
     progress: &mut Progress<'_>,
 ) -> Result<ScenarioResult, Error> {
     let memory_mib = choose_memory_mib(interference);
-    let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
+    let (mut measured_rounds, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let measure_ours = || {
             measure_side(
@@ -88,12 +88,12 @@ pub fn run(
             their_measurement.calm.p99_us,
         ));
         p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
-        measured.push((
+        measured_rounds.push((
             our_measurement.with_interference,
             their_measurement.with_interference,
         ));
     }
-    let mut result = ScenarioResult::new(scenario.clone(), measured);
+    let mut result = ScenarioResult::new(scenario.clone(), measured_rounds);
     result.p99_of_calm = Some((
         Spread::of(p99_growths.iter().map(|(ours, _)| *ours)),
         Spread::of(p99_growths.iter().map(|(_, theirs)| *theirs)),

@@ -214,10 +214,10 @@ impl SegmentContents {
                 piece.is_owned = true;
                 value_bytes += piece.data_bytes;
                 let record_bytes = piece_record_bytes(piece.data_bytes);
-                let segment = store.arena().segment_of(addr);
+                let segment_id = store.arena().segment_of(addr);
                 let segment_index = self
                     .live_bytes_by_segment
-                    .binary_search_by_key(&segment, |&(id, _)| id);
+                    .binary_search_by_key(&segment_id, |&(id, _)| id);
                 if let Some((_, live_bytes)) = segment_index
                     .ok()
                     .and_then(|index| self.live_bytes_by_segment.get_mut(index))
@@ -272,10 +272,10 @@ impl SegmentVerifier<'_> {
             return Err("an entry names an address outside of the items");
         }
         contents.assign_pieces(store)?;
-        for &(segment, live_bytes) in &contents.live_bytes_by_segment {
+        for &(segment_id, live_bytes) in &contents.live_bytes_by_segment {
             store
                 .segments
-                .restore_live_bytes(segment, live_bytes as u32);
+                .restore_live_bytes(segment_id, live_bytes as u32);
         }
         if let Some(block) = store.counter_blocks.first() {
             block.add_all(&contents.counters);

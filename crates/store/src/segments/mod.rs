@@ -62,7 +62,7 @@ pub(crate) enum Queue {
 #[repr(align(64))]
 pub(crate) struct SegmentMeta {
     state: AtomicU32,
-    is_main: AtomicU32,
+    is_in_main_queue: AtomicU32,
     /// Bytes of records that are still named.
     live_bytes: AtomicU32,
     /// Bytes appended; written when sealed.
@@ -150,7 +150,7 @@ impl Segments {
     ) -> Self {
         let new_meta = || SegmentMeta {
             state: AtomicU32::new(SegmentState::Free as u32),
-            is_main: AtomicU32::new(0),
+            is_in_main_queue: AtomicU32::new(0),
             live_bytes: AtomicU32::new(0),
             used_bytes: AtomicU32::new(0),
             pins: AtomicU32::new(0),
@@ -241,7 +241,7 @@ impl Segments {
     ) -> Option<SegmentId> {
         let id = self.allocate(spare_min, SegmentState::Open)?;
         let (meta, identity) = (self.meta(id), self.identity(id));
-        meta.is_main
+        meta.is_in_main_queue
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.expires_at_s.store(0, Ordering::Relaxed);
         identity.sequence.store(

@@ -33,7 +33,7 @@ pub(crate) enum Effect {
     Delete,
     /// It removes, with all other keys of a prefix.
     FlushPrefix,
-    /// It gives a new expiry.
+    /// It sets a new expiry.
     Touch,
 }
 
@@ -72,6 +72,12 @@ pub(crate) struct RecordedRequest {
 }
 
 impl RecordedRequest {
+    /// What it does to the key at this index of its effects.
+    fn effect(&self, effect_index: usize) -> Effect {
+        let (_, effect) = self.effects[effect_index];
+        effect
+    }
+
     /// The offset behind the bytes that must be executed before its first reply may come: its first byte if it is
     /// executed piece by piece.
     pub(crate) fn first_step_offset(&self) -> u64 {
@@ -169,8 +175,8 @@ impl History {
                 begin_index().unwrap_or(network.execution_index()),
                 ExecutionIndex::MAX,
             )),
-            // The first pieces may have been executed.
             ExecutionState::Never if is_single_step => None,
+            // The first pieces may have been executed.
             ExecutionState::Never => {
                 begin_index().map(|execution_index| (execution_index, ExecutionIndex::MAX))
             }
@@ -195,7 +201,7 @@ impl History {
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let (effect, known_outcome) = (
-            request.effects[effect_index].1,
+            request.effect(effect_index),
             request.known_outcomes[effect_index],
         );
         if !certainly_overwrites(effect, known_outcome) {
@@ -221,7 +227,7 @@ impl History {
         let is_between = |(first, last): ExecutionRange| first > after && last < before;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut changes = key_changes.filter(|(id, effect_index)| {
-            source_of(self.requests[*id].effects[*effect_index].1) != Some(excluded_source)
+            source_of(self.requests[*id].effect(*effect_index)) != Some(excluded_source)
         });
         let server = self.server_of(key);
         changes.any(|(id, effect_index)| {
@@ -256,7 +262,7 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten().rev();
         key_changes.filter_map(move |(id, effect_index)| {
             let request = &self.requests[*id];
-            let source = source_of(request.effects[*effect_index].1)?;
+            let source = source_of(request.effect(*effect_index))?;
             let may_be_done = request.known_outcomes[*effect_index] != KnownOutcome::NotDone;
             may_be_done.then_some((*id, source))
         })
@@ -317,7 +323,7 @@ impl History {
         let change_texts = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (effect, known_outcome) = (
-                request.effects[*effect_index].1,
+                request.effect(*effect_index),
                 request.known_outcomes[*effect_index],
             );
             format!(
@@ -348,7 +354,7 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
-            request.effects[*effect_index].1 == Effect::Add(addition)
+            request.effect(*effect_index) == Effect::Add(addition)
                 && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
@@ -370,7 +376,7 @@ impl History {
         let required_additions = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) = (
-                request.effects[*effect_index].1,
+                request.effect(*effect_index),
                 request.known_outcomes[*effect_index],
             ) else {
                 return None;
@@ -385,7 +391,7 @@ impl History {
     pub(crate) fn was_touched(&self, key: Key) -> bool {
         let mut key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         key_changes
-            .any(|(id, effect_index)| self.requests[*id].effects[*effect_index].1 == Effect::Touch)
+            .any(|(id, effect_index)| self.requests[*id].effect(*effect_index) == Effect::Touch)
     }
 
     /// The latest second at which what comes from `source` was stored; `None` where that is not known.

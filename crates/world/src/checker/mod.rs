@@ -144,8 +144,8 @@ impl Checker {
         self.incarnations.len() - 1
     }
 
-    /// The body of a write, which is noted.
-    pub(crate) fn value_body(
+    /// Notes a write; returns the body of its value.
+    pub(crate) fn record_write(
         &mut self,
         write_id: WriteId,
         key: Key,
@@ -156,7 +156,7 @@ impl Checker {
         value_body(write_id, key, value_bytes, self.has_protocol_text)
     }
 
-    /// The creation of a counter.
+    /// The number of the next creation of a counter.
     pub(crate) fn next_creation(&mut self) -> u16 {
         self.creation_count += 1;
         self.creation_count
@@ -249,13 +249,13 @@ impl Checker {
     }
 
     fn check_fresh(&mut self, (id, key): (RequestId, Key), source: Source, network: &Network) {
-        let Some(read) = self.check_executed(id, network) else {
+        let Some(read_range) = self.check_executed(id, network) else {
             return;
         };
-        if !self.history.may_find(key, source, read, network) {
+        if !self.history.may_find(key, source, read_range, network) {
             let history_of_key = self.history.describe_changes(key, network);
             let text = format!(
-                "key {key} has {source:?}, which was replaced before {read:?}: {history_of_key}"
+                "key {key} has {source:?}, which was replaced before {read_range:?}: {history_of_key}"
             );
             self.report_broken(Invariant::ReadsAreFresh, text);
         }
@@ -297,7 +297,7 @@ impl Checker {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
-        let Some(read) = self.check_executed(id, network) else {
+        let Some(read_range) = self.check_executed(id, network) else {
             return;
         };
         let source = Source::Creation(counter.creation);
@@ -310,7 +310,7 @@ impl Checker {
                 Invariant::AdditionsCountOnce,
                 "an addition was made twice, or is not in it".to_owned(),
             ));
-        } else if !history.may_find(key, source, read, network) {
+        } else if !history.may_find(key, source, read_range, network) {
             broken = Some((
                 Invariant::ReadsAreFresh,
                 "it was replaced before".to_owned(),
@@ -318,7 +318,7 @@ impl Checker {
         }
         for addition in 0..crate::plan::ADDITIONS_MAX {
             if counter.contains_addition(addition)
-                && !history.may_have_added(key, addition, read, network)
+                && !history.may_have_added(key, addition, read_range, network)
             {
                 broken = Some((
                     Invariant::AdditionsCountOnce,
@@ -326,7 +326,8 @@ impl Checker {
                 ));
             }
         }
-        let required_additions = history.must_have_added(key, counter.creation, read, network);
+        let required_additions =
+            history.must_have_added(key, counter.creation, read_range, network);
         if let Some(addition) = required_additions
             .into_iter()
             .find(|addition| !counter.contains_addition(*addition))
@@ -339,7 +340,7 @@ impl Checker {
         if let Some((invariant, reason)) = broken {
             self.report_broken(
                 invariant,
-                format!("key {key} has {counter:?} in {read:?}: {reason}"),
+                format!("key {key} has {counter:?} in {read_range:?}: {reason}"),
             );
         }
     }

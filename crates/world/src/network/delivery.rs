@@ -24,7 +24,7 @@ impl Network {
             Packet::Bytes(bytes) => {
                 link_state.to_client.bytes_in_transit -= bytes.len();
                 // Nothing is received behind an end.
-                if link_state.client_end.is_none() {
+                if link_state.end_at_client.is_none() {
                     append_arrived(&mut link_state.client_input, bytes);
                 }
             }
@@ -32,10 +32,10 @@ impl Network {
                 if end == End::Reset {
                     link_state.client_input.clear();
                 }
-                link_state.client_end = Some(end);
+                link_state.end_at_client = Some(end);
             }
         }
-        (!link_state.is_closed).then_some(link)
+        (!link_state.is_closed_by_client).then_some(link)
     }
 
     pub(super) fn arrive_at_server(&mut self, link: LinkId) -> Option<LinkId> {
@@ -78,7 +78,7 @@ impl Network {
 
     /// Resets the client's end, after a while.
     fn reset_client(&mut self, link: LinkId) {
-        if self.links[link].client_end.is_none() {
+        if self.links[link].end_at_client.is_none() {
             self.enqueue_end(link, Direction::ToClient, End::Reset);
         }
     }

@@ -56,7 +56,7 @@ impl Network {
         let host = &self.hosts[link_state.server];
         let is_flooding = matches!(host.misbehaviour, Some((Misbehaviour::Flood, _)))
             && link_state.session.is_some()
-            && link_state.client_end.is_none();
+            && link_state.end_at_client.is_none();
         let is_serving = host.is_serving(self.now);
         let Some(flood) = &mut link_state.flood else {
             return;

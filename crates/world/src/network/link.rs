@@ -74,9 +74,9 @@ pub(super) struct Link {
     /// Whether the client's end is connected.
     pub(super) is_connected: bool,
     /// How the connection ended, as the client has received it.
-    pub(super) client_end: Option<End>,
+    pub(super) end_at_client: Option<End>,
     /// The client has closed its end.
-    pub(super) is_closed: bool,
+    pub(super) is_closed_by_client: bool,
     /// Arrived at the client and not received.
     pub(super) client_input: Vec<u8>,
     pub(super) to_client: Pipe,
@@ -89,7 +89,7 @@ pub(super) struct Link {
     pub(super) has_passed_proxy: bool,
     /// The client could not send all that it wanted to.
     pub(super) is_blocked: bool,
-    /// The client's end has arrived at a server that stands still.
+    /// The end that the client sent has arrived at a paused server.
     pub(super) has_pending_end: bool,
     pub(super) bytes_passed_to_session: u64,
     pub(super) executions: Vec<ExecutionMark>,
@@ -126,8 +126,8 @@ impl Link {
         Self {
             server,
             is_connected: false,
-            client_end: None,
-            is_closed: false,
+            end_at_client: None,
+            is_closed_by_client: false,
             client_input: Vec::new(),
             to_client: Pipe::default(),
             to_server: Pipe::default(),
@@ -180,7 +180,10 @@ impl Link {
                 ExecutionState::At((mark.run_number << RUN_SHIFT) + offset_in_run, mark.second)
             }
             None if self.session.is_some() => ExecutionState::NotYet,
-            None if !self.is_connected && self.client_end.is_none() && !self.is_closed => {
+            None if !self.is_connected
+                && self.end_at_client.is_none()
+                && !self.is_closed_by_client =>
+            {
                 ExecutionState::NotYet
             }
             None => ExecutionState::Never,

@@ -155,7 +155,7 @@ impl Network {
     /// Whether a connection is made, `None` while it is not known.
     pub(crate) fn is_connected(&self, link: LinkId) -> Option<bool> {
         let link_state = &self.links[link];
-        match (link_state.is_connected, link_state.client_end) {
+        match (link_state.is_connected, link_state.end_at_client) {
             (true, _) => Some(true),
             (false, Some(_)) => Some(false),
             (false, None) => None,
@@ -179,7 +179,9 @@ impl Network {
     /// Whether both ends of a connection live.
     pub(crate) fn is_established(&self, link: LinkId) -> bool {
         let link_state = &self.links[link];
-        link_state.session.is_some() && link_state.client_end.is_none() && !link_state.is_closed
+        link_state.session.is_some()
+            && link_state.end_at_client.is_none()
+            && !link_state.is_closed_by_client
     }
 
     fn draw_latency(&mut self) -> Micros {
@@ -201,7 +203,7 @@ impl Network {
     pub(crate) fn send(&mut self, link: LinkId, bytes: &[u8]) -> Result<usize, End> {
         let receive_window_bytes = self.plan.receive_window_bytes;
         let link_state = &mut self.links[link];
-        if link_state.client_end == Some(End::Reset) {
+        if link_state.end_at_client == Some(End::Reset) {
             return Err(End::Reset);
         }
         let unread_bytes = link_state.to_server.bytes_in_transit + link_state.server_input.len();
@@ -231,20 +233,22 @@ impl Network {
             return Received::Bytes(std::mem::take(&mut link_state.client_input));
         }
         link_state
-            .client_end
+            .end_at_client
             .map_or(Received::Nothing, Received::End)
     }
 
     /// Whether there is something to receive.
     pub(crate) fn is_readable(&self, link: LinkId) -> bool {
         let link_state = &self.links[link];
-        !link_state.client_input.is_empty() || link_state.client_end.is_some()
+        !link_state.client_input.is_empty() || link_state.end_at_client.is_some()
     }
 
     /// Closes the client's end; what was sent still arrives.
     pub(crate) fn close(&mut self, link: LinkId) {
         let link_state = &mut self.links[link];
-        if !std::mem::replace(&mut link_state.is_closed, true) && link_state.session.is_some() {
+        if !std::mem::replace(&mut link_state.is_closed_by_client, true)
+            && link_state.session.is_some()
+        {
             self.enqueue_end(link, Direction::ToServer, End::InOrder);
         }
     }
@@ -346,7 +350,9 @@ impl Network {
     }
 
     fn finish_connect(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.links[link].is_closed || self.delay_if_partitioned(link, Event::Connected(link)) {
+        if self.links[link].is_closed_by_client
+            || self.delay_if_partitioned(link, Event::Connected(link))
+        {
             return None;
         }
         let server = self.links[link].server;
@@ -357,7 +363,7 @@ impl Network {
             link_state.is_connected = true;
             host.links.push(link);
         } else {
-            link_state.client_end = Some(End::Reset);
+            link_state.end_at_client = Some(End::Reset);
         }
         Some(link)
     }

@@ -168,7 +168,7 @@ impl World {
         Action::Store(StoreAction {
             mode,
             write_id,
-            body: self.checker.value_body(
+            body: self.checker.record_write(
                 write_id,
                 key,
                 write_options.value_bytes,
@@ -262,7 +262,7 @@ impl World {
                 (
                     *key,
                     write_id,
-                    self.checker.value_body(
+                    self.checker.record_write(
                         write_id,
                         *key,
                         write_options.value_bytes,
