@@ -108,7 +108,7 @@ pub(crate) struct Watchers {
     kinds: AtomicU16,
     last_line_id: AtomicU64,
     peer_memory: Arc<PeerMemory>,
-    watchers: Mutex<Vec<Watcher>>,
+    registered: Mutex<Vec<Watcher>>,
     /// The time from which heartbeats count milliseconds.
     heartbeat_origin: Instant,
 }
@@ -133,7 +133,7 @@ impl Watchers {
             kinds: AtomicU16::new(0),
             last_line_id: AtomicU64::new(0),
             peer_memory,
-            watchers: Mutex::default(),
+            registered: Mutex::default(),
             heartbeat_origin: Instant::now(),
         }
     }
@@ -145,12 +145,12 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.watchers).len()
+        lock(&self.registered).len()
     }
 
     /// Adds a watcher; false when there are too many.
     pub(crate) fn add(&self, serial: u64, filter: WatchFilter, owner_waker: Waker) -> bool {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.registered);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
@@ -170,7 +170,7 @@ impl Watchers {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.registered);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -181,7 +181,7 @@ impl Watchers {
     /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught
     /// up and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.registered);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
@@ -198,14 +198,14 @@ impl Watchers {
     /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor
     /// changes items already, of which this server has no lines.
     pub(crate) fn take_final_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.watchers);
+        let mut watchers = lock(&self.registered);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         watcher.map_or_else(Vec::new, Watcher::take_lines)
     }
 
     /// The serial numbers of the urgent watchers.
     pub(crate) fn urgent_serials(&self) -> Vec<u64> {
-        lock(&self.watchers)
+        lock(&self.registered)
             .iter()
             .filter(|watcher| watcher.unsent_lines.len() >= self.urgent_bytes())
             .map(|watcher| watcher.serial)
@@ -239,7 +239,7 @@ impl Watchers {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut lagging_serial = None;
-        for watcher in lock(&self.watchers)
+        for watcher in lock(&self.registered)
             .iter_mut()
             .filter(|watcher| watcher.filter.matches(kind, subject))
         {
