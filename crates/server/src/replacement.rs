@@ -144,8 +144,12 @@ impl ConnectedReplacement {
             login_rules,
         } = self;
         send(&channel, FrameKind::Ready, &[])?;
-        let (connections, memory_frame) =
-            receive_connections_and_memory(&channel, login_rules, &adopted_listeners, &bound_sockets)?;
+        let (connections, memory_frame) = receive_connections_and_memory(
+            &channel,
+            login_rules,
+            &adopted_listeners,
+            &bound_sockets,
+        )?;
         let (memory_file, prepared_store) = replacement_memory.into_store(&parts, &memory_frame)?;
         Ok(PreparedServer {
             parts,
@@ -163,7 +167,10 @@ impl ConnectedReplacement {
 }
 
 /// The outcome of a step, or that it was cancelled, which makes every step fail in some way.
-fn replace_error_if_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
+fn replace_error_if_cancelled<T>(
+    cancellation: &Cancellation,
+    outcome: Result<T, Error>,
+) -> Result<T, Error> {
     outcome.map_err(|error| {
         if cancellation.is_cancelled() {
             replacement_error("it was cancelled")

@@ -124,7 +124,8 @@ fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> us
     while !shared.must_stop.load(Ordering::Relaxed) {
         connection.send(batch.as_bytes());
         rounds += 1;
-        if (rounds + thread_index * ROUNDS_PER_UPLOAD / CHANGER_THREADS).is_multiple_of(ROUNDS_PER_UPLOAD)
+        if (rounds + thread_index * ROUNDS_PER_UPLOAD / CHANGER_THREADS)
+            .is_multiple_of(ROUNDS_PER_UPLOAD)
         {
             let upload_number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
             let upload =

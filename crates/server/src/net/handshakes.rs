@@ -345,9 +345,11 @@ impl Handshakes {
             self.shared.log.queue_line(format_line());
         } else {
             let now_s = self.shared.clock.now().0;
-            self.shared
-                .log
-                .queue_line_rate_limited(LogKind::FailedTlsHandshake, now_s, format_line);
+            self.shared.log.queue_line_rate_limited(
+                LogKind::FailedTlsHandshake,
+                now_s,
+                format_line,
+            );
         }
         self.close(info, CloseReason::FailedTlsHandshake);
     }

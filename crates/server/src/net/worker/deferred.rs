@@ -327,8 +327,7 @@ impl Worker {
                 connection.is_parked = false;
                 connection.is_retry = true;
                 self.shared.parked_connections.subtract(1);
-                self.deferred
-                    .add(slot_key, connection, ServeReason::Resume);
+                self.deferred.add(slot_key, connection, ServeReason::Resume);
                 retried_count += 1;
             }
             self.deferred.waiting_writes.pop_front();
@@ -390,8 +389,7 @@ impl Worker {
                 {
                     self.shared.parked_connections.subtract(1);
                     connection.is_retry = true;
-                    self.deferred
-                        .add(slot_key, connection, ServeReason::Resume);
+                    self.deferred.add(slot_key, connection, ServeReason::Resume);
                     self.counters.upload_tries.bump();
                     retried_count += 1;
                 }

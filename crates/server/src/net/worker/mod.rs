@@ -382,8 +382,7 @@ impl Worker {
             }
             NextStep::Requeue => {
                 self.counters.conn_yields.bump();
-                self.deferred
-                    .add(slot_key, connection, ServeReason::Resume);
+                self.deferred.add(slot_key, connection, ServeReason::Resume);
             }
             NextStep::RequeueAfterSmallRequests => {
                 self.counters.conn_yields.bump();

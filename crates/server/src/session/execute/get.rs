@@ -80,10 +80,12 @@ fn read_item<'w>(
         if touch_exptime.is_some() {
             events::publish_change(context, key, "gat");
         }
-        context
-            .shared
-            .slab_classes
-            .count_hit(context.counters, key.len(), item, touch_exptime.is_some());
+        context.shared.slab_classes.count_hit(
+            context.counters,
+            key.len(),
+            item,
+            touch_exptime.is_some(),
+        );
     }
     Ok(item)
 }
