@@ -353,7 +353,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
         connections: 2,
         window: Window::Timed {
             warm_up: Duration::ZERO,
-            measure: Duration::from_millis(1),
+            measured_time: Duration::from_millis(1),
         },
         target: expect_login(&listener),
         ..LoadPlan::new(listener.local_addr().unwrap())

@@ -281,7 +281,7 @@ impl InterferenceLoad {
     fn run(&self, run_for: Duration, seed: u64) -> Result<(), load::Error> {
         let window = Window::Timed {
             warm_up: Duration::ZERO,
-            measure: run_for,
+            measured_time: run_for,
         };
         let plan = LoadPlan {
             window,

@@ -323,14 +323,14 @@ pub(super) fn measure_load(
     (protocol, seed): (Protocol, u64),
 ) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
-    let measure = std::time::Duration::from_secs_f64(scenario.seconds);
+    let measured_time = std::time::Duration::from_secs_f64(scenario.seconds);
     let plan = LoadPlan {
         connections: scenario.connections,
         depth: scenario.depth,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
         window: Window::Timed {
-            warm_up: measure.mul_f64(0.15),
-            measure,
+            warm_up: measured_time.mul_f64(0.15),
+            measured_time,
         },
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,

@@ -116,11 +116,11 @@ pub fn evaluate_candidate(
     objective: &CodecObjective,
 ) -> Candidate {
     let plain_bytes: usize = serialiser_costs.bodies.iter().map(Vec::len).sum();
-    let total_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
+    let total_compressed_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
     let value_count = compressor_costs.compressed_bytes.len();
     let break_even_mbit = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
-        let saved_bits = plain_bytes.saturating_sub(total_bytes) as f64 * 8.0;
+        let saved_bits = plain_bytes.saturating_sub(total_compressed_bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
@@ -158,8 +158,8 @@ pub fn evaluate_candidate(
             codec
         },
         values: value_count,
-        bytes: total_bytes as u64,
-        ratio: total_bytes as f64 / input_bytes.max(1) as f64,
+        bytes: total_compressed_bytes as u64,
+        ratio: total_compressed_bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
         write_break_even_mbit: break_even_mbit(&compressor_costs.compress_ns),

@@ -203,7 +203,7 @@ fn run_once(
         pace,
         window: Window::Timed {
             warm_up,
-            measure: run_for,
+            measured_time: run_for,
         },
         ..settings.new_load_plan(target)
     };
