@@ -197,7 +197,7 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
     assert client.get_many(stored_keys) == {}
 
 
-def test_reads_beside_two_writers_never_mix_the_pieces_of_two_writes() -> None:
+def test_reads_during_two_writers_never_mix_the_pieces_of_two_writes() -> None:
     seed = random.randrange(2**32)
     codec = Codec(compress=None)
     with Server(memory="128M") as server:

@@ -199,18 +199,21 @@ def memccapable(flag: str) -> Callable[[int], str]:
     def run_client(port: int) -> str:
         program = require_program("memccapable", "libmemcached-tools")
         _, text = run_program([program, "-h", "127.0.0.1", "-p", str(port), flag])
-        passed, failed = 0, []
+        passed_count, failed_names = 0, []
         for line in text.splitlines():
             if "[pass]" in line:
-                passed += 1
+                passed_count += 1
             elif "[FAIL]" in line or "[fail]" in line or "[not supported]" in line:
-                failed.append(line.split("[")[0].strip())
-        return failures_and_sum(passed, failed, "operations")
+                failed_names.append(line.split("[")[0].strip())
+        return failures_and_sum(passed_count, failed_names, "operations")
 
     return run_client
 
 
-def failures_and_sum(passed: int, failed: list[str], unit: str) -> str:
+def failures_and_sum(passed_count: int, failed_names: list[str], unit: str) -> str:
     """The output of a client: a line for each failure, and the sum."""
-    lines = [*(f"  FAIL {name}" for name in failed), f"{passed} of {passed + len(failed)} {unit}"]
+    lines = [
+        *(f"  FAIL {name}" for name in failed_names),
+        f"{passed_count} of {passed_count + len(failed_names)} {unit}",
+    ]
     return "\n".join(lines)

@@ -50,7 +50,7 @@ class Flush(NamedTuple):
 class Batch(NamedTuple):
     """What one process recorded, by key, until `recorded_until`; a flush belongs to many keys."""
 
-    process: int
+    process_number: int
     recorded_until: float
     operations: dict[bytes, list[Operation]]
     flushes: list[Flush]

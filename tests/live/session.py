@@ -67,9 +67,9 @@ class Session:
         """A new connection."""
         return ServerConnection(self.plan.port, 30.0, None)
 
-    def record_violation(self, text: str) -> None:
+    def record_violation(self, description: str) -> None:
         """Records a reply that no correct server gives."""
-        self.report.violations.append(f"process {self.process_number}: {text}")
+        self.report.violations.append(f"process {self.process_number}: {description}")
 
     def send_request(self, request: bytes) -> bytes:
         """Sends a request, or cuts the connection in its middle or before its reply."""

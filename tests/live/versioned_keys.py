@@ -66,19 +66,22 @@ class VersionedKeys(Session):
         command_choice = self.random.random()
         flags = version & 0xFFFF
         if command_choice < 0.6:
-            request, success = (
+            request, success_reply = (
                 b"set %s %d 0 %d\r\n%s\r\n" % (key, flags, len(value), value),
                 b"STORED",
             )
         else:
-            request, success = b"ms %s %d F%d\r\n%s\r\n" % (key, len(value), flags, value), b"HD"
+            request, success_reply = (
+                b"ms %s %d F%d\r\n%s\r\n" % (key, len(value), flags, value),
+                b"HD",
+            )
         try:
             reply = self.send_request(request)
         except (Killed, OSError):
             self.shared_versions.begin_next_generation(key_index)
             self.deleted_indices.discard(key_index)
             raise
-        if reply == success:
+        if reply == success_reply:
             self.shared_versions.acknowledge(key_index)
             self.deleted_indices.discard(key_index)
         elif reply.startswith(b"SERVER_ERROR"):
