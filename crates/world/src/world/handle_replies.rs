@@ -65,9 +65,12 @@ impl ServerOperation {
             Self::DeleteMany(keys, _, reply_index) => {
                 handle_delete_many_reply(keys, reply_index, reply, &mut context)
             }
-            Self::Counter(key, addition, _, counter) => {
-                handle_counter_reply(*key, *addition, counter, reply, &mut context)
-            }
+            Self::Counter {
+                key,
+                addition,
+                counter,
+                ..
+            } => handle_counter_reply(*key, *addition, counter, reply, &mut context),
             Self::TooLarge(_, steps) => {
                 let result = steps
                     .step()
@@ -129,7 +132,7 @@ fn handle_single_reply(
     let wire_key = to_wire_key(key, key_bytes);
     let (pipeline, server) = (context.pipeline, context.server);
     Ok(ReplyEffect::Ended(match action {
-        Action::Get(cas) => {
+        Action::Get { cas } => {
             let value = Get {
                 key: wire_key,
                 cas: *cas,
@@ -147,7 +150,7 @@ fn handle_single_reply(
             check_value_reply(key, value, false, context)
         }
         Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
-        Action::Delete(noreply) => {
+        Action::Delete { noreply } => {
             let noreply = *noreply;
             if (Delete {
                 key: wire_key,
@@ -159,7 +162,7 @@ fn handle_single_reply(
             }
             "delete"
         }
-        Action::Touch(exptime, noreply) => {
+        Action::Touch { exptime, noreply } => {
             let touch = Touch {
                 key: wire_key,
                 exptime: *exptime,
@@ -170,7 +173,7 @@ fn handle_single_reply(
             }
             "touch"
         }
-        Action::Add(addition, noreply) => {
+        Action::Increment { addition, noreply } => {
             let calculate = Calculate {
                 key: wire_key,
                 arithmetic: addition_arithmetic(*addition),

@@ -22,8 +22,13 @@ pub(super) enum ServerOperation {
     SetMany(Vec<BulkEntry>, i64, usize),
     /// The keys, the same as they are sent, and how many replies have come.
     DeleteMany(Vec<Key>, Vec<Vec<u8>>, usize),
-    /// The key, the addition and the creation of a counter that is created where there is none, and the steps of the client.
-    Counter(Key, u8, u16, Box<Counter>),
+    /// An addition to a counter that is created where there is none.
+    Counter {
+        key: Key,
+        addition: u8,
+        creation: u16,
+        counter: Box<Counter>,
+    },
     /// What follows where a value was too large.
     TooLarge(Key, Box<RefusedValueSteps>),
     Flush,
@@ -44,17 +49,25 @@ pub(super) struct BulkEntry {
 /// Something about one key.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// A read, with the CAS unique if true.
-    Get(bool),
+    Get {
+        /// Whether the CAS unique is read as well.
+        cas: bool,
+    },
     /// A read with a new exptime.
     GetAndTouch(i64),
     Store(StoreAction),
-    /// A removal, with noreply if true.
-    Delete(bool),
-    /// A new exptime, with noreply if true.
-    Touch(i64, bool),
-    /// An addition to a counter, with noreply if true.
-    Add(u8, bool),
+    Delete {
+        noreply: bool,
+    },
+    Touch {
+        exptime: i64,
+        noreply: bool,
+    },
+    /// An addition to a counter.
+    Increment {
+        addition: u8,
+        noreply: bool,
+    },
 }
 
 /// One value to store.
@@ -151,7 +164,7 @@ impl ServerOperation {
             Self::SingleKey(key, key_bytes, action) => {
                 let key = to_wire_key(*key, key_bytes);
                 let request = match action {
-                    Action::Get(cas) => Request::Get { key, cas: *cas },
+                    Action::Get { cas } => Request::Get { key, cas: *cas },
                     Action::GetAndTouch(exptime) => Request::GetAndTouch {
                         key,
                         exptime: *exptime,
@@ -170,16 +183,16 @@ impl ServerOperation {
                             noreply,
                         }
                     }
-                    Action::Delete(noreply) => Request::Delete {
+                    Action::Delete { noreply } => Request::Delete {
                         key,
                         noreply: *noreply,
                     },
-                    Action::Touch(exptime, noreply) => Request::Touch {
+                    Action::Touch { exptime, noreply } => Request::Touch {
                         key,
                         exptime: *exptime,
                         noreply: *noreply,
                     },
-                    Action::Add(addition, noreply) => Request::Arithmetic {
+                    Action::Increment { addition, noreply } => Request::Arithmetic {
                         key,
                         arithmetic: addition_arithmetic(*addition),
                         noreply: *noreply,
@@ -212,7 +225,7 @@ impl ServerOperation {
                     .collect();
                 write_requests(&[Request::DeleteMany { keys: &keys }])
             }
-            Self::Counter(.., counter) => match counter.step() {
+            Self::Counter { counter, .. } => match counter.step() {
                 Some(step) => write_requests(&[step.request]),
                 None => write_requests(&[]),
             },
@@ -252,11 +265,11 @@ impl ServerOperation {
         match self {
             Self::SingleKey(key, _, action) => {
                 let effect = match action {
-                    Action::Get(_) => Effect::Read,
-                    Action::GetAndTouch(_) | Action::Touch(..) => Effect::Touch,
+                    Action::Get { .. } => Effect::Read,
+                    Action::GetAndTouch(_) | Action::Touch { .. } => Effect::Touch,
                     Action::Store(store) => Effect::Store(store.write_id, store.condition()),
-                    Action::Delete(_) => Effect::Delete,
-                    Action::Add(addition, _) => Effect::Add(*addition),
+                    Action::Delete { .. } => Effect::Delete,
+                    Action::Increment { addition, .. } => Effect::Add(*addition),
                 };
                 vec![(*key, effect)]
             }
@@ -269,13 +282,16 @@ impl ServerOperation {
                     .collect()
             }
             Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
-            Self::Counter(key, addition, creation, counter) => {
-                match counter.step().map(|step| step.request) {
-                    Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
-                    Some(_) => vec![(*key, Effect::Add(*addition))],
-                    None => Vec::new(),
-                }
-            }
+            Self::Counter {
+                key,
+                addition,
+                creation,
+                counter,
+            } => match counter.step().map(|step| step.request) {
+                Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
+                Some(_) => vec![(*key, Effect::Add(*addition))],
+                None => Vec::new(),
+            },
             Self::TooLarge(key, steps) => match steps.step().map(|step| step.request) {
                 Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
                 _ => Vec::new(),

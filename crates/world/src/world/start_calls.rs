@@ -88,8 +88,8 @@ impl World {
         let write_id = call.serial.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
-            Operation::Get(key) => (*key, Action::Get(false)),
-            Operation::Gets(key) => (*key, Action::Get(true)),
+            Operation::Get(key) => (*key, Action::Get { cas: false }),
+            Operation::Gets(key) => (*key, Action::Get { cas: true }),
             Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.to_exptime(*ttl))),
             Operation::Set(key, write_options) => (
                 *key,
@@ -103,9 +103,11 @@ impl World {
                 *key,
                 self.compare_and_store(task, write_id, *key, *write_options),
             ),
-            Operation::Delete { key, noreply } => (*key, Action::Delete(*noreply)),
+            Operation::Delete { key, noreply } => (*key, Action::Delete { noreply: *noreply }),
             Operation::Touch { key, ttl, noreply } => {
-                (*key, Action::Touch(self.to_exptime(*ttl), *noreply))
+                let exptime = self.to_exptime(*ttl);
+                let noreply = *noreply;
+                (*key, Action::Touch { exptime, noreply })
             }
             Operation::Increment {
                 key,
@@ -120,7 +122,13 @@ impl World {
                 addition,
                 noreply,
                 ..
-            } => (*key, Action::Add(*addition, *noreply)),
+            } => (
+                *key,
+                Action::Increment {
+                    addition: *addition,
+                    noreply: *noreply,
+                },
+            ),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
@@ -228,7 +236,12 @@ impl World {
         let server = self.server_by_key[usize::from(key)];
         (
             server,
-            ServerOperation::Counter(key, addition, creation, counter),
+            ServerOperation::Counter {
+                key,
+                addition,
+                creation,
+                counter,
+            },
         )
     }
 
