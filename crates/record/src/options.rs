@@ -77,8 +77,8 @@ pub enum RecordError {
 }
 
 impl Options {
-    /// When a part is written. Half of the memory is for requests that finish meanwhile: a part that needed all of it
-    /// would keep further ones out, and never become larger.
+    /// The size in bytes at which a part is written. Half of the memory is for requests that finish meanwhile: a part
+    /// that needed all of it would keep further ones out, and never become larger.
     pub(crate) fn part_bytes(&self) -> usize {
         self.rotate_bytes.min(self.memory_bytes / 2)
     }

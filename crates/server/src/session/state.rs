@@ -116,7 +116,7 @@ pub(crate) enum RunEnd {
     Close(CloseReason),
     /// From now on the connection is a log of events.
     Watch(WatchFilter),
-    /// Send a listing of the items, then continue.
+    /// Send a dump, then continue.
     Dump(Dump),
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct ConnectionInfo {
     pub(crate) listener_index: usize,
     /// The second of its last command.
     pub(crate) last_command_s: AtomicU32,
-    /// The shared memory that it holds.
+    /// What it holds of the memory that all connections share.
     pub(crate) held_memory: HeldMemory,
     /// Whether it has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
     pub(crate) awaits_login: AtomicBool,

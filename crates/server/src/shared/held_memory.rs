@@ -1,5 +1,5 @@
-//! The shared memory that one connection holds, the number of connections that wait for uploads, and the number
-//! that are marked for close (`stalled` decides which).
+//! What one connection holds of the memory that all connections share, the number of connections that wait for such
+//! memory, and the number that are marked for close (`stalled` decides which).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ const CLOSE_STATE_OPEN: u8 = 0;
 const CLOSE_STATE_MARKED: u8 = 1;
 const CLOSE_STATE_CLOSED: u8 = 2;
 
-/// The shared memory that one connection holds.
+/// What one connection holds of the memory that all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct HeldMemory {
     /// The number of its last upload plus one; 0 before the first. Numbers are never reused.

@@ -4,7 +4,7 @@ use crate::shared::sizes::INPUT_BYTES;
 
 /// Bytes received in the same call after a large value: enough for the line of the next command, and little to copy
 /// if the next value follows.
-pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
+pub(super) const RECV_BYTES_AFTER_UPLOAD: usize = 2 << 10;
 
 /// Bytes received at a time from a connection before its login: a line and a value, or a packet, of the maximum.
 pub(super) const RECV_BYTES_LOGIN: usize = 2 << 10;

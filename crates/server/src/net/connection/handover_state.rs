@@ -1,7 +1,7 @@
 //! A connection that passes to the next process with its unparsed input and its unsent output.
 //!
 //! Only copies are made, so that the connection continues if the next process does not take over. TLS, uploads,
-//! watchers, listings and logins that are being verified stay behind.
+//! watchers, dumps and logins that are being verified stay behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     mode: Mode,
     is_closing: bool,
     /// Whether it received a large value since its last command.
-    is_uploader: bool,
+    has_just_uploaded: bool,
     /// The events that epoll reports for it.
     pub(crate) interest: Interest,
     /// The events that epoll should report while no output is pending.
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     /// It is one of the worker's parked connections.
     pub(crate) is_parked: bool,
     /// It was parked and now tries again.
-    pub(crate) is_retry: bool,
+    pub(crate) is_retrying: bool,
     /// Its position among those that wait to begin an upload.
     pub(crate) upload_queue_number: Option<u64>,
     /// The time since which one of its writes waits for a segment.
@@ -132,7 +132,7 @@ impl Connection {
             pending_output: None,
             mode: Mode::Serve,
             is_closing: false,
-            is_uploader: false,
+            has_just_uploaded: false,
             interest: Interest::Input,
             read_interest: Interest::Input,
             is_half_closed: false,
@@ -140,7 +140,7 @@ impl Connection {
             is_in_memory_queue: false,
             had_held_bytes: false,
             is_parked: false,
-            is_retry: false,
+            is_retrying: false,
             upload_queue_number: None,
             segment_wait_since: None,
             login_wait_since: None,
@@ -225,7 +225,7 @@ impl Connection {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
             && !self.awaits_login()
-            && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
+            && !(self.is_closing || self.has_just_uploaded || self.is_parked || self.is_queued)
     }
 
     /// Serves a connection that was read ahead: its input is already received, or it is closed.
@@ -250,7 +250,7 @@ impl Connection {
             Mode::Serve => self.serve(InputSource::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
             Mode::Watch => self.detect_close(context, buffers),
-            // Input after a listing stays in the kernel until the listing is complete.
+            // Input after a dump was requested stays in the kernel until the dump is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, ReceivedInput};
+use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_AFTER_UPLOAD, ReceivedInput};
 use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
@@ -24,9 +24,9 @@ impl Connection {
         let filled_bytes = self.copy_pending_input(buffers);
         let receive_max = match filled_bytes {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
-            0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
+            0 if std::mem::take(&mut self.has_just_uploaded) => RECV_BYTES_AFTER_UPLOAD,
             0 => RECV_BYTES,
-            _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,
+            _ if context.pressure == Pressure::High => RECV_BYTES_AFTER_UPLOAD,
             _ => INPUT_BYTES,
         };
         let target = buffers.input.get_mut(filled_bytes..).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
-        self.is_uploader = true;
+        self.has_just_uploaded = true;
         while let Some(reservation) = self.session.upload_mut() {
             let missing_bytes = reservation.missing_bytes() as usize;
             let space = reservation.space(context.store_worker, context.now);
@@ -109,14 +109,14 @@ impl Connection {
             }
             // If replies used up the quota, a few bytes are still received: receiving 0 bytes would look like the
             // end of the stream.
-            let space_bytes_max = space.len().min((*quota_left).max(RECV_BYTES_UPLOADER));
+            let space_bytes_max = space.len().min((*quota_left).max(RECV_BYTES_AFTER_UPLOAD));
             let space = space.get_mut(..space_bytes_max).unwrap_or_default();
             let target_bytes = space.len();
             let tail_bytes = match context.pressure {
                 _ if target_bytes != missing_bytes => 0,
                 // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
-                _ => RECV_BYTES_UPLOADER,
+                _ => RECV_BYTES_AFTER_UPLOAD,
             };
             let tail = buffers.input.get_mut(..tail_bytes).unwrap_or_default();
             let received_bytes = self

@@ -277,7 +277,7 @@ impl Worker {
                 .waiting_uploads
                 .insert(queue_number, slot_key);
         }
-        connection.is_retry = false;
+        connection.is_retrying = false;
         connection.segment_wait_since = None;
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parked_connections.add();
@@ -296,7 +296,7 @@ impl Worker {
             // The worker passes between two iterations: that may be enough.
             self.deferred.must_retry_writes = true;
         }
-        connection.is_retry = false;
+        connection.is_retrying = false;
         self.deferred.waiting_writes.push_back(slot_key);
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parked_connections.add();
@@ -325,7 +325,7 @@ impl Worker {
                     return;
                 }
                 connection.is_parked = false;
-                connection.is_retry = true;
+                connection.is_retrying = true;
                 self.shared.parked_connections.subtract(1);
                 self.deferred.add(slot_key, connection, ServeReason::Resume);
                 retried_count += 1;
@@ -356,7 +356,7 @@ impl Worker {
             }
             self.shared.parked_connections.subtract(1);
         }
-        let got_memory_or_segment = std::mem::take(&mut connection.is_retry);
+        let got_memory_or_segment = std::mem::take(&mut connection.is_retrying);
         if connection.segment_wait_since.take().is_some() {
             self.deferred.must_retry_writes |= got_memory_or_segment;
         } else {
@@ -388,7 +388,7 @@ impl Worker {
                     && std::mem::take(&mut connection.is_parked)
                 {
                     self.shared.parked_connections.subtract(1);
-                    connection.is_retry = true;
+                    connection.is_retrying = true;
                     self.deferred.add(slot_key, connection, ServeReason::Resume);
                     self.counters.upload_tries.bump();
                     retried_count += 1;

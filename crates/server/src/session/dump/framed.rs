@@ -1,4 +1,4 @@
-//! A listing for a client of the binary protocol: each slice of its text is the value of one packet.
+//! A dump for a client of the binary protocol: each slice of its text is the value of one packet.
 
 use glasscache_protocol::binary::{self, OpcodeAndOpaque};
 
@@ -6,11 +6,11 @@ use super::Dump;
 use crate::session::context::Context;
 use crate::session::output::Output;
 
-/// The name that memcached gives the listing of prefixes. A listing of several slices has several rows of this
+/// The name that memcached gives the dump of prefixes. A dump of several slices has several rows of this
 /// name, whose values are its text when joined.
 const ROW_NAME: &[u8] = b"detailed";
 
-/// A listing and the request that it belongs to.
+/// A dump and the request that it belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FramedDump {
     request: OpcodeAndOpaque,
