@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_AFTER_UPLOAD, ReceivedInput};
+use super::buffers::{Buffers, RECV_BYTES_AFTER_UPLOAD, RECV_BYTES_LOGIN, ReceivedInput};
 use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
