@@ -27,7 +27,9 @@ class Pipeline(SuggestsNames):
         """Begin with no calls."""
         self._client = client
         self._calls: list[tuple[str, Key, Any, Ttl | None, int]] = []
+        """Method, key, value, ttl, and the CAS unique or the delta; None or 0 where there is none."""
         self._bulks: list[tuple[int, list[Key], Callable[[list[Key], list[Any]], Any]]] = []
+        """Of each bulk call the index of its first call, its keys, and what joins their outcomes."""
         self.results: list[Any] = []
 
     def get(self, key: Key) -> None:
