@@ -299,7 +299,7 @@ def test_an_invalid_deadline_is_refused(client: Client) -> None:
     assert client.get("a") == 1
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     for client_settings in (
         {"servers": ""},
         {"servers": "host:99999"},
@@ -319,7 +319,7 @@ def test_a_call_on_a_closed_client_raises_client_closed(server: Server) -> None:
         client.get("a")
 
 
-def test_costs_are_found_by_size_and_width(client: Client) -> None:
+def test_costs_are_counted_by_size_and_width(client: Client) -> None:
     client.set("a", {"x": "y" * 5000})
     client.get("a")
     client.get_many(["a", "b", "c"])

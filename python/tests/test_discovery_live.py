@@ -135,7 +135,7 @@ def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> N
         assert findings.wrong_values == []
 
 
-def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
+def test_asyncio_clients_follow_the_list_of_servers(cluster: Cluster) -> None:
     async def run() -> None:
         source = discovery.elasticache(cluster.endpoint.address)
         async with AsyncClient(cluster.servers[0].address, timeout=5) as client:

@@ -139,7 +139,7 @@ def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: 
         assert client.stats()["gutter"]["misses_by_error"] > 0
 
 
-def test_the_methods_with_a_gutter_can_be_watched(
+def test_slow_calls_of_a_client_with_a_gutter_are_logged(
     servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Client(servers.main_addresses, timeout=5, gutter=servers.gutter_server.address) as client:

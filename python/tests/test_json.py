@@ -227,7 +227,7 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
         (["curve", "no-such-file"], 3, "unreachable", "curve"),
     ],
 )
-def test_failures_are_envelopes_too(
+def test_a_failure_is_printed_as_an_envelope(
     arguments: list[str], exit_code: int, error_kind: str, command: str | None
 ) -> None:
     document = run_for_envelope(*arguments, exit_code=exit_code)

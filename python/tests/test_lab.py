@@ -72,7 +72,7 @@ def test_errors_have_their_kind_and_a_message_of_the_command() -> None:
         lab.inspect("-t.csv")
 
 
-def test_a_warning_of_the_command_is_a_warning() -> None:
+def test_a_warning_of_the_command_becomes_a_python_warning() -> None:
     from glasscache import Server
 
     with Server(memory="4M") as small_server, pytest.warns(UserWarning, match="most gets missed"):

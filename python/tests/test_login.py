@@ -89,7 +89,7 @@ def test_the_error_of_the_function_is_in_the_error_of_the_call(address: str) -> 
         client.get("key")
 
 
-def test_a_user_needs_a_password_and_both_must_be_possible() -> None:
+def test_a_user_without_a_password_or_an_invalid_one_is_refused() -> None:
     for user, password in [("app", None), (None, "x"), ("", "x"), ("a b", "x"), ("app", "")]:
         with pytest.raises(BadSetting):
             Client("127.0.0.1:1", user=user, password=password)

@@ -100,7 +100,7 @@ def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
             assert migrating_client.touch("nothing", 1) is False
 
 
-def test_leases_and_the_decorator_work_over_both(servers: list[str]) -> None:
+def test_get_or_set_and_cached_work_over_both_rings(servers: list[str]) -> None:
     with _old_client(servers) as old_client, _migrating_client(servers) as migrating_client:
         old_client.set("k", "kept")
         assert migrating_client.get_or_set("k", lambda: "made", ttl=60) == "kept"

@@ -112,7 +112,7 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) 
         assert client.get("large") == large_value
 
 
-def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
+def test_asyncio_falls_back_to_classic_commands(proxy: NutcrackerProxy) -> None:
     async def main() -> None:
         async with AsyncClient(proxy.address, timeout=5) as client:
             values = {f"k{number}": number for number in range(100)}

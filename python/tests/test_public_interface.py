@@ -99,7 +99,7 @@ def test_invalid_settings_are_refused(server: Server, settings: dict[str, Any]) 
             client_class(server.address, **settings)
 
 
-def test_a_client_needs_a_connection(server: Server) -> None:
+def test_a_client_without_connections_is_refused(server: Server) -> None:
     with pytest.raises(BadSetting, match="connections_max"):
         Client(server.address, connections_max=0)
 

@@ -74,7 +74,7 @@ def test_negative_and_large_keys_are_accepted() -> None:
     assert sim.Trace([2**64 - 1, 0, 2**64 - 1]).distinct == 2
 
 
-def test_bytes_count_where_sizes_are_given() -> None:
+def test_bytes_are_counted_if_sizes_are_given() -> None:
     trace = sim.Trace([1, 2, 1, 1], [100, 0, 100, 300])
     assert (trace.mode, trace.distinct, trace.footprint) == ("bytes", 3, 401)
     point = trace.curve(capacities=[200])[0]

@@ -205,7 +205,7 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
         assert remaining_ttl_s(client, "f") in {9, 10}
 
 
-def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
+def test_a_ttl_of_a_wrong_type_is_refused(either_client: Any) -> None:
     error = error_of(lambda client: client.set("k", 1, ttl="60"), either_client)
     assert isinstance(error, TypeError)
     assert "ttl is a number of seconds or a timedelta, not str" in str(error)

@@ -74,7 +74,7 @@ def table_cells() -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_the_table_of_the_reference_holds(kind: str, column: str) -> None:
+def test_each_cell_of_the_reference_table_is_what_the_codec_does(kind: str, column: str) -> None:
     for codec in COLUMNS[column]:
         results = {round_trip_result(codec, value) for value in EXAMPLES[kind]}
         assert results == {table_cells().get((kind, column))}

@@ -38,7 +38,7 @@ def test_round_trip_returns_exact_body_and_headers(make_storage: Any) -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [b""]])
-def test_empty_body(make_storage: Any, parts: list[bytes]) -> None:
+def test_an_empty_body_is_stored_and_read(make_storage: Any, parts: list[bytes]) -> None:
     storage, key = make_storage(), next(UNUSED_KEYS)
     storage.read(storage.create(key, parts))
     assert [storage.read(entry) for entry in storage.call_method("get_entries", key)] == [b""]

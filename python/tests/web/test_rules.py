@@ -75,14 +75,16 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         ("cookie = { session = false }", make_request(), True),
     ],
 )
-def test_conditions_on_the_request(when: str, http_request: Request, matches: bool) -> None:
+def test_a_rule_applies_to_requests_that_meet_its_conditions(
+    when: str, http_request: Request, matches: bool
+) -> None:
     settings = decision_of(
         f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", http_request
     )
     assert settings.bypass is matches
 
 
-def test_conditions_on_the_response() -> None:
+def test_a_rule_applies_to_responses_that_meet_its_conditions() -> None:
     text = """
         [[rule]]
         name = "errors"

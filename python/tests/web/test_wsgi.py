@@ -97,7 +97,7 @@ def test_a_fresh_response_is_sent_from_the_store(glasscache_client: Client) -> N
     assert send_request(cache, "/a", "HEAD").body == b""
 
 
-def test_the_middleware_keeps_to_the_interface(glasscache_client: Client) -> None:
+def test_the_middleware_follows_the_wsgi_specification(glasscache_client: Client) -> None:
     def app(environ: Any, start_response: Any) -> Any:
         start_response("200 OK", [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")])
         return [b"whole"]

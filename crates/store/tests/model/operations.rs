@@ -132,7 +132,7 @@ pub(crate) fn operate(
             worker.store().flush_prefix(prefix, now).unwrap();
             model.entries.retain(|key, _| !key.starts_with(prefix));
         }
-        _ => upload_in_parts(rng, worker, model, &key, old, value_bytes_max),
+        _ => upload_in_parts(rng, worker, model, &key, value_bytes_max),
     }
 }
 
@@ -332,7 +332,6 @@ fn upload_in_parts(
     worker: &mut Worker,
     model: &mut Model,
     key: &[u8],
-    old: Option<Entry>,
     value_bytes_max: usize,
 ) {
     let value = random_value(rng, value_bytes_max);
@@ -364,7 +363,7 @@ fn upload_in_parts(
         }
     }
     model.remove_if_evicted(worker, key);
-    let old = model.live_entry(key).cloned().or(old.filter(|_| false));
+    let old = model.live_entry(key).cloned();
     let outcome = worker.commit(reservation, now);
     check_write(model, worker, key, old, value, &options, outcome);
 }
