@@ -242,9 +242,9 @@ def _purge_tag(
         )
         if is_stored:
             return
-    name = tag.decode("latin-1")
+    tag_name = tag.decode("latin-1")
     raise TimeoutError(
-        f"the purge of the tag {name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
+        f"the purge of the tag {tag_name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
     )
 
 
