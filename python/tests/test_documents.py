@@ -95,8 +95,8 @@ DOCUMENTS_WITH_COMMANDS = [
 
 @pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=path_in_checkout)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
-    port = str(free_port())
-    commands = console_commands(document.read_text().replace("11211", port))
+    port_text = str(free_port())
+    commands = console_commands(document.read_text().replace("11211", port_text))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     program_folders = [
         str(Path(find_command()).parent),
@@ -109,8 +109,8 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
         env={
             **os.environ,
             "PATH": os.pathsep.join(program_folders),
-            "GLASSCACHE_SERVER": f"127.0.0.1:{port}",
-            "TEST_PORT": port,
+            "GLASSCACHE_SERVER": f"127.0.0.1:{port_text}",
+            "TEST_PORT": port_text,
             "COLUMNS": "200",
         },
         stdin=subprocess.DEVNULL,
@@ -220,9 +220,11 @@ def test_what_readme_installs_can_be_installed() -> None:
 
 
 def run_figures_script(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
+    figures_command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
     environment = {**os.environ, "FIGURES_ROOT": str(root)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        figures_command, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture

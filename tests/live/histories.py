@@ -157,7 +157,7 @@ class Histories(Session):
             return text
         if family == b"n":
             return int(text)
-        version = self.values.read_version(key, text)
+        version = self.checked_values.read_version(key, text)
         if version is None:
             self.record_violation(f"{key!r} holds another value: {text[:60]!r}, {len(text)} bytes")
             return text
@@ -176,7 +176,7 @@ class Histories(Session):
         """set, add, replace, meta set, or cas with the unique last seen."""
         key = self.pick_shared_key("v")
         version = self.new_version()
-        value = self.values.make(key, version, self.pick_value_bytes())
+        value = self.checked_values.make(key, version, self.pick_value_bytes())
         verb = self.random.choice(["set", "ms", "add", "replace", "cas", "cas"])
         self.store(key, verb, version, value)
 
@@ -236,22 +236,22 @@ class Histories(Session):
 
     def read_key(self, key: bytes) -> None:
         """One read command."""
-        form = self.random.choice(
+        command_format = self.random.choice(
             [b"get %s\r\n", b"gets %s\r\n", b"gats 0 %s\r\n", b"mg %s c v\r\n"]
         )
         operation = Operation(0, 0, "get", "")
-        if form.startswith(b"mg"):
+        if command_format.startswith(b"mg"):
             self.record(
                 key,
                 operation,
-                form % key,
+                command_format % key,
                 lambda line: self.with_meta_value(key, operation, line),
             )
         else:
             self.record(
                 key,
                 operation,
-                form % key,
+                command_format % key,
                 lambda line: self.with_text_value(key, operation, line),
             )
 
@@ -277,11 +277,11 @@ class Histories(Session):
         """delete or md."""
         key = self.pick_shared_key(self.random.choice(["v", "v", "a", "n", "l"]))
         operation = Operation(0, 0, "delete", "")
-        form = self.random.choice([b"delete %s\r\n", b"md %s\r\n"])
+        command_format = self.random.choice([b"delete %s\r\n", b"md %s\r\n"])
         self.record(
             key,
             operation,
-            form % key,
+            command_format % key,
             lambda line: self.with_result_of_reply(
                 operation, line, done=(b"DELETED", b"HD"), miss=(b"NOT_FOUND", b"NF")
             ),
@@ -304,9 +304,12 @@ class Histories(Session):
             self.store(key, self.random.choice(["set", "add"]), number, b"%d" % number)
             return
         operation = Operation(0, 0, "incr", "")
-        form = self.random.choice([b"incr %s 1\r\n", b"ma %s v\r\n"])
+        command_format = self.random.choice([b"incr %s 1\r\n", b"ma %s v\r\n"])
         self.record(
-            key, operation, form % key, lambda line: self.with_incremented_number(operation, line)
+            key,
+            operation,
+            command_format % key,
+            lambda line: self.with_incremented_number(operation, line),
         )
 
     def with_incremented_number(self, operation: Operation, line: bytes) -> Operation:
@@ -361,7 +364,7 @@ class Histories(Session):
     def store_under_lease(self, key: bytes, unique: int | None) -> None:
         """A meta set, under the unique of a win if there is one."""
         version = self.new_version()
-        value = self.values.make(key, version, self.random.randint(0, 200))
+        value = self.checked_values.make(key, version, self.random.randint(0, 200))
         is_short = self.random.random() < 0.3
         flags = "S" if is_short else ""
         ttl_s = SHORT_TTL_S if is_short else LONG_TTL_S
@@ -394,7 +397,7 @@ class Histories(Session):
             chance = 0.0
         if chance < 0.15:
             version = self.new_version()
-            value = self.values.make(key, version, self.random.randint(0, 200))
+            value = self.checked_values.make(key, version, self.random.randint(0, 200))
             self.store(
                 key, self.random.choice(["set", "ms", "add", "replace"]), version, value, ttl_s
             )
@@ -414,9 +417,11 @@ class Histories(Session):
             self.record(key, gat, request, lambda line: self.with_text_value(key, gat, line))
         else:
             get = Operation(0, 0, "get", "")
-            form = self.random.choice([b"get %s\r\n", b"mg %s v\r\n"])
-            parse_reply = self.with_meta_value if form.startswith(b"mg") else self.with_text_value
-            self.record(key, get, form % key, lambda line: parse_reply(key, get, line))
+            command_format = self.random.choice([b"get %s\r\n", b"mg %s v\r\n"])
+            parse_reply = (
+                self.with_meta_value if command_format.startswith(b"mg") else self.with_text_value
+            )
+            self.record(key, get, command_format % key, lambda line: parse_reply(key, get, line))
 
     def flush_if_due(self) -> None:
         """The first process empties the cache now and then; a delayed flush ends before the next is sent."""

@@ -59,7 +59,7 @@ class Session:
         self.random = random.Random(plan.seed * 1000 + process_number)
         self.report = Report()
         self.serial = 0
-        self.values = CheckedValues()
+        self.checked_values = CheckedValues()
         self.may_kill_during_next_request = False
         self.connection = self.connect()
 

@@ -42,11 +42,11 @@ class VersionedKeys(Session):
                 key_index in self.own_key_indices
                 and oldest_valid_version
                 and key_index not in self.deleted_indices
-                and generation == self.shared_versions.generation(key_index)
+                and generation == self.shared_versions.current_generation(key_index)
             ):
                 self.report.lost_items += 1
             return
-        version = self.values.read_version(key, value)
+        version = self.checked_values.read_version(key, value)
         newest_valid_version = self.shared_versions.newest_valid_version(key_index, generation)
         if version is None:
             self.record_violation(
@@ -60,9 +60,11 @@ class VersionedKeys(Session):
     def write(self) -> None:
         """set, meta set, replace or add of a key of this process."""
         key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         version = self.shared_versions.begin(key_index)
-        value = self.values.make(key, version, self.pick_value_bytes())
+        value = self.checked_values.make(key, version, self.pick_value_bytes())
         command_choice = self.random.random()
         flags = version & 0xFFFF
         if command_choice < 0.6:
@@ -95,7 +97,9 @@ class VersionedKeys(Session):
     def delete(self) -> None:
         """delete or md; older versions must not be read again."""
         key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         self.shared_versions.begin(key_index)
         is_meta = self.random.random() < 0.5
         try:
@@ -112,7 +116,9 @@ class VersionedKeys(Session):
     def touch(self) -> None:
         """touch changes no value."""
         key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         reply = self.send_request(b"touch %s 0\r\n" % key)
         if reply not in (b"TOUCHED", b"NOT_FOUND"):
             self.record_violation(f"touch of {key!r}: reply {reply[:60]!r}")
@@ -120,11 +126,11 @@ class VersionedKeys(Session):
     def read(self) -> None:
         """get, gets or gat of any key."""
         key_index = self.random.randrange(self.plan.key_count)
-        generation = self.shared_versions.generation(key_index)
+        generation = self.shared_versions.current_generation(key_index)
         oldest_valid_version = self.shared_versions.oldest_valid_version(key_index, generation)
         key = self.shared_versions.key(key_index, generation)
-        form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
-        values = self.read_values_until_end(self.send_request(form % key))
+        command_format = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
+        values = self.read_values_until_end(self.send_request(command_format % key))
         if len(values) > 1 or (values and values[0][0] != key):
             self.record_violation(
                 f"a get of {key!r} returned {[reply_key for reply_key, _ in values]}"
@@ -140,7 +146,7 @@ class VersionedKeys(Session):
         key_indices = self.random.sample(range(self.plan.key_count), key_count)
         expectations = []
         for key_index in key_indices:
-            generation = self.shared_versions.generation(key_index)
+            generation = self.shared_versions.current_generation(key_index)
             expectations.append(
                 (
                     key_index,
@@ -173,7 +179,7 @@ class VersionedKeys(Session):
         expectations = {}
         request = b""
         for key_index in key_indices:
-            generation = self.shared_versions.generation(key_index)
+            generation = self.shared_versions.current_generation(key_index)
             self.serial += 1
             opaque = b"o%d" % self.serial
             expectations[opaque] = (
