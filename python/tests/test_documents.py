@@ -47,10 +47,10 @@ glasscache() { # As root a server needs -u, and a busy machine needs more than a
     command glasscache "$@"
 }
 # A reader waits until the server listens, and until there is something to see.
-listening() {
+wait_until_listening() {
     for _ in $(seq 600); do command glasscache ping && [ -s "$1" ] && return; sleep 0.05; done
 } >"ping.out" 2>&1
-busy() {
+wait_until_busy() {
     for _ in $(seq 600); do
         gets=$(command glasscache stats --all | awk '$1 == "cmd_get" { print $2 }')
         [ "${gets:-0}" -gt 1000 ] && return
@@ -66,13 +66,15 @@ def script_of_commands(commands: list[ConsoleCommand]) -> str:
     lines = [PRELUDE]
     for number, command in enumerate(commands):
         lines.append(f"printf '\\n@@{number}\\n'")
-        if not command.command.endswith("&"):
-            lines.append(f"{{ {command.command}\n}} 2>&1")
+        if not command.command_line.endswith("&"):
+            lines.append(f"{{ {command.command_line}\n}} 2>&1")
             continue
         output_file = f"background.{number}"
-        lines.append(f"{command.command[:-1].rstrip()} >{output_file} 2>&1 &")
+        lines.append(f"{command.command_line[:-1].rstrip()} >{output_file} 2>&1 &")
         lines.append(
-            f"listening {output_file}; cat {output_file}" if " serve" in command.command else "busy"
+            f"wait_until_listening {output_file}; cat {output_file}"
+            if " serve" in command.command_line
+            else "wait_until_busy"
         )
     return "\n".join(lines) + "\n"
 
@@ -122,7 +124,7 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
     outputs = re.split(r"\n@@\d+\n", completed.stdout)[1:]
     assert len(outputs) == len(commands), completed.stdout + completed.stderr
     unexpected_outputs = [
-        f"$ {command.command}\n{output}\n---- shown in {path_in_checkout(document)}:\n"
+        f"$ {command.command_line}\n{output}\n---- shown in {path_in_checkout(document)}:\n"
         + "\n".join(command.expected_lines)
         for command, output in zip(commands, outputs, strict=True)
         if not command.is_printed_by(output)

@@ -49,7 +49,7 @@ class OrderedOperations(Session):
 
     def increment_by_cas(self) -> None:
         """gets, then cas of the next number: no number is reached twice. Its counters are the first half."""
-        counter_index = self.random.randrange(self.plan.counter_count)
+        counter_index = self.rng.randrange(self.plan.counter_count)
         key = b"cas%d" % counter_index
         first_line = self.send_request(b"gets %s\r\n" % key)
         if first_line == b"END":
@@ -73,9 +73,9 @@ class OrderedOperations(Session):
 
     def increment_by_incr(self) -> None:
         """incr or meta arithmetic: each number is returned once. Its counters are the second half."""
-        counter_index = self.plan.counter_count + self.random.randrange(self.plan.counter_count)
+        counter_index = self.plan.counter_count + self.rng.randrange(self.plan.counter_count)
         key = b"incr%d" % counter_index
-        if self.random.random() < 0.5:
+        if self.rng.random() < 0.5:
             reply = self.send_request(b"incr %s 1\r\n" % key)
         else:
             reply = self.send_request(b"ma %s v\r\n" % key)
@@ -139,14 +139,14 @@ class OrderedOperations(Session):
         """Stores items of two or three seconds and looks at older ones."""
         self.serial += 1
         key = b"ttl%d.%d" % (self.process_number, self.serial)
-        ttl_s = self.random.randint(2, 3)
+        ttl_s = self.rng.randint(2, 3)
         set_started_at = time.monotonic()
         if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (key, ttl_s)) == b"STORED":
             self.expiring.append((key, set_started_at, time.monotonic(), ttl_s))
         if len(self.expiring) < EXPIRING_ITEMS_MAX:
             return
         key, set_started_at, set_ended_at, ttl_s = self.expiring.pop(
-            self.random.randrange(len(self.expiring))
+            self.rng.randrange(len(self.expiring))
         )
         get_started_at = time.monotonic()
         values = self.read_values_until_end(self.send_request(b"get %s\r\n" % key))

@@ -56,7 +56,7 @@ class Session:
 
     def __init__(self, plan: Plan, process_number: int, shared_versions: SharedVersions) -> None:
         self.plan, self.process_number, self.shared_versions = plan, process_number, shared_versions
-        self.random = random.Random(plan.seed * 1000 + process_number)
+        self.rng = random.Random(plan.seed * 1000 + process_number)
         self.report = Report()
         self.serial = 0
         self.checked_values = CheckedValues()
@@ -76,11 +76,9 @@ class Session:
         if not self.may_kill_during_next_request:
             return self.connection.send_request(request)
         self.may_kill_during_next_request = False
-        sent_bytes = (
-            len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
-        )
+        sent_bytes = len(request) if self.rng.random() < 0.5 else self.rng.randrange(len(request))
         self.connection.send(request[:sent_bytes])
-        if self.random.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.connection.socket.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )

@@ -25,12 +25,12 @@ class VersionedKeys(Session):
 
     def pick_value_bytes(self) -> int:
         """Mostly small, some medium, few large."""
-        chance = self.random.random()
+        chance = self.rng.random()
         if chance < 0.004:
-            return self.random.randint(20_000, self.plan.large_bytes)
+            return self.rng.randint(20_000, self.plan.large_bytes)
         if chance < 0.1:
-            return self.random.randint(500, 20_000)
-        return self.random.randint(0, 300)
+            return self.rng.randint(500, 20_000)
+        return self.rng.randint(0, 300)
 
     def check_version(
         self, key_index: int, generation: int, oldest_valid_version: int, value: bytes | None
@@ -59,13 +59,13 @@ class VersionedKeys(Session):
 
     def write(self) -> None:
         """set, meta set, replace or add of a key of this process."""
-        key_index = self.random.choice(self.own_key_indices)
+        key_index = self.rng.choice(self.own_key_indices)
         key = self.shared_versions.key(
             key_index, self.shared_versions.current_generation(key_index)
         )
         version = self.shared_versions.begin(key_index)
         value = self.checked_values.make(key, version, self.pick_value_bytes())
-        command_choice = self.random.random()
+        command_choice = self.rng.random()
         flags = version & 0xFFFF
         if command_choice < 0.6:
             request, success_reply = (
@@ -96,12 +96,12 @@ class VersionedKeys(Session):
 
     def delete(self) -> None:
         """delete or md; older versions must not be read again."""
-        key_index = self.random.choice(self.own_key_indices)
+        key_index = self.rng.choice(self.own_key_indices)
         key = self.shared_versions.key(
             key_index, self.shared_versions.current_generation(key_index)
         )
         self.shared_versions.begin(key_index)
-        is_meta = self.random.random() < 0.5
+        is_meta = self.rng.random() < 0.5
         try:
             reply = self.send_request((b"md %s\r\n" if is_meta else b"delete %s\r\n") % key)
         except (Killed, OSError):
@@ -115,7 +115,7 @@ class VersionedKeys(Session):
 
     def touch(self) -> None:
         """touch changes no value."""
-        key_index = self.random.choice(self.own_key_indices)
+        key_index = self.rng.choice(self.own_key_indices)
         key = self.shared_versions.key(
             key_index, self.shared_versions.current_generation(key_index)
         )
@@ -125,11 +125,11 @@ class VersionedKeys(Session):
 
     def read(self) -> None:
         """get, gets or gat of any key."""
-        key_index = self.random.randrange(self.plan.key_count)
+        key_index = self.rng.randrange(self.plan.key_count)
         generation = self.shared_versions.current_generation(key_index)
         oldest_valid_version = self.shared_versions.oldest_valid_version(key_index, generation)
         key = self.shared_versions.key(key_index, generation)
-        command_format = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
+        command_format = self.rng.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
         values = self.read_values_until_end(self.send_request(command_format % key))
         if len(values) > 1 or (values and values[0][0] != key):
             self.record_violation(
@@ -142,8 +142,8 @@ class VersionedKeys(Session):
 
     def read_many(self) -> None:
         """One get of many keys: each requested, none twice, in order."""
-        key_count = self.random.randint(2, 60)
-        key_indices = self.random.sample(range(self.plan.key_count), key_count)
+        key_count = self.rng.randint(2, 60)
+        key_indices = self.rng.sample(range(self.plan.key_count), key_count)
         expectations = []
         for key_index in key_indices:
             generation = self.shared_versions.current_generation(key_index)
@@ -175,7 +175,7 @@ class VersionedKeys(Session):
 
     def read_meta(self) -> None:
         """Pipelined mg with opaque and key; the opaque names the request."""
-        key_indices = self.random.sample(range(self.plan.key_count), self.random.randint(1, 12))
+        key_indices = self.rng.sample(range(self.plan.key_count), self.rng.randint(1, 12))
         expectations = {}
         request = b""
         for key_index in key_indices:
