@@ -190,9 +190,9 @@ impl RecordedRequest {
     ) -> PyResult<()> {
         let mut keys_with_parents = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
-            let parent = parents.get(index).and_then(Option::as_ref);
-            let parent = parent.map(key_bytes).transpose()?;
-            let parent = parent.map(|key| Parent { key, is_named });
+            let parent_object = parents.get(index).and_then(Option::as_ref);
+            let parent_key = parent_object.map(key_bytes).transpose()?;
+            let parent = parent_key.map(|key| Parent { key, is_named });
             keys_with_parents.push((key_bytes(key)?, parent));
         }
         let request = self.0.clone();
