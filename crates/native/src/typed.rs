@@ -233,7 +233,7 @@ enum OwnedZone {
 fn parse_time(codec: &Codec, time_fields: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
     let (hour, minute, second, microsecond, is_second_fold, zone_field) = time_fields;
     let py = zone_field.py();
-    let zone_field = if zone_field.is_none() {
+    let zone = if zone_field.is_none() {
         OwnedZone::Naive
     } else if let Ok(offset_us) = zone_field.extract() {
         OwnedZone::Fixed(offset_us, None)
@@ -255,9 +255,9 @@ fn parse_time(codec: &Codec, time_fields: TimeFields<'_>) -> PyResult<(Time<'sta
         second,
         microsecond,
         is_second_fold,
-        zone_field: Zone::Naive,
+        zone: Zone::Naive,
     };
-    Ok((time, zone_field))
+    Ok((time, zone))
 }
 
 fn with_zone<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {

@@ -20,7 +20,7 @@ pub(super) fn run_in_parallel<T: Send>(
     job: impl Fn(usize, &dyn Fn() -> bool) -> Option<T> + Sync,
 ) -> PyResult<Vec<T>> {
     let (stop, next_index) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let mut results: Vec<Option<T>> = (0..job_count).map(|_| None).collect();
     py.detach(|| {
         std::thread::scope(|scope| {
             let (result_sender, result_receiver) = channel();
