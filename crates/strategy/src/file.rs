@@ -75,12 +75,12 @@ impl FromStr for StrategyFile {
         let (mut fixed_keys, mut parent_by_child) = (HashSet::new(), ParentByChild::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid_line = |reason: String| file_error(index + 1, format!("`{name}` {reason}"));
+            let (line_kind, arguments) = line.split_once(' ').unwrap_or((line, ""));
+            let invalid_line = |reason: String| file_error(index + 1, format!("`{line_kind}` {reason}"));
             let parse_rule = || {
                 TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
             };
-            match name {
+            match line_kind {
                 "strategy" if strategy.is_some() => {
                     return Err(invalid_line("is there twice; one at most".to_owned()));
                 }
@@ -94,9 +94,9 @@ impl FromStr for StrategyFile {
                 "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
                 "key" => {} // it is in the fixed set already
                 "child" => {
-                    let (parent, key) = parse_child(arguments).map_err(invalid_line)?;
-                    if parent_by_child.add(parent, key).map_err(invalid_line)? {
-                        file.children.push((parent.to_owned(), key.to_owned()));
+                    let (parent, child) = parse_child(arguments).map_err(invalid_line)?;
+                    if parent_by_child.add(parent, child).map_err(invalid_line)? {
+                        file.children.push((parent.to_owned(), child.to_owned()));
                     }
                 }
                 "forecast" => file
@@ -104,7 +104,7 @@ impl FromStr for StrategyFile {
                     .push(parse_forecast(arguments).map_err(invalid_line)?),
                 "together" => with_items.push(parse_rule()?),
                 "together-page" => with_pages.push(parse_rule()?),
-                _ => return Err(file_error(index + 1, unknown_line_message(name))),
+                _ => return Err(file_error(index + 1, unknown_line_message(line_kind))),
             }
         }
         file.strategy =
@@ -129,17 +129,17 @@ fn check_first_line(first_line: &str) -> Result<(), String> {
     }
 }
 
-fn unknown_line_message(name: &str) -> String {
+fn unknown_line_message(line_kind: &str) -> String {
     format!(
-        "unknown rule `{name}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
+        "unknown rule `{line_kind}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
          save the strategy again with the version of glasscache that reads it"
     )
 }
 
 fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
-    let keys = arguments.split_once(' ').filter(|(parent, key)| {
+    let keys = arguments.split_once(' ').filter(|(parent, child)| {
         let is_key = |key: &str| !key.is_empty() && !key.contains(' ');
-        is_key(parent) && is_key(key)
+        is_key(parent) && is_key(child)
     });
     keys.ok_or_else(|| "needs two keys, a parent and its child".to_owned())
 }
@@ -150,24 +150,24 @@ struct ParentByChild<'f>(HashMap<&'f str, &'f str>);
 
 impl<'f> ParentByChild<'f> {
     /// Adds a child; false if it is there already, an error if the file would no longer describe a tree.
-    fn add(&mut self, parent: &'f str, key: &'f str) -> Result<bool, String> {
-        match self.0.get(key) {
+    fn add(&mut self, parent: &'f str, child: &'f str) -> Result<bool, String> {
+        match self.0.get(child) {
             Some(&known_parent) if known_parent == parent => return Ok(false),
             Some(known_parent) => {
                 return Err(format!(
-                    "names {key} under {known_parent} and under {parent}; save the strategy again"
+                    "names {child} under {known_parent} and under {parent}; save the strategy again"
                 ));
             }
             None => {}
         }
         let mut ancestor = Some(parent);
         while let Some(current) = ancestor {
-            if current == key {
-                return Err(format!("makes `{key}` its own ancestor"));
+            if current == child {
+                return Err(format!("makes `{child}` its own ancestor"));
             }
             ancestor = self.0.get(current).copied();
         }
-        self.0.insert(key, parent);
+        self.0.insert(child, parent);
         Ok(true)
     }
 }
@@ -202,8 +202,8 @@ impl fmt::Display for StrategyFile {
         for key in &self.fixed_keys {
             writeln!(f, "key {key}")?;
         }
-        for (parent, key) in &self.children {
-            writeln!(f, "child {parent} {key}")?;
+        for (parent, child) in &self.children {
+            writeln!(f, "child {parent} {child}")?;
         }
         for rule in self.learned.with_items.rules() {
             writeln!(f, "together {rule}")?;

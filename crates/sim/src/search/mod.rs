@@ -194,7 +194,7 @@ pub fn evaluate(
     let choices = Choices {
         fixed: &fixed,
         learned: learned_by_share
-            .for_share(strategy.together)
+            .for_share(strategy.companion_share_percent)
             .unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
