@@ -7,7 +7,7 @@
 use super::counts::{Block, GroupCounts};
 
 /// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the metric.
-const DEVIATIONS: f64 = 2.576;
+const NORMAL_QUANTILE: f64 = 2.576;
 
 /// With fewer blocks there is no interval.
 const BLOCKS_MIN: usize = 8;
@@ -138,7 +138,7 @@ impl Metric {
 
 /// Student's quantile at 99.5 %, from the normal one (Abramowitz and Stegun 26.7.5).
 fn student_quantile(degrees_of_freedom: usize) -> f64 {
-    let (z, degrees_of_freedom) = (DEVIATIONS, degrees_of_freedom as f64);
+    let (z, degrees_of_freedom) = (NORMAL_QUANTILE, degrees_of_freedom as f64);
     z + (z.powi(3) + z) / (4.0 * degrees_of_freedom)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees_of_freedom.powi(2))
 }
@@ -156,23 +156,23 @@ fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
 
 fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let variance_inflation = (Metric::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
+    let variance_inflation = (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
     let variance_inflation = if variance_inflation.is_finite() {
         variance_inflation
     } else {
         1.0
     };
-    let margin = DEVIATIONS * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
-    let (low, high) = (quantile - margin, quantile + margin);
+    let margin = NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let (low_quantile, high_quantile) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),
-        low: if low > 0.0 {
-            added_ms_at(group, low)
+        low: if low_quantile > 0.0 {
+            added_ms_at(group, low_quantile)
         } else {
             0.0
         },
-        high: if high * requests <= requests - 1.0 {
-            added_ms_at(group, high)
+        high: if high_quantile * requests <= requests - 1.0 {
+            added_ms_at(group, high_quantile)
         } else {
             f64::INFINITY
         },
@@ -180,7 +180,7 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
 }
 
 /// The variance of the added time of single requests, in square milliseconds.
-fn variance_of_one(group: &GroupCounts) -> f64 {
+fn variance_of_single_requests(group: &GroupCounts) -> f64 {
     let mean = Metric::AddedMean.mean(&group.sum);
     let squares = group
         .added_ns_counts()
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_known_requests_are_their_means_and_percentiles() {
+    fn metrics_of_known_requests_are_their_means_and_percentiles() {
         let group = group_of((1..=1000).map(|number| number * 10));
         assert_eq!(Metric::Calls.value(&group), Some(1.0));
         assert_eq!(Metric::Keys.value(&group), Some(3.0));
@@ -232,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
+    fn intervals_cover_the_metrics_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
-        let true_group = Traffic::typical().group(400_000, &mut random);
+        let true_group = Traffic::typical().draw_group(400_000, &mut random);
         let mut misses_by_metric = [0; METRICS.len()];
         for _ in 0..300 {
-            let group = Traffic::typical().group(2000, &mut random);
+            let group = Traffic::typical().draw_group(2000, &mut random);
             for (metric, misses) in METRICS.iter().zip(&mut misses_by_metric) {
                 let estimate = metric.estimate(&group).unwrap();
                 let value = metric.value(&true_group).unwrap();
@@ -254,10 +254,10 @@ mod tests {
     fn a_difference_between_equal_groups_includes_zero_and_one_between_unequal_groups_does_not() {
         let mut random = Random(5);
         let (first_group, second_group) = (
-            Traffic::typical().group(2000, &mut random),
-            Traffic::typical().group(2000, &mut random),
+            Traffic::typical().draw_group(2000, &mut random),
+            Traffic::typical().draw_group(2000, &mut random),
         );
-        let slow = Traffic::typical().with_calls(2.0).group(2000, &mut random);
+        let slow = Traffic::typical().with_calls(2.0).draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");
