@@ -1,6 +1,6 @@
 //! What `simulate --save` writes: the children that the rules need, and the forecast of the second half.
 
-use glasscache_sim::strategy::build_file::strategy_file;
+use glasscache_sim::strategy::build_file::build_strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{ReportOptions, report};
@@ -10,7 +10,7 @@ use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig,
 const OPTIONS: ReportOptions<'static> = ReportOptions {
     draw_seed: Some(1),
     route_of: &[],
-    routes: 0,
+    route_count: 0,
 };
 
 #[test]
@@ -28,7 +28,7 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         ("subtree:2", true),
     ] {
         let strategy: Strategy = notation.parse().unwrap();
-        let text = strategy_file(&prepared, &cost, &strategy).to_string();
+        let text = build_strategy_file(&prepared, &cost, &strategy).to_string();
         let file: StrategyFile = text.parse().unwrap();
         assert_eq!(!file.children.is_empty(), has_children, "{notation}");
         let figures: Vec<&str> = file.forecast.iter().map(|line| &*line.figure).collect();

@@ -61,25 +61,29 @@ fn compute_relative_error(forecast: f64, measured: f64) -> Option<f64> {
 }
 
 /// The errors of two documents of figures.
-fn compute_errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
+fn compute_errors(
+    forecast: &Value,
+    measured: &Value,
+    compute_error: fn(f64, f64) -> Option<f64>,
+) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
-            let error = if name == "share_slower" {
-                compute_relative_difference
+            let compute_error = if name == "share_slower" {
+                compute_difference
             } else {
-                error
+                compute_error
             };
             let measured = measured.get(name).unwrap_or(&Value::Null);
-            (name.clone(), compute_errors(forecast, measured, error))
+            (name.clone(), compute_errors(forecast, measured, compute_error))
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
     let numbers = forecast.as_f64().zip(measured.as_f64());
-    json!(numbers.and_then(|(forecast, measured)| error(forecast, measured)))
+    json!(numbers.and_then(|(forecast, measured)| compute_error(forecast, measured)))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the form of `relative`")]
-fn compute_relative_difference(forecast: f64, measured: f64) -> Option<f64> {
+#[expect(clippy::unnecessary_wraps, reason = "the form of `compute_relative_error`")]
+fn compute_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }
 
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_holds_with_equal_counts_and_times_that_are_close() {
+    fn a_forecast_holds_with_equal_counts_and_close_times() {
         assert!(compare(figures_of(30, 1099)).is_forecast_within(0.1));
         assert!(compare(figures_of(30, 901)).is_forecast_within(0.1));
         assert!(
@@ -126,11 +130,11 @@ mod tests {
             share_slower: [0.75, 0.0, 0.0, 0.0],
             ..figures_of(33, 900)
         };
-        let error = compare(measured).error_document();
-        assert!((error["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
-        assert!((error["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
-        assert_eq!(error["share_slower"]["0.1"], 0.25);
-        assert_eq!(error["keys"], 0.0, "both are 0");
+        let errors = compare(measured).error_document();
+        assert!((errors["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert!((errors["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
+        assert_eq!(errors["share_slower"]["0.1"], 0.25);
+        assert_eq!(errors["keys"], 0.0, "both are 0");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::error::LatencyError;
 
-/// The percentiles a measured distribution must have; it may have others.
-const PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
+/// The percentiles that a measured distribution must have; it may have others.
+const REQUIRED_PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
 
 /// How the random draws of one request's calls depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Dependence {
 /// The distribution of single gets by value size.
 #[derive(Debug, Clone)]
 pub struct Quantiles {
-    sizes: Vec<SizeQuantiles>,
+    by_size: Vec<SizeQuantiles>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,27 +40,27 @@ impl Quantiles {
     pub(super) fn new(
         table: &BTreeMap<String, BTreeMap<String, f64>>,
     ) -> Result<Self, LatencyError> {
-        let mut sizes = table
+        let mut by_size = table
             .iter()
-            .map(|(size, row)| parse_size_quantiles(size, row))
+            .map(|(size_text, row)| parse_size_quantiles(size_text, row))
             .collect::<Result<Vec<_>, _>>()?;
-        sizes.sort_by(|a, b| a.size.total_cmp(&b.size));
-        if sizes.is_empty() {
+        by_size.sort_by(|a, b| a.size.total_cmp(&b.size));
+        if by_size.is_empty() {
             Err(LatencyError::Empty("single_pct"))
         } else {
-            Ok(Self { sizes })
+            Ok(Self { by_size })
         }
     }
 
     /// Nanoseconds of a single get of `bytes` at `quantile` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
-        let upper_index = self.sizes.partition_point(|row| row.size <= size);
+        let upper_index = self.by_size.partition_point(|of_size| of_size.size <= size);
         if upper_index == 0 {
-            return self.sizes[0].latency_ns_at(quantile);
+            return self.by_size[0].latency_ns_at(quantile);
         }
-        let low = &self.sizes[upper_index - 1];
-        match self.sizes.get(upper_index) {
+        let low = &self.by_size[upper_index - 1];
+        match self.by_size.get(upper_index) {
             Some(high) => {
                 low.latency_ns_at(quantile)
                     + (high.latency_ns_at(quantile) - low.latency_ns_at(quantile))
@@ -92,11 +92,11 @@ impl SizeQuantiles {
 
 /// The random draw of one call, from 0 to below 1.
 pub fn draw_uniform(seed: u64, request: u64, cause: u32, dependence: Dependence) -> f64 {
-    let cause = match dependence {
+    let cause_number = match dependence {
         Dependence::Independent => u64::from(cause) + 1,
         Dependence::Comonotone => 0,
     };
-    let bits = mix(mix(mix(seed) ^ request) ^ cause);
+    let bits = mix(mix(mix(seed) ^ request) ^ cause_number);
     // The 53 upper bits fill the mantissa of a double.
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -110,20 +110,20 @@ fn mix(mut word: u64) -> u64 {
 }
 
 fn parse_size_quantiles(
-    size: &str,
+    size_text: &str,
     row: &BTreeMap<String, f64>,
 ) -> Result<SizeQuantiles, LatencyError> {
     let distribution_error = |problem: String| LatencyError::Distribution {
-        size: size.into(),
+        size: size_text.into(),
         problem,
     };
-    let bytes: f64 = size
+    let size: f64 = size_text
         .parse()
         .map_err(|_| distribution_error("the size is not a number".into()))?;
-    if !(bytes.is_finite() && bytes >= 1.0) {
+    if !(size.is_finite() && size >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = PERCENTILES.iter().find(|name| !row.contains_key(**name)) {
+    if let Some(missing) = REQUIRED_PERCENTILES.iter().find(|name| !row.contains_key(**name)) {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));
@@ -148,8 +148,8 @@ fn parse_size_quantiles(
         previous_ns = ns;
     }
     Ok(SizeQuantiles {
-        size: bytes,
-        log10: bytes.log10(),
+        size,
+        log10: size.log10(),
         points,
     })
 }
@@ -160,7 +160,7 @@ mod tests {
 
     fn two_sizes() -> Quantiles {
         let row = |scale: f64| {
-            PERCENTILES
+            REQUIRED_PERCENTILES
                 .iter()
                 .map(|&name| (name.to_owned(), name.parse::<f64>().unwrap() * scale))
                 .collect()
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn further_percentiles_are_used_where_a_distribution_has_them() {
-        let mut row: BTreeMap<String, f64> = PERCENTILES
+        let mut row: BTreeMap<String, f64> = REQUIRED_PERCENTILES
             .iter()
             .map(|&name| (name.to_owned(), 10.0))
             .collect();
@@ -194,9 +194,9 @@ mod tests {
             ("98".to_owned(), 12.0),
         ]);
         let quantiles = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
-        let drawn = quantiles(row.clone()).unwrap();
+        let with_98th = quantiles(row.clone()).unwrap();
         assert!(
-            (drawn.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
+            (with_98th.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
             "between 95 and 98"
         );
         row.insert("98".to_owned(), 9.0);

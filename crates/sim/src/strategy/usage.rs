@@ -97,13 +97,13 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage>
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
     let mut prefixes: Vec<PrefixUsage> = Vec::new();
-    let mut prefix_of_item = vec![NONE; keys.len()];
+    let mut prefix_index_of_item = vec![NONE; keys.len()];
     for (item, (key, &requests)) in keys.iter().zip(uses).enumerate() {
         if requests == 0 {
             continue;
         }
         let prefix = text_key_prefix(key, DELIMITERS);
-        let index = *index_of_prefix.entry(prefix).or_insert_with(|| {
+        let prefix_index = *index_of_prefix.entry(prefix).or_insert_with(|| {
             prefixes.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
                 items: 0,
@@ -113,8 +113,8 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage>
             });
             prefixes.len() - 1
         });
-        prefix_of_item[item] = index as u32;
-        let usage = &mut prefixes[index];
+        prefix_index_of_item[item] = prefix_index as u32;
+        let usage = &mut prefixes[prefix_index];
         usage.items += 1;
         usage.bytes += u64::from(sizes[item]);
         usage.reads += u64::from(requests);
@@ -122,10 +122,10 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage>
     let mut last_request_of_prefix = vec![usize::MAX; prefixes.len()];
     for request in 0..prepared.len() {
         for &item in prepared.items_of(request) {
-            let index = prefix_of_item[item as usize] as usize;
-            if last_request_of_prefix[index] != request {
-                last_request_of_prefix[index] = request;
-                prefixes[index].requests += 1;
+            let prefix_index = prefix_index_of_item[item as usize] as usize;
+            if last_request_of_prefix[prefix_index] != request {
+                last_request_of_prefix[prefix_index] = request;
+                prefixes[prefix_index].requests += 1;
             }
         }
     }
@@ -185,11 +185,16 @@ mod tests {
             &["nav"],
             &["once"],
         ]);
-        let usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
-        let requests_by_key: Vec<_> = usage
+        let log_usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
+        let requests_by_key: Vec<_> = log_usage
             .items
             .iter()
-            .map(|item| (log.items.keys[item.item as usize].as_str(), item.requests))
+            .map(|usage| {
+                (
+                    log.items.keys[usage.item as usize].as_str(),
+                    usage.requests,
+                )
+            })
             .collect();
         assert_eq!(
             requests_by_key,
@@ -203,8 +208,8 @@ mod tests {
             requests,
         };
         let expected = [row(None, [2, 7, 4, 4]), row(Some("u:"), [2, 6, 3, 2])];
-        assert_eq!(usage.prefixes, expected);
-        assert_eq!((usage.reads, usage.read_bytes), (7, 22));
+        assert_eq!(log_usage.prefixes, expected);
+        assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
     }
 
     #[test]
