@@ -61,7 +61,7 @@ fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed_requests(400_000, 50_000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
     let curves: Vec<_> = (0..8)
-        .map(|seed| shards(&trace, SampleOptions { keys: 8192, seed }))
+        .map(|seed| shards(&trace, SampleOptions { keys_max: 8192, seed }))
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
@@ -87,7 +87,7 @@ fn a_sample_of_all_keys_is_exact() {
     let sampled = shards(
         &trace,
         SampleOptions {
-            keys: 2000,
+            keys_max: 2000,
             seed: 5,
         },
     );

@@ -5,10 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::classes::{PIECE_HEADER_BYTES, SlabConfig};
-
-/// Bytes of the line end that memcached stores after a value.
-const LINE_END_BYTES: u32 = 2;
+use super::classes::{LINE_END_BYTES, PIECE_HEADER_BYTES, SlabConfig};
 
 /// Needed chunks by size, as memcached counts it.
 #[derive(Debug, Clone, Default)]

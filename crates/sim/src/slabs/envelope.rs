@@ -8,7 +8,7 @@
 pub(super) struct CostLine {
     pub(super) value_at_zero: i64,
     pub(super) chunks_held: i64,
-    pub(super) index: u32,
+    pub(super) candidate_index: u32,
 }
 
 impl CostLine {

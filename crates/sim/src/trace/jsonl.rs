@@ -93,11 +93,11 @@ impl<'a> JsonRow<'a> {
         value: &Value,
         max: u64,
     ) -> Result<u64, TraceError> {
-        let fault = || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
+        let range_error = || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)
-            .ok_or_else(fault)
+            .ok_or_else(range_error)
     }
 
     pub(super) fn text(&self, column: &'static str) -> Result<Option<&str>, TraceError> {
@@ -115,18 +115,18 @@ impl<'a> JsonRow<'a> {
         column: &'static str,
         value: Option<T>,
     ) -> Result<T, TraceError> {
-        let fault =
+        let missing_error =
             || TraceError::row(self.file, self.row_number, "is missing or null").in_column(column);
-        value.ok_or_else(fault)
+        value.ok_or_else(missing_error)
     }
 
     pub(super) fn field_error(
         &self,
         column: &'static str,
         expected: &str,
-        value_text: &Value,
+        value: &Value,
     ) -> TraceError {
-        let mut value_text = value_text.to_string();
+        let mut value_text = value.to_string();
         value_text.truncate(
             value_text
                 .char_indices()
@@ -149,8 +149,8 @@ impl<'a> JsonRow<'a> {
                 Some(value) => self.parse_whole_number(column, value, max).map(Some),
             }
         };
-        let key = self.require_value("key", self.member(names.name("key")))?;
-        let key = match key {
+        let key_value = self.require_value("key", self.member(names.name("key")))?;
+        let key = match key_value {
             Value::String(text) => KeyCell::Text(text.as_bytes()),
             value => KeyCell::Number(
                 value
@@ -161,7 +161,7 @@ impl<'a> JsonRow<'a> {
         let time_us = self.member(names.name("time")).map(|value| {
             let text = match value {
                 Value::String(text) => text.clone(),
-                other => other.to_string(),
+                number => number.to_string(),
             };
             sink.parse_time(text.as_bytes())
                 .ok_or_else(|| self.field_error("time", TIME_FORMATS, value))

@@ -75,7 +75,7 @@ impl LineParser for MatchingLines {
             *sink.skipped += 1;
             return Ok(());
         };
-        let fault = |column: &'static str, expected: &str, text: &[u8]| {
+        let field_error = |column: &'static str, expected: &str, text: &[u8]| {
             let value_text = String::from_utf8_lossy(text);
             let fault = format!("expected {expected}, found \"{value_text}\"");
             TraceError::row(file, row, fault).in_column(column)
@@ -85,13 +85,13 @@ impl LineParser for MatchingLines {
             let parse = |text: &[u8]| {
                 let expected = format!("a whole number from 0 to {max}");
                 let parsed = parse_whole_number(text).filter(|&number| number <= max);
-                parsed.ok_or_else(|| fault(column, &expected, text))
+                parsed.ok_or_else(|| field_error(column, &expected, text))
             };
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
             sink.parse_time(text)
-                .ok_or_else(|| fault("time", TIME_FORMATS, text))
+                .ok_or_else(|| field_error("time", TIME_FORMATS, text))
         });
         let fields = RowFields {
             row,
