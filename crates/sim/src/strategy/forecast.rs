@@ -105,7 +105,8 @@ fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> Fi
             .sum();
         sum as f64 / requests.len().max(1) as f64
     };
-    let mut added_ns: Vec<u64> = stats_of_each.map(|stats| stats.added_ns).collect();
+    let mut added_ns: Vec<u64> =
+        stats_of_each.clone().map(|stats| stats.added_ns).collect();
     let added_ns_percentiles = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
         added_ns_percentiles

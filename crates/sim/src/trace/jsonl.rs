@@ -36,10 +36,10 @@ impl LineParser for JsonObjects {
         &mut self,
         file: &str,
         line: &[u8],
-        row: u64,
+        row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let parsed = JsonRow::parse(file, line, row)?;
+        let parsed = JsonRow::parse(file, line, row_number)?;
         let fields = parsed.fields(&self.names, sink)?;
         self.has_time |= fields.time.is_some();
         fields.push(sink);
@@ -59,17 +59,17 @@ pub(super) struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    pub(super) fn parse(file: &'a str, line: &[u8], row: u64) -> Result<Self, TraceError> {
+    pub(super) fn parse(file: &'a str, line: &[u8], row_number: u64) -> Result<Self, TraceError> {
         match serde_json::from_slice(line) {
             Ok(Value::Object(object)) => Ok(Self {
                 file,
-                row_number: row,
+                row_number,
                 object,
             }),
-            Ok(_) => Err(TraceError::row(file, row, "expected a JSON object")),
+            Ok(_) => Err(TraceError::row(file, row_number, "expected a JSON object")),
             Err(error) => Err(TraceError::row(
                 file,
-                row,
+                row_number,
                 format!("not a valid JSON object: {error}"),
             )),
         }
@@ -171,7 +171,7 @@ impl<'a> JsonRow<'a> {
             text.ok_or_else(|| self.field_error("op", "a string", value))
         });
         Ok(RowFields {
-            row: self.row_number,
+            row_number: self.row_number,
             key,
             time: time_us.transpose()?,
             size: number("size")?,

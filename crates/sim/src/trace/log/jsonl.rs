@@ -11,24 +11,24 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-/// The number of each key.
+/// The number of each key or route.
 type NumberByName = HashMap<String, u32>;
 
-/// Reads both files; the rows that a cut left whole are kept.
+/// Reads both files; of a truncated file the complete rows are kept.
 pub(super) fn read(
-    items: (&str, impl BufRead),
-    requests: (&str, impl BufRead),
+    (items_file, items_source): (&str, impl BufRead),
+    (requests_file, requests_source): (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
-    let (mut items, mut number_by_key) = read_items(items.0, items.1)?;
+    let (mut items, mut number_by_key) = read_items(items_file, items_source)?;
     let mut read_requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
-    let mut lines = Lines::new(requests.0, requests.1);
+    let mut lines = Lines::new(requests_file, requests_source);
     let mut number_by_route = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
-        let (line, row) = lines.last_line();
-        let append_result = JsonRow::parse(lines.file(), line, row).and_then(|row| {
+        let (line, row_number) = lines.last_line();
+        let append_result = JsonRow::parse(lines.file(), line, row_number).and_then(|row| {
             append_request(
                 &row,
                 &mut items,
@@ -54,20 +54,20 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
     let (mut items, mut number_by_key) = (Items::default(), NumberByName::new());
     let mut parents: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
-        let (line, index) = lines.last_line();
-        let parent = JsonRow::parse(file, line, index)
-            .and_then(|row| append_item(&row, (file, index), &mut items, &mut number_by_key));
-        parents.push(parent.map_err(|error| lines.mark_if_cut(error))?);
+        let (line, row_number) = lines.last_line();
+        let parent = JsonRow::parse(file, line, row_number)
+            .and_then(|row| append_item(&row, (file, row_number), &mut items, &mut number_by_key));
+        parents.push(parent.map_err(|error| lines.mark_if_truncated(error))?);
     }
     for (index, parent) in parents.into_iter().enumerate() {
-        let number = match parent {
+        let parent_number = match parent {
             None => NONE,
             Some(key) => *number_by_key.get(&key).ok_or_else(|| {
                 let fault = format!("the parent \"{key}\" is not in the file");
                 TraceError::row(file, index as u64 + 1, fault).in_column("parent")
             })?,
         };
-        items.parents.push(number);
+        items.parents.push(parent_number);
     }
     Ok((items, number_by_key))
 }
@@ -75,7 +75,7 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
 /// Appends one item and returns the key of its parent.
 fn append_item(
     row: &JsonRow<'_>,
-    (file, index): (&str, u64),
+    (file, row_number): (&str, u64),
     items: &mut Items,
     number_by_key: &mut NumberByName,
 ) -> Result<Option<String>, TraceError> {
@@ -83,7 +83,7 @@ fn append_item(
     let number = items.keys.len() as u32;
     if number_by_key.insert(key.to_owned(), number).is_some() {
         let fault = format!("the key \"{key}\" is a duplicate");
-        return Err(TraceError::row(file, index, fault).in_column("key"));
+        return Err(TraceError::row(file, row_number, fault).in_column("key"));
     }
     items.keys.push(key.to_owned());
     let size = row.number("size", u32::MAX.into())?;
@@ -99,7 +99,7 @@ fn append_request(
     read_requests: &mut Requests,
     number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
-    let request = row
+    let request_number = row
         .number("request", u64::MAX)?
         .unwrap_or(read_requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
@@ -113,7 +113,7 @@ fn append_request(
         let item = number_of_key(key, items, number_by_key);
         read_requests.items.push(item);
     }
-    read_requests.request.push(request);
+    read_requests.request.push(request_number);
     read_requests.time_us.push(time_us);
     read_requests.instance.push(instance);
     read_requests.base_us.push(base_us);
@@ -130,11 +130,11 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     let Some(value) = row.member("items") else {
         return Ok(Vec::new());
     };
-    let fault = || row.field_error("items", "a list of keys", value);
-    let key_list = value.as_array().ok_or_else(fault)?;
+    let list_error = || row.field_error("items", "a list of keys", value);
+    let key_list = value.as_array().ok_or_else(list_error)?;
     key_list
         .iter()
-        .map(|key| key.as_str().ok_or_else(fault))
+        .map(|key| key.as_str().ok_or_else(list_error))
         .collect()
 }
 
@@ -169,36 +169,36 @@ pub(super) fn intern_route(
 /// Writes both files.
 pub(super) fn write(
     log: &RequestLog,
-    items: &mut impl Write,
-    requests: &mut impl Write,
+    items_output: &mut impl Write,
+    requests_output: &mut impl Write,
 ) -> std::io::Result<()> {
-    let key = |item: u32| log.items.keys.get(item as usize);
+    let key_of = |item: u32| log.items.keys.get(item as usize);
     for index in 0..log.items.len() {
-        let parent = key(log.items.parents[index]);
+        let parent = key_of(log.items.parents[index]);
         let size = Some(log.items.sizes[index]).filter(|&size| size != 0);
         let line =
             serde_json::json!({"key": log.items.keys[index], "parent": parent, "size": size});
-        writeln!(items, "{line}")?;
+        writeln!(items_output, "{line}")?;
     }
-    let requests_to_write = &log.requests;
-    for index in 0..requests_to_write.len() {
+    let requests = &log.requests;
+    for index in 0..requests.len() {
         let mut line = serde_json::json!({
-            "request": requests_to_write.request[index],
-            "time_us": requests_to_write.time_us[index],
-            "instance": requests_to_write.instance[index],
-            "base_us": requests_to_write.base_us[index],
-            "page": key(requests_to_write.page[index]),
-            "items": requests_to_write.items_of(index).iter().map(|&item| key(item)).collect::<Vec<_>>(),
+            "request": requests.request[index],
+            "time_us": requests.time_us[index],
+            "instance": requests.instance[index],
+            "base_us": requests.base_us[index],
+            "page": key_of(requests.page[index]),
+            "items": requests.items_of(index).iter().map(|&item| key_of(item)).collect::<Vec<_>>(),
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            requests_to_write
+            requests
                 .routes
-                .get(requests_to_write.route[index] as usize),
+                .get(requests.route[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }
-        writeln!(requests, "{line}")?;
+        writeln!(requests_output, "{line}")?;
     }
     Ok(())
 }
