@@ -41,8 +41,8 @@ pub(crate) fn fifo(keys: &[u64], capacity: usize) -> u64 {
 pub(crate) fn clock(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
     for &key in keys {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            cached.1 = true;
+        if let Some((_, was_used)) = cache.iter_mut().find(|(cached_key, _)| *cached_key == key) {
+            *was_used = true;
             continue;
         }
         misses += 1;
@@ -62,14 +62,16 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
     let mut hand: Option<u64> = None;
     for &key in keys {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            cached.1 = true;
+        if let Some((_, was_used)) = cache.iter_mut().find(|(cached_key, _)| *cached_key == key) {
+            *was_used = true;
             continue;
         }
         misses += 1;
         if cache.len() == capacity {
-            let position_of = |key| cache.iter().position(|cached| Some(cached.0) == key);
-            let mut index = position_of(hand).unwrap_or(cache.len() - 1);
+            let hand_index = cache
+                .iter()
+                .position(|&(cached_key, _)| Some(cached_key) == hand);
+            let mut index = hand_index.unwrap_or(cache.len() - 1);
             while cache[index].1 {
                 cache[index].1 = false;
                 index = if index == 0 {
@@ -78,7 +80,7 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
                     index - 1
                 };
             }
-            hand = index.checked_sub(1).map(|newer| cache[newer].0);
+            hand = index.checked_sub(1).map(|newer_index| cache[newer_index].0);
             cache.remove(index);
         }
         cache.insert(0, (key, false));
@@ -88,11 +90,14 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
 
 /// Misses of LFU; of the least used, the first that reached that number is evicted.
 pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
-    // (key, uses, since when it has that many)
+    // (key, uses, number of the request since which it has that many)
     let (mut cache, mut misses): (Vec<(u64, u64, usize)>, u64) = (Vec::new(), 0);
     for (request_number, &key) in keys.iter().enumerate() {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            *cached = (key, cached.1 + 1, request_number);
+        if let Some((_, uses, used_since)) = cache
+            .iter_mut()
+            .find(|(cached_key, ..)| *cached_key == key)
+        {
+            (*uses, *used_since) = (*uses + 1, request_number);
             continue;
         }
         misses += 1;
@@ -134,10 +139,12 @@ pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
 }
 
 /// Misses and missed bytes of LRU or FIFO over (key, size) objects; what is larger than the cache is not stored.
-pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
-    let (mut cache, mut misses, mut bytes): (Vec<(u64, u64)>, u64, u64) = (Vec::new(), 0, 0);
+pub(crate) fn count_misses_and_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
+    let (mut cache, mut misses, mut missed_bytes): (Vec<(u64, u64)>, u64, u64) =
+        (Vec::new(), 0, 0);
     for &(key, size) in requests {
-        let object = (key, u64::from(size.max(1)));
+        let bytes = u64::from(size.max(1));
+        let object = (key, bytes);
         if let Some(index) = cache.iter().position(|cached| *cached == object) {
             if is_lru {
                 cache.remove(index);
@@ -146,16 +153,16 @@ pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bo
             continue;
         }
         misses += 1;
-        bytes += object.1;
-        if object.1 > capacity {
+        missed_bytes += bytes;
+        if bytes > capacity {
             continue;
         }
-        while cache.iter().map(|cached| cached.1).sum::<u64>() + object.1 > capacity {
+        while cache.iter().map(|&(_, cached_bytes)| cached_bytes).sum::<u64>() + bytes > capacity {
             cache.remove(0);
         }
         cache.push(object);
     }
-    (misses, bytes)
+    (misses, missed_bytes)
 }
 
 /// A cache without bound.

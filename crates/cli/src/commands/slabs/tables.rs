@@ -332,7 +332,7 @@ impl<'a> Comparison<'a> {
             title: "Memory by class: today, and the best classes".into(),
             x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
             y_label: "MiB in the class".into(),
-            parts: ["requested".into(), "wasted".into()],
+            part_names: ["requested".into(), "wasted".into()],
             panels: vec![new_panel(&self.class_lists[0]), new_panel(self.best())],
         }
     }
