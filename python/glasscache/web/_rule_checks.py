@@ -210,10 +210,10 @@ def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a c
     ) and all(narrow.cookie.get(name) == expected for name, expected in wide.cookie.items())
 
 
-def _path_includes(wide: str, narrow: str | None) -> bool:
-    if narrow is None:
-        return wide in {"**", "/**"}
-    if wide == narrow or wide in {"**", "/**"}:
+def _path_includes(wide_path: str, narrow_path: str | None) -> bool:
+    if narrow_path is None:
+        return wide_path in {"**", "/**"}
+    if wide_path == narrow_path or wide_path in {"**", "/**"}:
         return True
-    stem = wide.removesuffix("**")
-    return stem != wide and not re.search(r"[*?]", stem) and narrow.startswith(stem)
+    stem = wide_path.removesuffix("**")
+    return stem != wide_path and not re.search(r"[*?]", stem) and narrow_path.startswith(stem)
