@@ -147,7 +147,7 @@ class Histories(Session):
             return operation._replace(result="miss")
         if unique is not None:
             self.uniques[key] = unique
-        value = self.decode_value(key, values[0][1])
+        value = self.decode_value(key, values[0].value)
         return operation._replace(result="done", value=value, unique=unique)
 
     def decode_value(self, key: bytes, text: bytes) -> Value:
