@@ -24,14 +24,21 @@ sys.path.insert(0, str(ROOT / "tests" / "live"))
 from harness import Server  # noqa: E402
 
 SERVER_CPU, GENERATOR_CPU = 0, 1
-CONNECTIONS, VALUE_BYTES, KEYS = 50, 100, 100_000
+CONNECTION_COUNT, VALUE_BYTES, KEY_COUNT = 50, 100, 100_000
 RATIO_TARGET_BY_DEPTH = {1: 1.1, 16: 1.5, 32: 1.5}
 """For each number of requests in flight on a connection: gets per CPU second, ours to theirs."""
 
 
 def measure_ours(binary: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
     """Measure with our generator."""
-    options = ["--connections", str(CONNECTIONS), "--depth", str(depth), "--keys", str(KEYS)]
+    options = [
+        "--connections",
+        str(CONNECTION_COUNT),
+        "--depth",
+        str(depth),
+        "--keys",
+        str(KEY_COUNT),
+    ]
     options += ["--size", str(VALUE_BYTES), "--for", f"{seconds}s", "--warm-up", "500ms"]
     command = [
         binary,
@@ -71,10 +78,15 @@ def run_memtier(program: str, port: int, options: list[str]) -> float:
     command += [
         "--protocol=memcache_text",
         "--threads=1",
-        f"--clients={CONNECTIONS}",
+        f"--clients={CONNECTION_COUNT}",
         "--hide-histogram",
     ]
-    command += [f"--data-size={VALUE_BYTES}", "--key-minimum=1", f"--key-maximum={KEYS}", *options]
+    command += [
+        f"--data-size={VALUE_BYTES}",
+        "--key-minimum=1",
+        f"--key-maximum={KEY_COUNT}",
+        *options,
+    ]
     usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -85,25 +97,29 @@ def run_memtier(program: str, port: int, options: list[str]) -> float:
     )
 
 
-def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
+def compare_at_depth(arguments: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
     """Measure both alternately, and print the rates and their ratio unless JSON was requested."""
-    rates: dict[str, list[dict[str, float]]] = {"ours": [], "memtier": []}
-    for _ in range(options.rounds):
-        rates["ours"].append(measure_ours(options.binary, port, depth, options.seconds))
-        rates["memtier"].append(measure_memtier(options.memtier, port, depth, options.seconds))
-    round_pairs = zip(*rates.values(), strict=True)
+    figures_by_generator: dict[str, list[dict[str, float]]] = {"ours": [], "memtier": []}
+    for _ in range(arguments.rounds):
+        figures_by_generator["ours"].append(
+            measure_ours(arguments.binary, port, depth, arguments.seconds)
+        )
+        figures_by_generator["memtier"].append(
+            measure_memtier(arguments.memtier, port, depth, arguments.seconds)
+        )
+    round_pairs = zip(*figures_by_generator.values(), strict=True)
     ratios = [
         ours["gets_per_cpu_second"] / theirs["gets_per_cpu_second"] for ours, theirs in round_pairs
     ]
-    if not options.json:
+    if not arguments.json:
         print(
             f"depth {depth}: {statistics.median(ratios):.2f} times memtier"
             f" ({min(ratios):.2f} to {max(ratios):.2f}), target at least {RATIO_TARGET_BY_DEPTH[depth]}"
         )
-        for name, rounds in rates.items():
+        for name, figures_by_round in figures_by_generator.items():
             per_cpu_second, per_second = (
-                statistics.median(rate[unit] for rate in rounds)
-                for unit in ("gets_per_cpu_second", "gets_per_second")
+                statistics.median(figures[figure_name] for figures in figures_by_round)
+                for figure_name in ("gets_per_cpu_second", "gets_per_second")
             )
             print(
                 f"  {name:8}{per_cpu_second:12,.0f} gets per CPU second,{per_second:12,.0f} per second",
@@ -113,7 +129,7 @@ def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict
         "depth": depth,
         "target": RATIO_TARGET_BY_DEPTH[depth],
         "ratios": ratios,
-        "rounds": rates,
+        "rounds": figures_by_generator,
     }
 
 
@@ -125,16 +141,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of each generator in a round")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    server = Server(["taskset", "-c", str(SERVER_CPU), options.binary, "serve"], ("-m", "256"))
+    arguments = parser.parse_args()
+    server = Server(["taskset", "-c", str(SERVER_CPU), arguments.binary, "serve"], ("-m", "256"))
     try:
-        store_keys = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"]
-        run_memtier(options.memtier, server.port, store_keys)
-        rows = [compare_at_depth(options, server.port, depth) for depth in RATIO_TARGET_BY_DEPTH]
+        store_options = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"]
+        run_memtier(arguments.memtier, server.port, store_options)
+        rows = [compare_at_depth(arguments, server.port, depth) for depth in RATIO_TARGET_BY_DEPTH]
     finally:
         server.kill()
-    if options.json:
-        print(json.dumps({"connections": CONNECTIONS, "value_bytes": VALUE_BYTES, "rows": rows}))
+    if arguments.json:
+        print(
+            json.dumps({"connections": CONNECTION_COUNT, "value_bytes": VALUE_BYTES, "rows": rows})
+        )
     return 0 if all(statistics.median(row["ratios"]) >= row["target"] for row in rows) else 1
 
 

@@ -32,7 +32,7 @@ from glasscache.recording import Recorder
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    Request = Callable[[Any, list[str]], Awaitable[None]]
+    ReadItems = Callable[[Any, list[str]], Awaitable[None]]
 
 KEYS_PER_REQUEST = 30
 ITEMS = 2000
@@ -70,12 +70,12 @@ class Variant:
 
     client: Any
     recorder: Any
-    writer_thread: int | None
+    writer_thread_id: int | None
     blocks_cpu_s: list[float] = field(default_factory=list)
     """Of each block, without any thread that writes a log."""
     writer_cpu_s: float = 0.0
     """What the thread that writes the log took."""
-    requests: int = 0
+    request_count: int = 0
 
     @property
     def cpu_s(self) -> float:
@@ -90,16 +90,16 @@ class Variant:
         new_threads = set(thread_ids()) - threads_before
         return cls(client, recorder, max(new_threads, default=None))
 
-    async def run_block(self, request: Request, key_lists: list[list[str]]) -> None:
+    async def run_block(self, read_items: ReadItems, key_lists: list[list[str]]) -> None:
         """Make requests, recorded or not."""
-        self.requests += len(key_lists)
+        self.request_count += len(key_lists)
         if self.recorder is None:
             for keys in key_lists:
-                await request(self.client, keys)
+                await read_items(self.client, keys)
             return
         for keys in key_lists:
             with self.recorder.request(route="page"):
-                await request(self.client, keys)
+                await read_items(self.client, keys)
 
 
 class StubClient:
@@ -138,7 +138,7 @@ class AsyncStubClient(StubClient):
         """Return at once."""
 
 
-WAYS_TO_READ: dict[str, tuple[type[Any], type[Any], Request]] = {
+WAYS_TO_READ: dict[str, tuple[type[Any], type[Any], ReadItems]] = {
     "30 gets": (glasscache.Client, StubClient, read_by_gets),
     "30 awaited gets": (glasscache.AsyncClient, AsyncStubClient, read_by_awaited_gets),
     "get_many of 30": (glasscache.Client, StubClient, read_by_get_many),
@@ -151,45 +151,56 @@ def thread_ids() -> list[int]:
     return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
 
 
-def thread_cpu_s(thread: int) -> float:
+def thread_cpu_s(thread_id: int) -> float:
     """Return the CPU time of a thread of this process; 0 if it has ended."""
     try:
-        return time.clock_gettime((~thread << 3) | CLOCK_OF_THREAD)
+        return time.clock_gettime((~thread_id << 3) | CLOCK_OF_THREAD)
     except OSError:
         return 0.0
 
 
 def writers_cpu_s(variants: Iterable[Variant]) -> float:
     """Return the CPU time of the threads that write the logs of these variants."""
-    threads = (variant.writer_thread for variant in variants)
-    return sum(thread_cpu_s(thread) for thread in threads if thread is not None)
+    writer_thread_ids = (variant.writer_thread_id for variant in variants)
+    return sum(thread_cpu_s(thread_id) for thread_id in writer_thread_ids if thread_id is not None)
 
 
 async def measure_round(
-    kind: str, address: str, blocks: int, folder: Path, round_number: int
+    way_to_read: str, address: str, block_count: int, folder: Path, round_number: int
 ) -> dict[str, Variant]:
     """Run blocks of requests of each variant alternately, then complete the logs."""
-    client_type, _, request = WAYS_TO_READ[kind]
+    client_type, _, read_items = WAYS_TO_READ[way_to_read]
     variants = {
-        name: Variant.open(client_type(address, timeout=60), folder / str(index), sample)
-        for index, (name, sample) in enumerate(RECORDED_SHARES.items())
+        variant_name: Variant.open(client_type(address, timeout=60), folder / str(index), sample)
+        for index, (variant_name, sample) in enumerate(RECORDED_SHARES.items())
     }
     for variant in variants.values():
-        await request(variant.client, item_keys(0))
-    names = list(variants)
-    if kind == "get_many of 30":
-        blocks *= BLOCKS_OF_SHORT_REQUESTS
-    for block in range(blocks):
-        first = (block + round_number) % len(names)
-        first_request = (round_number * blocks + block) * BLOCK_REQUESTS
-        key_lists = [item_keys(first_request + n) for n in range(BLOCK_REQUESTS)]
-        for name in names[first:] + names[:first]:
-            begin, writers_begin = time.process_time(), writers_cpu_s(variants.values())
-            await variants[name].run_block(request, key_lists)
-            writers_s = writers_cpu_s(variants.values()) - writers_begin
-            variants[name].blocks_cpu_s.append(time.process_time() - begin - writers_s)
+        await read_items(variant.client, item_keys(0))
+    variant_names = list(variants)
+    if way_to_read == "get_many of 30":
+        block_count *= BLOCKS_OF_SHORT_REQUESTS
+    for block in range(block_count):
+        first_index = (block + round_number) % len(variant_names)
+        first_request_number = (round_number * block_count + block) * BLOCK_REQUESTS
+        key_lists = [
+            item_keys(first_request_number + request_offset)
+            for request_offset in range(BLOCK_REQUESTS)
+        ]
+        for variant_name in variant_names[first_index:] + variant_names[:first_index]:
+            cpu_s_before, writers_cpu_s_before = (
+                time.process_time(),
+                writers_cpu_s(variants.values()),
+            )
+            await variants[variant_name].run_block(read_items, key_lists)
+            writers_s = writers_cpu_s(variants.values()) - writers_cpu_s_before
+            variants[variant_name].blocks_cpu_s.append(
+                time.process_time() - cpu_s_before - writers_s
+            )
     for variant in variants.values():
-        complete_log(variant, [other for other in variants.values() if other is not variant])
+        complete_log(
+            variant,
+            [other_variant for other_variant in variants.values() if other_variant is not variant],
+        )
         if (close_call := variant.client.close()) is not None:
             await close_call
     return variants
@@ -200,12 +211,12 @@ def complete_log(variant: Variant, other_variants: list[Variant]) -> None:
     if variant.recorder is None:
         return
     variant.writer_cpu_s = writers_cpu_s([variant])
-    begin, others_begin = time.process_time(), writers_cpu_s(other_variants)
+    cpu_s_before, others_cpu_s_before = time.process_time(), writers_cpu_s(other_variants)
     if not variant.recorder.close():
         raise SystemExit("the log was not complete within a second")
     # The thread has ended, and its clock with it; what it took meanwhile is in the time of the process.
-    others_s = writers_cpu_s(other_variants) - others_begin
-    variant.writer_cpu_s += time.process_time() - begin - others_s
+    others_s = writers_cpu_s(other_variants) - others_cpu_s_before
+    variant.writer_cpu_s += time.process_time() - cpu_s_before - others_s
 
 
 def item_keys(request_number: int) -> list[str]:
@@ -218,25 +229,25 @@ def item_keys(request_number: int) -> list[str]:
 
 
 async def added_times_s(
-    kind: str, sample: float, requests: int, folder: Path
+    way_to_read: str, sample: float, request_count: int, folder: Path
 ) -> dict[str, list[float]]:
     """Return, ascending, what recording takes in each of some requests: all but the calls themselves.
 
     Once by the clock, and once by the thread's CPU time, in which other programs on the processor are not.
     """
-    _, client_type, request = WAYS_TO_READ[kind]
+    _, client_type, read_items = WAYS_TO_READ[way_to_read]
     client = client_type()
     recorder = Recorder(folder, sample=sample)
     recorder.attach(client)
     clock, cpu_clock = time.perf_counter, time.thread_time
     added_s: dict[str, list[float]] = {"clock": [], "cpu": []}
-    for number in range(requests):
+    for number in range(request_count):
         keys = item_keys(number)
-        begin, cpu_begin = clock(), cpu_clock()
+        started_at, started_at_cpu_s = clock(), cpu_clock()
         with recorder.request(route="page"):
-            await request(client, keys)
-        added_s["cpu"].append(cpu_clock() - cpu_begin)
-        added_s["clock"].append(clock() - begin)
+            await read_items(client, keys)
+        added_s["cpu"].append(cpu_clock() - started_at_cpu_s)
+        added_s["clock"].append(clock() - started_at)
     recorder.close()
     return {name: sorted(times_s) for name, times_s in added_s.items()}
 
@@ -247,23 +258,33 @@ def percentile(sorted_values: list[float], percent: float) -> float:
     return sorted_values[max(0, int(rank) - 1)]
 
 
-def added_cpu_percent(variant: Variant, without: Variant) -> float:
+def added_cpu_percent(variant: Variant, unrecorded: Variant) -> float:
     """Return what a variant takes more, in percent of a client without recorder."""
-    blocks = zip(variant.blocks_cpu_s, without.blocks_cpu_s, strict=True)
-    requests = statistics.median(block_s / without_s for block_s, without_s in blocks) - 1
-    return 100 * (requests + variant.writer_cpu_s / without.cpu_s)
+    blocks = zip(variant.blocks_cpu_s, unrecorded.blocks_cpu_s, strict=True)
+    block_ratio_minus_1 = (
+        statistics.median(block_s / unrecorded_block_s for block_s, unrecorded_block_s in blocks)
+        - 1
+    )
+    return 100 * (block_ratio_minus_1 + variant.writer_cpu_s / unrecorded.cpu_s)
 
 
 def summarise_rounds(
-    rounds: list[dict[str, Variant]], added_s: list[dict[str, dict[str, list[float]]]], name: str
+    variants_by_round: list[dict[str, Variant]],
+    added_s_by_round: list[dict[str, dict[str, list[float]]]],
+    variant_name: str,
 ) -> dict[str, Any]:
     """Return what a variant adds to a request without recorder: median, least and most of the rounds."""
-    added_percent = [added_cpu_percent(variants[name], variants["without"]) for variants in rounds]
+    added_percent = [
+        added_cpu_percent(variants[variant_name], variants["without"])
+        for variants in variants_by_round
+    ]
     request_us = [
-        1e6 * variants["without"].cpu_s / variants["without"].requests for variants in rounds
+        1e6 * variants["without"].cpu_s / variants["without"].request_count
+        for variants in variants_by_round
     ]
     writer_percent = [
-        100 * variants[name].writer_cpu_s / variants["without"].cpu_s for variants in rounds
+        100 * variants[variant_name].writer_cpu_s / variants["without"].cpu_s
+        for variants in variants_by_round
     ]
     figures: dict[str, Any] = {
         "request_cpu_us": statistics.median(request_us),
@@ -277,56 +298,70 @@ def summarise_rounds(
         (99.9, "clock", "p999"),
         (99.9, "cpu", "cpu_p999"),
     ):
-        added_us = [1e6 * percentile(times_s[name][clock], percent) for times_s in added_s]
+        added_us = [
+            1e6 * percentile(times_s[variant_name][clock], percent) for times_s in added_s_by_round
+        ]
         figures[f"added_us_{label}"] = statistics.median(added_us)
         figures[f"added_us_{label}_min"] = min(added_us)
         figures[f"added_us_{label}_max"] = max(added_us)
     return figures
 
 
-async def measure(kind: str, address: str, rounds: int, requests: int) -> dict[str, Any]:
+async def measure(
+    way_to_read: str, address: str, round_count: int, request_count: int
+) -> dict[str, Any]:
     """Return what each share of recorded requests adds to requests that read in this way."""
-    variants_by_round, added_s = [], []
-    shares = {name: sample for name, sample in RECORDED_SHARES.items() if sample is not None}
-    for round_number in range(rounds):
+    variants_by_round, added_s_by_round = [], []
+    shares = {
+        variant_name: sample
+        for variant_name, sample in RECORDED_SHARES.items()
+        if sample is not None
+    }
+    for round_number in range(round_count):
         print(
-            f"{kind}, round {round_number + 1} of {rounds}", end="\r", file=sys.stderr, flush=True
+            f"{way_to_read}, round {round_number + 1} of {round_count}",
+            end="\r",
+            file=sys.stderr,
+            flush=True,
         )
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            blocks = max(1, requests // BLOCK_REQUESTS)
+            block_count = max(1, request_count // BLOCK_REQUESTS)
             variants_by_round.append(
-                await measure_round(kind, address, blocks, Path(folder), round_number)
+                await measure_round(way_to_read, address, block_count, Path(folder), round_number)
             )
-            added_s.append(
+            added_s_by_round.append(
                 {
-                    name: await added_times_s(
-                        kind, sample, requests, Path(folder) / f"added {name}"
+                    variant_name: await added_times_s(
+                        way_to_read, sample, request_count, Path(folder) / f"added {variant_name}"
                     )
-                    for name, sample in shares.items()
+                    for variant_name, sample in shares.items()
                 }
             )
-    return {name: summarise_rounds(variants_by_round, added_s, name) for name in shares}
+    return {
+        variant_name: summarise_rounds(variants_by_round, added_s_by_round, variant_name)
+        for variant_name in shares
+    }
 
 
 def store_all_items(address: str) -> None:
     """Store every item that requests read."""
-    keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
+    all_keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
     with glasscache.Client(address, timeout=5) as client:
-        client.set_many(dict.fromkeys(keys, VALUE))
+        client.set_many(dict.fromkeys(all_keys, VALUE))
 
 
-def print_rows(kind: str, variants: dict[str, Any]) -> None:
+def print_rows(way_to_read: str, figures_by_variant: dict[str, Any]) -> None:
     """Print what each share of recorded requests adds."""
-    for name, row in variants.items():
+    for variant_name, figures in figures_by_variant.items():
         print(
-            f"{kind:16}{name:>6}"
-            f"  CPU {row['added_cpu_percent']:+6.2f} %"
-            f" ({row['added_cpu_percent_min']:+.2f} to {row['added_cpu_percent_max']:+.2f})"
-            f" of {row['request_cpu_us']:.1f} us, the log's thread {row['writer_cpu_percent']:.2f} %;"
-            f" time added p50 {row['added_us_p50']:.1f} us, p99.9 {row['added_us_p999']:.1f} us"
-            f" ({row['added_us_p999_min']:.1f} to {row['added_us_p999_max']:.1f}),"
-            f" of CPU {row['added_us_cpu_p999']:.1f} us"
-            f" ({row['added_us_cpu_p999_min']:.1f} to {row['added_us_cpu_p999_max']:.1f})",
+            f"{way_to_read:16}{variant_name:>6}"
+            f"  CPU {figures['added_cpu_percent']:+6.2f} %"
+            f" ({figures['added_cpu_percent_min']:+.2f} to {figures['added_cpu_percent_max']:+.2f})"
+            f" of {figures['request_cpu_us']:.1f} us, the log's thread {figures['writer_cpu_percent']:.2f} %;"
+            f" time added p50 {figures['added_us_p50']:.1f} us, p99.9 {figures['added_us_p999']:.1f} us"
+            f" ({figures['added_us_p999_min']:.1f} to {figures['added_us_p999_max']:.1f}),"
+            f" of CPU {figures['added_us_cpu_p999']:.1f} us"
+            f" ({figures['added_us_cpu_p999_min']:.1f} to {figures['added_us_cpu_p999_max']:.1f})",
             flush=True,
         )
 
@@ -337,31 +372,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="rounds of each row")
     parser.add_argument("--requests", type=int, default=3000, help="of each variant in a round")
     parser.add_argument("--keep", type=Path, help="where the figures are kept")
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cpus[:1])
     with glasscache.Server() as server:
         os.sched_setaffinity(0, cpus)
         store_all_items(server.address)
-        print(f"{options.rounds} rounds of {options.requests} requests: median (least to most)")
+        print(f"{arguments.rounds} rounds of {arguments.requests} requests: median (least to most)")
         figures: dict[str, dict[str, Any]] = {}
-        for kind in WAYS_TO_READ:
-            figures[kind] = asyncio.run(
-                measure(kind, server.address, options.rounds, options.requests)
+        for way_to_read in WAYS_TO_READ:
+            figures[way_to_read] = asyncio.run(
+                measure(way_to_read, server.address, arguments.rounds, arguments.requests)
             )
-            print_rows(kind, figures[kind])
-    if options.keep:
+            print_rows(way_to_read, figures[way_to_read])
+    if arguments.keep:
         record = {
             "name": "recording",
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "load": os.getloadavg()[0],
-            "rounds": options.rounds,
-            "requests": options.requests,
+            "rounds": arguments.rounds,
+            "requests": arguments.requests,
             "keys": KEYS_PER_REQUEST,
             "figures": figures,
         }
-        options.keep.write_text(json.dumps(record, indent=1) + "\n")
+        arguments.keep.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ CALLS_PER_BLOCK = 500
 
 
 class DiscardingProcessor(SpanProcessor):
-    """Listens, and keeps nothing."""
+    """Receives each span and discards it."""
 
 
 def discarding_provider() -> TracerProvider:
@@ -39,7 +39,7 @@ def discarding_provider() -> TracerProvider:
     return provider
 
 
-def in_unsampled_trace(get: Callable[..., Any]) -> Callable[[], None]:
+def repeat_in_unsampled_trace(get: Callable[..., Any]) -> Callable[[], None]:
     context = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(0))
 
     def call_get_in_unsampled_trace() -> None:
@@ -54,11 +54,11 @@ def call_repeatedly(get: Callable[..., Any]) -> None:
         get("k")
 
 
-def variants(address: str) -> dict[str, Callable[[], None]]:
-    def make_client(**options: Any) -> glasscache.Client:
+def make_blocks(address: str) -> dict[str, Callable[[], None]]:
+    def make_client(**instrument_options: Any) -> glasscache.Client:
         client = glasscache.Client(address, timeout=5)
-        if options:
-            instrument(client, **options)
+        if instrument_options:
+            instrument(client, **instrument_options)
         return client
 
     client_without_provider = make_client()
@@ -76,39 +76,47 @@ def variants(address: str) -> dict[str, Callable[[], None]]:
             tracer_provider=discarding_provider(), slower_than=0.01, sample=0.01
         ).get,
     }
-    blocks = {name: lambda get=get: call_repeatedly(get) for name, get in gets.items()}
-    blocks["in a trace that is not sampled"] = in_unsampled_trace(gets["all calls"])
+    block_by_variant = {
+        variant_name: lambda get=get: call_repeatedly(get) for variant_name, get in gets.items()
+    }
+    block_by_variant["in a trace that is not sampled"] = repeat_in_unsampled_trace(
+        gets["all calls"]
+    )
     tracer = discarding_provider().get_tracer("floor")
-    blocks["floor: an empty span"] = lambda: call_repeatedly(
+    block_by_variant["floor: an empty span"] = lambda: call_repeatedly(
         lambda _: tracer.start_span("get").end()
     )
-    return blocks
+    return block_by_variant
 
 
-def measure(blocks: dict[str, Callable[[], None]], rounds: int) -> dict[str, dict[str, float]]:
-    us_by_variant: dict[str, list[float]] = {name: [] for name in blocks}
+def measure(
+    block_by_variant: dict[str, Callable[[], None]], rounds: int
+) -> dict[str, dict[str, float]]:
+    us_by_variant: dict[str, list[float]] = {variant_name: [] for variant_name in block_by_variant}
     for round_number in range(rounds):
-        names = list(blocks)
-        for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
+        names = list(block_by_variant)
+        for variant_name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             started_at = time.perf_counter()
-            blocks[name]()
-            us_by_variant[name].append((time.perf_counter() - started_at) / CALLS_PER_BLOCK * 1e6)
+            block_by_variant[variant_name]()
+            us_by_variant[variant_name].append(
+                (time.perf_counter() - started_at) / CALLS_PER_BLOCK * 1e6
+            )
     bare_us = us_by_variant["bare"]
     return {
-        name: {
-            "us": statistics.median(block_us),
-            "us_least": min(block_us),
+        variant_name: {
+            "us": statistics.median(us_by_block),
+            "us_least": min(us_by_block),
             "added_percent": 100
             * (
                 statistics.median(
                     block_time_us / bare_time_us
-                    for block_time_us, bare_time_us in zip(block_us, bare_us, strict=True)
+                    for block_time_us, bare_time_us in zip(us_by_block, bare_us, strict=True)
                 )
                 - 1
             ),
-            "added_percent_least": 100 * (min(block_us) / min(bare_us) - 1),
+            "added_percent_least": 100 * (min(us_by_block) / min(bare_us) - 1),
         }
-        for name, block_us in us_by_variant.items()
+        for variant_name, us_by_block in us_by_variant.items()
     }
 
 
@@ -123,11 +131,11 @@ def main() -> None:
         os.sched_setaffinity(0, cpus[-1:])
         with glasscache.Client(server.address, timeout=5) as client:
             client.set("k", b"x" * 40)
-        figures = measure(variants(server.address), options.rounds)
-    for name, variant in figures.items():
+        figures_by_variant = measure(make_blocks(server.address), options.rounds)
+    for variant_name, figures in figures_by_variant.items():
         print(
-            f"{name:32} {variant['us']:7.2f} us  {variant['added_percent']:+7.1f} %"
-            f"   (least {variant['us_least']:6.2f} us {variant['added_percent_least']:+7.1f} %)"
+            f"{variant_name:32} {figures['us']:7.2f} us  {figures['added_percent']:+7.1f} %"
+            f"   (least {figures['us_least']:6.2f} us {figures['added_percent_least']:+7.1f} %)"
         )
     if options.keep:
         record = {
@@ -137,7 +145,7 @@ def main() -> None:
             "opentelemetry_sdk": opentelemetry.sdk.version.__version__,
             "rounds": options.rounds,
             "block": CALLS_PER_BLOCK,
-            "figures": figures,
+            "figures": figures_by_variant,
         }
         options.keep.write_text(json.dumps(record, indent=1) + "\n")
 

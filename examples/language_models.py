@@ -45,21 +45,21 @@ class CompletionCache:
 
     def complete(self, **request: Any) -> Completion:
         """Call the model, or return the stored reply to the same request."""
-        has_called = False
+        was_called = False
 
-        def call() -> list[Any]:
-            nonlocal has_called
-            has_called = True
+        def call_and_list() -> list[Any]:
+            nonlocal was_called
+            was_called = True
             return list(self._call_model(**request))
 
         text, price_usd = self._client.get_or_set(
-            key_of(request), call, ttl=TTL_S, lease=LEASE_S, split=True
+            key_of(request), call_and_list, ttl=TTL_S, lease=LEASE_S, split=True
         )
-        if has_called:
+        if was_called:
             self._add_to_total("paid", price_usd)
         else:
             self._add_to_total("saved", price_usd)
-        return Completion(text, price_usd, price_usd if has_called else 0.0)
+        return Completion(text, price_usd, price_usd if was_called else 0.0)
 
     def microdollars(self, counter: str) -> int:
         """Return what all processes have "paid" or "saved", in millionths of a dollar."""
@@ -73,8 +73,8 @@ class CompletionCache:
 def key_of(request: dict[str, Any]) -> str:
     """Return the key of a request; raise the number in it when the form of the stored reply changes."""
     # Sorted, so that the same request gives the same text in every process.
-    text = json.dumps(request, sort_keys=True)
-    return f"llm:1:{hashlib.sha256(text.encode()).hexdigest()}"
+    request_text = json.dumps(request, sort_keys=True)
+    return f"llm:1:{hashlib.sha256(request_text.encode()).hexdigest()}"
 
 
 def call_litellm(**request: Any) -> tuple[str, float]:

@@ -44,8 +44,10 @@ def record(address: str, seconds: float, out: TextIO) -> int:
                 if fields.get("size", "0") != "0":
                     sizes[fields["key"]] = fields["size"]
                 if fields["type"] == "item_get":
-                    key = hashlib.blake2b(unquote_to_bytes(fields["key"]), digest_size=8).digest()
-                    key_hash = int.from_bytes(key, "big")
+                    key_digest = hashlib.blake2b(
+                        unquote_to_bytes(fields["key"]), digest_size=8
+                    ).digest()
+                    key_hash = int.from_bytes(key_digest, "big")
                     time_us = int(float(fields["ts"]) * 1e6)
                     out.write(f"{time_us},{key_hash},{sizes.get(fields['key'], '')},get\n")
                     get_count += 1

@@ -21,7 +21,7 @@ def source_distribution(requirement: str) -> Path:
             [*command, "--no-binary", ":all:", "--dest", str(folder), requirement], check=True
         )
         (archive,) = folder.glob("*.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        with tarfile.open(archive) as archive_file:
+            archive_file.extractall(folder, filter="data")
     (project,) = (path for path in folder.iterdir() if path.is_dir())
     return project

@@ -5,11 +5,11 @@
 
 Server and clients should share one CPU (the server is started so by `make bench-client`): across
 CPUs the wake-ups make any client vary threefold. Clients alternate within each repetition, a new
-one first each time; a round ends when the server has processed what was sent to it. A figure is the
-median over repetitions, printed with the least and the most; the ratio to ours is the median of
-the ratios of neighbouring rounds, which a busy machine disturbs least, with the middle half of them
-and the required ratio beside it. CPU is the client's own, per call. A client that is not installed is left
-out and named; one that takes longer than half a second for a call has one round.
+one first each time; the round of a client in it ends when the server has processed what was sent to
+it. A figure is the median over repetitions, printed with the least and the most; the ratio to ours
+is the median of the ratios of neighbouring rounds, which a busy machine disturbs least, with the middle
+half of them and the required ratio beside it. CPU is the client's own, per call. A client that is not
+installed is left out and named; one that takes longer than half a second for a call has one round.
 
 All rows take about three minutes at scale 1; the progress goes to stderr. A run may take only some
 (`--rows`): what is kept in FILE of other rows stays there.
@@ -30,7 +30,7 @@ from concurrent_calls import ASYNCIO_ROWS, THREADS_ROW, asyncio_rows, threads_ro
 from figures import print_result, run_environment, write_results
 from peers import open_clients
 from rounds import measure_row
-from rows import rows_of
+from rows import make_rows
 from warm_up import WARM_UP_CALLS, warm_up_name, warm_up_row
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def measure_chosen_rows(
     address, repetitions_and_scale = arguments.server, (arguments.repetitions, arguments.scale)
     measurements: list[tuple[str, Callable[[], list[dict[str, Any]]]]] = [
         (row.name, lambda row=row: [measure_row(row, *repetitions_and_scale)])
-        for row in rows_of(clients)
+        for row in make_rows(clients)
     ]
     measurements += [
         (warm_up_name(count), lambda count=count: [warm_up_row(address, count, arguments.scale)])
@@ -82,9 +82,11 @@ def measure_chosen_rows(
     measurements.append(
         (ASYNCIO_ROWS, lambda: asyncio.run(asyncio_rows(address, *repetitions_and_scale)))
     )
-    texts = arguments.rows.split(",")
+    wanted_texts = arguments.rows.split(",")
     chosen = [
-        measure_rows for name, measure_rows in measurements if any(text in name for text in texts)
+        measure_rows
+        for name, measure_rows in measurements
+        if any(text in name for text in wanted_texts)
     ]
     started_at = time.monotonic()
     for measured_count, measure_rows in enumerate(chosen, 1):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 from figures import row_record
 from peers import host_and_port, import_if_installed
-from rounds import in_round_order
+from rounds import rotate_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,16 +25,18 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     shared_client = glasscache.Client(address, timeout=5)
     shared_client.set("one", os.urandom(1024))
     calls_per_thread = max(1, int(2000 * scale))
-    calls_by_client: dict[str, Callable[[], Callable[[str], Any]]] = {
+    get_factory_by_client: dict[str, Callable[[], Callable[[str], Any]]] = {
         "glasscache": lambda: shared_client.get
     }
     if pylibmc := import_if_installed("pylibmc"):
-        calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
-    rates_by_client: dict[str, list[float]] = {client_name: [] for client_name in calls_by_client}
+        get_factory_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
+    rates_by_client: dict[str, list[float]] = {
+        client_name: [] for client_name in get_factory_by_client
+    }
     allowed_cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
-    for round_number in range(repetitions):
-        for client_name, make_get in in_round_order(calls_by_client, round_number):
+    for repetition in range(repetitions):
+        for client_name, make_get in rotate_calls(get_factory_by_client, repetition):
             gets = [make_get() for _ in range(8)]
             threads = [
                 threading.Thread(
@@ -59,7 +61,7 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     clients = await open_async_clients(address)
     value = os.urandom(1024)
     await clients["glasscache"].set("one", b"x" * 40)
-    rows = {
+    calls_by_row = {
         f"{ASYNCIO_ROWS}, get 40 B": {
             client_name: lambda client=client, key=key_for(client_name, "one"): client.get(key)
             for client_name, client in clients.items()
@@ -78,16 +80,16 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
             await call()
 
     records = []
-    for name, calls in rows.items():
+    for row_name, calls in calls_by_row.items():
         rates_by_client: dict[str, list[float]] = {client_name: [] for client_name in calls}
-        for round_number in range(repetitions):
-            for client_name, call in in_round_order(calls, round_number):
+        for repetition in range(repetitions):
+            for client_name, call in rotate_calls(calls, repetition):
                 started_at = time.perf_counter()
                 await asyncio.gather(*(repeat_call(call) for _ in range(32)))
                 rates_by_client[client_name].append(
                     32 * calls_per_task / (time.perf_counter() - started_at)
                 )
-        records.append(row_record(name, rates_by_client, {}))
+        records.append(row_record(row_name, rates_by_client, {}))
     for client in clients.values():
         await client.close()
     return records

@@ -38,24 +38,24 @@ REQUIRED_RATIOS = {
 
 
 def row_record(
-    name: str, rates: dict[str, list[float]], cpu_us_by_client: dict[str, list[float]]
+    name: str, rates_by_client: dict[str, list[float]], cpu_us_by_client: dict[str, list[float]]
 ) -> dict[str, Any]:
     """Return a row's figures; rounds in which a client failed do not count."""
-    our_rates = next(iter(rates.values()))
+    our_rates = next(iter(rates_by_client.values()))
 
-    def ratios_to_ours(rates_by_round: list[float]) -> list[float]:
+    def ratios_to_ours(rates_by_repetition: list[float]) -> list[float]:
         return sorted(
             our_rate / their_rate
-            for our_rate, their_rate in zip(our_rates, rates_by_round, strict=False)
+            for our_rate, their_rate in zip(our_rates, rates_by_repetition, strict=False)
             if our_rate / their_rate > 0
         )
 
     clients = {}
-    for client_name, rates_by_round in rates.items():
-        successful_rates = [rate for rate in rates_by_round if rate > 0]
+    for client_name, rates_by_repetition in rates_by_client.items():
+        successful_rates = [rate for rate in rates_by_repetition if rate > 0]
         if not successful_rates:
             continue
-        ratios = ratios_to_ours(rates_by_round)
+        ratios = ratios_to_ours(rates_by_repetition)
         clients[client_name] = {
             "ops_per_s": statistics.median(successful_rates),
             "least": min(successful_rates),
@@ -95,16 +95,16 @@ def print_result(result: dict[str, Any]) -> None:
 def write_results(file: Path, result: dict[str, Any], environment: dict[str, Any]) -> None:
     """Put a row into the file; it replaces an older one of its name."""
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    names = [row["row"] for row in rows]
-    if result["row"] in names:
-        rows[names.index(result["row"])] = result
+    row_names = [row["row"] for row in rows]
+    if result["row"] in row_names:
+        rows[row_names.index(result["row"])] = result
     else:
         rows.append(result)
     file.write_text(json.dumps({**environment, "rows": rows}, indent=1) + "\n")
 
 
 def run_environment(file: Path, repetitions: int, scale: float) -> dict[str, Any]:
-    """Return what the figures depend on, under the name after the date in the name of their file."""
+    """Return what the figures depend on; `name` is the name of their file without its date."""
     peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
     versions = {}
     for peer in peers:

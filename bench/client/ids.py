@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def number_rows(address: str) -> Iterator[Row]:
+def id_rows(address: str) -> Iterator[Row]:
     """Yield 140,000 ids of eight digits, as a list, an array and NumPy's, each against its pickle."""
     rng = random.Random(140_000)
     ids = [10_000_000 + rng.randrange(50_000_000) for _ in range(140_000)]
@@ -35,16 +35,16 @@ def number_rows(address: str) -> Iterator[Row]:
         body = raw_client.get("ids")
         return pickle.loads(body if level is None else zlib.decompress(body))
 
-    for container, value in containers.items():
+    for container_name, value in containers.items():
         calls_by_client: dict[str, Callable[[], Any]] = {
             "glasscache": lambda value=value: write_and_read(value),
             "pickle+zlib6": lambda value=value: write_and_read_pickled(value, 6),
             "pickle+zlib1": lambda value=value: write_and_read_pickled(value, 1),
         }
         if (
-            container == "a list"
+            container_name == "a list"
         ):  # an array's pickle is too long for a server's usual bound of 1 MB
             calls_by_client["pickle alone"] = lambda value=value: write_and_read_pickled(
                 value, None
             )
-        yield Row(f"140,000 ids in {container}, write and read", 3, calls_by_client)
+        yield Row(f"140,000 ids in {container_name}, write and read", 3, calls_by_client)

@@ -70,15 +70,15 @@ def open_clients(address: str) -> dict[str, Any]:
     return clients
 
 
-def set_method(name: str, client: Any) -> Callable[[str, Any], Any]:
+def choose_set_method(client_name: str, client: Any) -> Callable[[str, Any], Any]:
     """Return a client's set with its usual arguments."""
-    if name == "meta-memcache":
+    if client_name == "meta-memcache":
         return lambda key, value: client.set(key, value, ttl=0)
     return client.set
 
 
-def try_preparing_call(client_name: str, call: Callable[[], Any]) -> None:
-    """Make the call that stores what a row reads; a failure is printed, and the run continues."""
+def call_and_print_failure(client_name: str, call: Callable[[], Any]) -> None:
+    """Make a call that stores what a row reads; print its failure, after which the run continues."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

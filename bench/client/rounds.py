@@ -1,4 +1,4 @@
-"""Measures the call of a row: clients alternate, another one first each round, for a fair comparison."""
+"""Measures the call of a row: clients alternate, another one first in each repetition."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Row:
     """Waits until the quiet writes of a client have been executed."""
 
 
-def in_round_order(calls_by_client: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
-    """Return the calls by client, another client first each round."""
+def rotate_calls(calls_by_client: dict[str, Any], repetition: int) -> list[tuple[str, Any]]:
+    """Return the calls by client, another client first in each repetition."""
     pairs = list(calls_by_client.items())
-    first_index = round_number % len(pairs)
+    first_index = repetition % len(pairs)
     return pairs[first_index:] + pairs[:first_index]
 
 
@@ -46,13 +46,13 @@ def measure_row(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     cpu_us_by_client: dict[str, list[float]] = {
         client_name: [] for client_name in row.calls_by_client
     }
-    for round_number in range(repetitions):
-        for client_name, call in in_round_order(row.calls_by_client, round_number):
+    for repetition in range(repetitions):
+        for client_name, call in rotate_calls(row.calls_by_client, repetition):
             if client_name in slow_clients:
                 rates_by_client[client_name].append(math.nan)
                 continue
             try:
-                call_count = calls_within_round(call, calls_per_round)
+                call_count = choose_call_count(call, calls_per_round)
                 if call_count == 0:
                     slow_clients.add(client_name)
                     call_count = 1
@@ -61,7 +61,7 @@ def measure_row(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
                     call()
                 spent_cpu_s = time.process_time() - cpu_s_before
                 row.flush_by_client.get(client_name, int)()
-            except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
+            except Exception as error:  # noqa: BLE001 - a client that fails is named, and the others go on
                 print(f"{row.name}: {client_name} failed: {error!r}", file=sys.stderr)
                 rates_by_client[client_name].append(math.nan)
                 continue
@@ -70,8 +70,8 @@ def measure_row(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     return row_record(row.name, rates_by_client, cpu_us_by_client)
 
 
-def calls_within_round(call: Callable[[], Any], count: int) -> int:
+def choose_call_count(call: Callable[[], Any], call_count_max: int) -> int:
     """Return how many calls to make: fewer where one takes long, 0 where one is too many."""
     started_at = time.perf_counter()
     call()
-    return min(count, int(ROUND_S_MAX / (time.perf_counter() - started_at)))
+    return min(call_count_max, int(ROUND_S_MAX / (time.perf_counter() - started_at)))

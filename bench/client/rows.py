@@ -9,14 +9,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import glasscache
-from ids import number_rows
+from ids import id_rows
 from peers import (
     GET_MANY_NAMES,
     SET_MANY_NAMES,
+    call_and_print_failure,
+    choose_set_method,
     host_and_port,
     import_if_installed,
-    set_method,
-    try_preparing_call,
 )
 from rounds import Row
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
+def make_rows(clients: dict[str, Any]) -> Iterator[Row]:
     """Yield each row, its values stored, in the order in which they are measured and printed."""
     values = {"40 B": b"x" * 40, "1 KB": os.urandom(1024), "100 KB": os.urandom(100_000)}
-    for size, value in values.items():
-        yield from single_rows(clients, size, value)
+    for size_text, value in values.items():
+        yield from single_rows(clients, size_text, value)
     yield mixed_row(clients, values["1 KB"])
     yield Row(
         "get missing",
@@ -39,94 +39,110 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
         },
     )
     yield from object_rows(clients)
-    for size, key_prefix in (("40 B", "many"), ("1 KB", "kilo")):
+    for size_text, key_prefix in (("40 B", "many"), ("1 KB", "kilo")):
         yield from many_rows(
             clients,
-            size,
-            {f"{key_prefix}{number}": b"y" * len(values[size]) for number in range(100)},
+            size_text,
+            {f"{key_prefix}{number}": b"y" * len(values[size_text]) for number in range(100)},
         )
     address = next(iter(clients["glasscache"].stats()["servers"]))
     yield quiet_row(clients, address, values["1 KB"])
     yield from rows_of_our_options(clients["glasscache"], address)
     yield deadline_row(address, values["40 B"])
-    yield from number_rows(address)
+    yield from id_rows(address)
 
 
-def single_rows(clients: dict[str, Any], size: str, value: bytes) -> Iterator[Row]:
+def single_rows(clients: dict[str, Any], size_text: str, value: bytes) -> Iterator[Row]:
     """Yield a read and a write of one value."""
-    calls = 300 if size == "100 KB" else 2000
-    keys = {name: f"one-{size.replace(' ', '')}-{name}" for name in clients}
-    set_calls = {name: set_method(name, client) for name, client in clients.items()}
-    for name, key in keys.items():
-        try_preparing_call(name, lambda name=name, key=key: set_calls[name](key, value))
-    get_calls = {
-        name: lambda client=client, key=keys[name]: client.get(key)
-        for name, client in clients.items()
+    calls_per_round = 300 if size_text == "100 KB" else 2000
+    key_by_client = {
+        client_name: f"one-{size_text.replace(' ', '')}-{client_name}" for client_name in clients
     }
-    yield Row(f"get {size}", calls, get_calls)
+    set_calls = {
+        client_name: choose_set_method(client_name, client)
+        for client_name, client in clients.items()
+    }
+    for client_name, key in key_by_client.items():
+        call_and_print_failure(
+            client_name, lambda client_name=client_name, key=key: set_calls[client_name](key, value)
+        )
+    get_calls = {
+        client_name: lambda client=client, key=key_by_client[client_name]: client.get(key)
+        for client_name, client in clients.items()
+    }
+    yield Row(f"get {size_text}", calls_per_round, get_calls)
     yield Row(
-        f"set {size}",
-        calls,
-        {name: lambda store=store: store("two", value) for name, store in set_calls.items()},
+        f"set {size_text}",
+        calls_per_round,
+        {
+            client_name: lambda set_value=set_value: set_value("two", value)
+            for client_name, set_value in set_calls.items()
+        },
     )
 
 
 def mixed_row(clients: dict[str, Any], value: bytes) -> Row:
     """Return nine reads and a write of one value in each call, after `single_rows` stored it."""
 
-    def nine_gets_and_a_set(client: Any, store: Callable[[str, Any], Any], key: str) -> None:
+    def nine_gets_and_a_set(client: Any, set_value: Callable[[str, Any], Any], key: str) -> None:
         for _ in range(9):
             client.get(key)
-        store(key, value)
+        set_value(key, value)
 
-    calls = {
-        name: lambda client=client, store=set_method(name, client), key=f"mix-{name}": (
-            nine_gets_and_a_set(client, store, key)
-        )
-        for name, client in clients.items()
+    set_calls = {
+        client_name: choose_set_method(client_name, client)
+        for client_name, client in clients.items()
     }
-    for name, call in calls.items():
-        try_preparing_call(name, call)
-    return Row("mixed, 9 get and 1 set of 1 KB", 200, calls)
+    calls_by_client = {
+        client_name: lambda client=client, set_value=set_calls[client_name], key=f"mix-{client_name}": (
+            nine_gets_and_a_set(client, set_value, key)
+        )
+        for client_name, client in clients.items()
+    }
+    for client_name, call in calls_by_client.items():
+        call_and_print_failure(client_name, call)
+    return Row("mixed, 9 get and 1 set of 1 KB", 200, calls_by_client)
 
 
 def object_rows(clients: dict[str, Any]) -> Iterator[Row]:
     """Yield a write and a read of a small object, as each client's own serialiser takes it."""
     example_object = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
     set_calls = {
-        name: lambda store=set_method(name, client), key=f"obj-{name}": store(key, example_object)
-        for name, client in clients.items()
+        client_name: lambda set_value=choose_set_method(client_name, client), key=f"obj-{client_name}": (
+            set_value(key, example_object)
+        )
+        for client_name, client in clients.items()
     }
     yield Row("set object", 2000, set_calls)
     get_calls = {
-        name: lambda client=client, key=f"obj-{name}": client.get(key)
-        for name, client in clients.items()
+        client_name: lambda client=client, key=f"obj-{client_name}": client.get(key)
+        for client_name, client in clients.items()
     }
     yield Row("get object", 2000, get_calls)
 
 
-def many_rows(clients: dict[str, Any], size: str, items: dict[str, bytes]) -> Iterator[Row]:
+def many_rows(clients: dict[str, Any], size_text: str, items: dict[str, bytes]) -> Iterator[Row]:
     """Yield a read and a write of a hundred values in one call."""
     keys = list(items)
     clients["glasscache"].set_many(items)
     read_calls = {
-        name: getattr(client, GET_MANY_NAMES.get(name, "get_many"))
-        for name, client in clients.items()
+        client_name: getattr(client, GET_MANY_NAMES.get(client_name, "get_many"))
+        for client_name, client in clients.items()
     }
     yield Row(
-        f"get_many(100) {size}",
+        f"get_many(100) {size_text}",
         100,
-        {name: lambda call=call: call(keys) for name, call in read_calls.items()},
+        {client_name: lambda call=call: call(keys) for client_name, call in read_calls.items()},
     )
     write_calls = {
-        name: getattr(client, SET_MANY_NAMES.get(name, "set_many"))
-        for name, client in clients.items()
-        if name != "meta-memcache"
+        client_name: getattr(client, SET_MANY_NAMES.get(client_name, "set_many"))
+        for client_name, client in clients.items()
+        if client_name != "meta-memcache"
     }
     yield Row(
-        f"set_many(100) {size}",
+        f"set_many(100) {size_text}",
         50,
-        {name: lambda call=call: call(items) for name, call in write_calls.items()},
+        {client_name: lambda call=call: call(items) for client_name, call in write_calls.items()},
     )
 
 
@@ -194,13 +210,13 @@ def deadline_row(address: str, value: bytes) -> Row:
         server = host_and_port(address)
         clients["pymemcache, none"] = Client(server, no_delay=True)
         clients["pymemcache, socket"] = Client(server, no_delay=True, timeout=0.5)
-    keys = {client_name: f"due-{client_name.split(',')[0]}" for client_name in clients}
+    key_by_client = {client_name: f"due-{client_name.split(',')[0]}" for client_name in clients}
     our_client.set("due", value)
     for client_name, client in clients.items():
-        client.set(keys[client_name], value)
-    read_calls = {
-        client_name: lambda client=client, key=keys[client_name]: client.get(key)
+        client.set(key_by_client[client_name], value)
+    get_calls = {
+        client_name: lambda client=client, key=key_by_client[client_name]: client.get(key)
         for client_name, client in clients.items()
     }
-    read_calls = {"glasscache, call": lambda: our_client.get("due", deadline=0.5), **read_calls}
-    return Row("get 40 B: a deadline for none, a socket, a call", 2000, read_calls)
+    get_calls = {"glasscache, call": lambda: our_client.get("due", deadline=0.5), **get_calls}
+    return Row("get 40 B: a deadline for none, a socket, a call", 2000, get_calls)

@@ -15,28 +15,30 @@ if TYPE_CHECKING:
 WARM_UP_CALLS = (10_000, 100_000, 1_000_000)
 
 
-def warm_up_name(count: int) -> str:
+def warm_up_name(call_count: int) -> str:
     """Return the name of the row of so many calls."""
-    return f"get 40 B, {count:,} calls of a new client"
+    return f"get 40 B, {call_count:,} calls of a new client"
 
 
-def warm_up_row(address: str, count: int, scale: float) -> dict[str, Any]:
+def warm_up_row(address: str, call_count: int, scale: float) -> dict[str, Any]:
     """Return reads of 40 B by new clients over so many calls, which includes their warm-up."""
     glasscache.Client(address, timeout=5).set("one", b"x" * 40)
-    calls_by_client: dict[str, Callable[[], Any]] = {
+    get_factory_by_client: dict[str, Callable[[], Any]] = {
         "glasscache": lambda: glasscache.Client(address, timeout=5).get
     }
     if pylibmc := import_if_installed("pylibmc"):
-        calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
+        get_factory_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
     if import_if_installed("pymemcache"):
         from pymemcache.client.base import Client
 
-        calls_by_client["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
+        get_factory_by_client["pymemcache"] = lambda: (
+            Client(host_and_port(address), no_delay=True).get
+        )
     rates_by_client: dict[str, list[float]] = {}
-    for client_name, make_get in calls_by_client.items():
+    for client_name, make_get in get_factory_by_client.items():
         get = make_get()
         started_at = time.perf_counter()
-        for _ in range(max(1, int(count * scale))):
+        for _ in range(max(1, int(call_count * scale))):
             get("one")
-        rates_by_client[client_name] = [count * scale / (time.perf_counter() - started_at)]
-    return row_record(warm_up_name(count), rates_by_client, {})
+        rates_by_client[client_name] = [call_count * scale / (time.perf_counter() - started_at)]
+    return row_record(warm_up_name(call_count), rates_by_client, {})

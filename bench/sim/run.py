@@ -38,7 +38,7 @@ POLICIES = (
 )
 WHOLE_COMMAND_POLICIES = POLICIES[:12]
 FRACTIONS = (0.001, 0.01, 0.05, 0.1, 0.2)
-REQUIRED_RATIO = dict.fromkeys(("LRU", "FIFO", "SIEVE"), 4.0)
+REQUIRED_RATIO_BY_POLICY = dict.fromkeys(("LRU", "FIFO", "SIEVE"), 4.0)
 REQUIRED_RATIO_OTHERS, REQUIRED_RATIO_WHOLE_COMMAND = 2.0, 3.0
 
 
@@ -57,17 +57,17 @@ def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[in
     return len(keys), len(distinct_keys)
 
 
-def run_libcachesim(path: pathlib.Path, pairs: list[str]) -> dict:
+def run_libcachesim(oracle_file: pathlib.Path, pairs: list[str]) -> dict:
     """Returns what libcachesim took for (policy:capacity) pairs, in a process of its own."""
     script = pathlib.Path(__file__).with_name("libcachesim_speed.py")
     completed = subprocess.run(
-        [sys.executable, script, path, *pairs], stdout=subprocess.PIPE, check=True
+        [sys.executable, script, oracle_file, *pairs], stdout=subprocess.PIPE, check=True
     )
     return json.loads(completed.stdout.splitlines()[-1])
 
 
 def run_glasscache(
-    binary: str, path: pathlib.Path, policies: tuple, capacities: list[int]
+    binary: str, trace: pathlib.Path, policies: tuple, capacities: list[int]
 ) -> tuple[list[dict], float]:
     """Returns our rows with the CPU seconds of each replay, and those of the whole process, on one thread."""
     usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -75,7 +75,7 @@ def run_glasscache(
         [
             binary,
             "curve",
-            path,
+            trace,
             "--policies",
             ",".join(policies),
             "--capacities",
@@ -98,7 +98,7 @@ def run_glasscache(
 def compare_policies(
     binary: str,
     trace: pathlib.Path,
-    oracle: pathlib.Path,
+    oracle_file: pathlib.Path,
     request_and_key_counts: tuple,
     rounds: int,
 ) -> dict:
@@ -108,8 +108,11 @@ def compare_policies(
     best_times = {}
     for _ in range(rounds):
         for policy in POLICIES:
-            their_s = run_libcachesim(oracle, [f"{policy}:{capacity}"])["results"][0]["seconds"]
-            our_s = run_glasscache(binary, trace, (policy,), [capacity])[0][0]["cpu_s"]
+            their_s = run_libcachesim(oracle_file, [f"{policy}:{capacity}"])["results"][0][
+                "seconds"
+            ]
+            our_rows, _ = run_glasscache(binary, trace, (policy,), [capacity])
+            our_s = our_rows[0]["cpu_s"]
             best_so_far = best_times.get(policy, (their_s, our_s))
             best_times[policy] = (min(best_so_far[0], their_s), min(best_so_far[1], our_s))
     print(
@@ -118,7 +121,10 @@ def compare_policies(
     print(f"{'policy':<12}{'libcachesim':>12}{'glasscache':>12}{'ratio':>8}{'required':>10}")
     figures = {}
     for policy, (their_s, our_s) in best_times.items():
-        required_ratio, ratio = REQUIRED_RATIO.get(policy, REQUIRED_RATIO_OTHERS), their_s / our_s
+        required_ratio, ratio = (
+            REQUIRED_RATIO_BY_POLICY.get(policy, REQUIRED_RATIO_OTHERS),
+            their_s / our_s,
+        )
         rates = request_count / their_s / 1e6, request_count / our_s / 1e6
         figures[policy] = {
             "libcachesim": rates[0],
@@ -134,13 +140,13 @@ def compare_policies(
 
 
 def compare_whole_command(
-    binary: str, trace: pathlib.Path, oracle: pathlib.Path, request_and_key_counts: tuple
+    binary: str, trace: pathlib.Path, oracle_file: pathlib.Path, request_and_key_counts: tuple
 ) -> dict:
     """Prints and returns the CPU seconds of 12 policies at 5 sizes."""
     capacities = [max(1, int(request_and_key_counts[1] * fraction + 0.5)) for fraction in FRACTIONS]
     pairs = [f"{policy}:{capacity}" for policy in WHOLE_COMMAND_POLICIES for capacity in capacities]
-    their_s = sum(result["seconds"] for result in run_libcachesim(oracle, pairs)["results"])
-    our_s = run_glasscache(binary, trace, WHOLE_COMMAND_POLICIES, capacities)[1]
+    their_s = sum(result["seconds"] for result in run_libcachesim(oracle_file, pairs)["results"])
+    _, our_s = run_glasscache(binary, trace, WHOLE_COMMAND_POLICIES, capacities)
     print(
         f"{trace.stem}, 12 policies x 5 sizes: libcachesim's 60 replays {their_s:.1f} s of CPU, "
         f"the whole command on one thread {our_s:.1f} s, ratio {their_s / our_s:.1f} "
@@ -164,24 +170,29 @@ def main() -> int:
     parser.add_argument("--keep", help="folder of results")
     options = parser.parse_args()
     missed_count = 0
-    for name in options.trace or TRACES:
-        with tempfile.TemporaryDirectory() as folder:
-            trace, oracle = options.folder / f"{name}.parquet", pathlib.Path(folder) / f"{name}.bin"
-            request_and_key_counts = write_oracle_general(trace, oracle)
-            policies = compare_policies(
-                options.binary, trace, oracle, request_and_key_counts, options.rounds
+    for trace_name in options.trace or TRACES:
+        with tempfile.TemporaryDirectory() as temporary_folder:
+            trace, oracle_file = (
+                options.folder / f"{trace_name}.parquet",
+                pathlib.Path(temporary_folder) / f"{trace_name}.bin",
             )
-            whole_command = compare_whole_command(
-                options.binary, trace, oracle, request_and_key_counts
+            request_and_key_counts = write_oracle_general(trace, oracle_file)
+            policy_figures = compare_policies(
+                options.binary, trace, oracle_file, request_and_key_counts, options.rounds
             )
-        missed_count += sum(row["is_short"] for row in [*policies.values(), whole_command])
+            whole_command_figures = compare_whole_command(
+                options.binary, trace, oracle_file, request_and_key_counts
+            )
+        missed_count += sum(
+            row["is_short"] for row in [*policy_figures.values(), whole_command_figures]
+        )
         if options.keep:
             settings = {"turns": options.rounds, "libcachesim": "0.3.5", "threads": 1}
             write_record(
                 options.keep,
-                f"sim-{name}",
+                f"sim-{trace_name}",
                 settings,
-                {"policies": policies, "whole": whole_command},
+                {"policies": policy_figures, "whole": whole_command_figures},
             )
     print(
         "every ratio as required"

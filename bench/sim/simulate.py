@@ -30,7 +30,7 @@ STRATEGY_SIZES = ({"n": 200, "b": "512k"}, {"n": 1000, "b": "4m"})
 CORES = 2
 
 
-def strategies() -> list[str]:
+def list_strategies() -> list[str]:
     """Returns the 36 strategies, at 1 % and 5 % of the items."""
     with_size = [
         strategy.format(**sizes)
@@ -46,12 +46,16 @@ def measure_parts() -> dict:
     text = completed.stdout + completed.stderr
     print(text)
     rates = {name: float(rate) for name, rate in re.findall(r"(\S+) +([0-9.]+) M accesses/s", text)}
-    (search,) = re.findall(r"combinations: ([0-9.]+) s", text)
-    (plan,) = re.findall(r"([0-9.]+) ms each", text)
-    return {"m_accesses_per_s": rates, "search_cpu_s": float(search), "optimum_ms": float(plan)}
+    (search_cpu_s,) = re.findall(r"combinations: ([0-9.]+) s", text)
+    (optimum_ms,) = re.findall(r"([0-9.]+) ms each", text)
+    return {
+        "m_accesses_per_s": rates,
+        "search_cpu_s": float(search_cpu_s),
+        "optimum_ms": float(optimum_ms),
+    }
 
 
-def wall_seconds(command: list[str]) -> float:
+def measure_wall_s(command: list[str]) -> float:
     """Returns the seconds that a command takes on two cores, the best of two runs."""
 
     def pin_to_cores() -> None:
@@ -68,19 +72,21 @@ def wall_seconds(command: list[str]) -> float:
 def measure_command(binary: str) -> dict:
     """Returns the wall seconds of the whole command on two cores."""
     with tempfile.TemporaryDirectory() as folder:
-        site = str(pathlib.Path(folder) / "site")
+        site_folder = str(pathlib.Path(folder) / "site")
         subprocess.run(
-            [binary, "generate", "topic-tree", site], stdout=subprocess.DEVNULL, check=True
+            [binary, "generate", "topic-tree", site_folder], stdout=subprocess.DEVNULL, check=True
         )
-        strategies_s = wall_seconds(
-            [binary, "simulate", site, "--strategies", ",".join(strategies()), "--json"]
+        strategies_s = measure_wall_s(
+            [binary, "simulate", site_folder, "--strategies", ",".join(list_strategies()), "--json"]
         )
-        search_s = wall_seconds([binary, "simulate", site, "--search", "--memory", "16M", "--json"])
+        search_s = measure_wall_s(
+            [binary, "simulate", site_folder, "--search", "--memory", "16M", "--json"]
+        )
     print(
-        f"{len(strategies())} strategies {strategies_s:.2f} s, search {search_s:.2f} s, on {CORES} cores"
+        f"{len(list_strategies())} strategies {strategies_s:.2f} s, search {search_s:.2f} s, on {CORES} cores"
     )
     return {
-        "strategies": len(strategies()),
+        "strategies": len(list_strategies()),
         "strategies_wall_s": strategies_s,
         "search_wall_s": search_s,
     }

@@ -36,12 +36,12 @@ START_TIMEOUT_S = 10.0
 class Server:
     """A server process with TLS on the first processor."""
 
-    def __init__(self, arguments: list[str], port: int, authority: Authority) -> None:
+    def __init__(self, command: list[str], port: int, authority: Authority) -> None:
         self.address = f"localhost:{port}"
         own_cpus = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {SERVER_CPU})  # The process inherits it, with all its threads.
         try:
-            self._process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+            self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         finally:
             os.sched_setaffinity(0, own_cpus)
         try:
@@ -73,8 +73,8 @@ class Server:
         self._process.wait()
 
 
-def start_memcached(command: list[str], identity: Identity, authority: Authority) -> Server:
-    """Ours or memcached: the same flags."""
+def start_cache_server(command: list[str], identity: Identity, authority: Authority) -> Server:
+    """Starts ours or memcached, which take the same flags."""
     port = free_port()
     flags = ["-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-m", "512", "-c", "1024"]
     flags += ["-u", "root"] if is_root() else []
@@ -82,19 +82,19 @@ def start_memcached(command: list[str], identity: Identity, authority: Authority
 
 
 def start_echo_server(folder: pathlib.Path, identity: Identity, authority: Authority) -> Server:
-    """The server of echo.c. Its name begins with ours, so that `bench` counts its CPU."""
+    """Starts the server of echo.c. Its name begins with ours, so that `bench` counts its CPU."""
     program, port = folder / "glasscache-echo", free_port()
     source = pathlib.Path(__file__).with_name("echo.c")
     compiler = os.environ.get("CC", "cc")
-    build = [compiler, "-O2", "-Wall", "-o", program, source, "-lssl", "-lcrypto"]
-    subprocess.run(build, check=True)
-    arguments = [str(program), str(port), str(identity.chain), str(identity.key)]
-    return Server(arguments, port, authority)
+    build_command = [compiler, "-O2", "-Wall", "-o", program, source, "-lssl", "-lcrypto"]
+    subprocess.run(build_command, check=True)
+    command = [str(program), str(port), str(identity.chain), str(identity.key)]
+    return Server(command, port, authority)
 
 
-def run_bench(binary: str, arguments: list[str], authority: Authority) -> dict[str, object]:
-    """The result of one measurement."""
-    load_options = [
+def run_bench(binary: str, bench_arguments: list[str], authority: Authority) -> dict[str, object]:
+    """Measures once and returns the result."""
+    connection_options = [
         "--connections",
         str(CONNECTIONS),
         "--depth",
@@ -102,7 +102,15 @@ def run_bench(binary: str, arguments: list[str], authority: Authority) -> dict[s
         "--cpus",
         str(GENERATOR_CPU),
     ]
-    command = [binary, "bench", *arguments, *load_options, "--tls", "--tls-ca", str(authority.file)]
+    command = [
+        binary,
+        "bench",
+        *bench_arguments,
+        *connection_options,
+        "--tls",
+        "--tls-ca",
+        str(authority.file),
+    ]
     completed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     if completed.returncode:
         raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")
@@ -116,7 +124,7 @@ def median_and_range(values: list[float], digits: int = 2) -> str:
 
 
 def main() -> int:
-    """Prints CPU of a request and ratios; returns 0 if both ratios are within the demand."""
+    """Prints CPU of a request and ratios; returns 0 if both ratios are at most RATIO_MAX."""
     # An ended script leaves no process behind: the signal becomes an exception, and the servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,16 +133,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4, help="of each server in a round")
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    options = parser.parse_args()
     authority = Authority()
     identity = authority.sign("server")
     servers: list[Server] = []
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            our_server = start_memcached([args.binary, "serve"], identity, authority)
+            our_server = start_cache_server([options.binary, "serve"], identity, authority)
             servers.append(our_server)
-            memcached_server = start_memcached([args.memcached], identity, authority)
+            memcached_server = start_cache_server([options.memcached], identity, authority)
             servers.append(memcached_server)
             echo_server = start_echo_server(pathlib.Path(folder), identity, authority)
             servers.append(echo_server)
@@ -145,13 +153,13 @@ def main() -> int:
                     "--size",
                     str(size),
                     "--for",
-                    f"{args.seconds}s",
+                    f"{options.seconds}s",
                     "--warm-up",
                     "500ms",
                 ]
-                for _ in range(args.rounds):
+                for _ in range(options.rounds):
                     result = run_bench(
-                        args.binary,
+                        options.binary,
                         [our_server.address, "--vs", memcached_server.address, *load_options],
                         authority,
                     )
@@ -159,11 +167,13 @@ def main() -> int:
                     cpu_us["ours"].append(result["server_cpu_us"])  # type: ignore[arg-type]
                     cpu_us["memcached"].append(result["vs"]["server_cpu_us"])  # type: ignore[index]
                     echo_result = run_bench(
-                        args.binary, [echo_server.address, *load_options, "--keys", "1"], authority
+                        options.binary,
+                        [echo_server.address, *load_options, "--keys", "1"],
+                        authority,
                     )
                     cpu_us["openssl"].append(echo_result["server_cpu_us"])  # type: ignore[arg-type]
                 results.append({"value_bytes": size, "cpu_us": cpu_us, "ratio": ratios})
-                if not args.json:
+                if not options.json:
                     print(
                         f"get {size} B: CPU ratio {median_and_range(ratios)} of at most {RATIO_MAX}"
                     )
@@ -174,7 +184,7 @@ def main() -> int:
         finally:
             for server in servers:
                 server.stop()
-    if args.json:
+    if options.json:
         print(json.dumps({"connections": CONNECTIONS, "depth": DEPTH, "sizes": results}))
     medians = [statistics.median(result["ratio"]) for result in results]  # type: ignore[call-overload]
     return 0 if max(medians) <= RATIO_MAX else 1

@@ -13,7 +13,7 @@ import griffe
 DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!>>> |\s*$).*\n?)*)+", re.MULTILINE)
 
 
-def fenced(text: str) -> str:
+def fence_doctests(text: str) -> str:
     """Return a docstring with a fence around each of its examples."""
     return DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
 
@@ -25,4 +25,4 @@ class Doctests(griffe.Extension):
         """Fence the examples of one object's docstring."""
         del kwargs
         if obj.docstring and ">>> " in obj.docstring.value:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fence_doctests(obj.docstring.value)

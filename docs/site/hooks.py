@@ -1,7 +1,7 @@
 """What MkDocs does not do by itself: pages from outside of `docs`, and sections that list a folder.
 
-Files at the top of the checkout (`PROJECT`) become pages. Any other file that a page links to, such as an
-example or a kept result, is copied beside the pages. Links are written as they work in the checkout and
+Files at the top of the checkout (`PROJECT_PAGES`) become pages. Any other file that a page links to, such as
+an example or a kept result, is copied beside the pages. Links are written as they work in the checkout and
 rewritten here.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PROJECT = {
+PROJECT_PAGES = {
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -32,7 +32,7 @@ PROJECT = {
 }
 """What the section Project lists, in this order, and where it is in the site."""
 
-WIDE = {"reference/figures.md", "reference/values.md"}
+WIDE_PAGES = {"reference/figures.md", "reference/values.md"}
 """Pages whose tables need the room of the table of contents."""
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -42,12 +42,12 @@ LINK = re.compile(r"(?P<open>\]\()(?P<target>[^)\s#:]+)(?P<rest>(?:#[^)\s]*)?\))
 def site_uri(file: Path) -> str:
     """Return where a file of the checkout is in the site."""
     name = file.relative_to(ROOT).as_posix()
-    if name in PROJECT:
-        return PROJECT[name]
+    if name in PROJECT_PAGES:
+        return PROJECT_PAGES[name]
     return name.removeprefix("docs/") if file.is_relative_to(DOCS) else f"files/{name}"
 
 
-def outside(text: str, folder: Path) -> set[Path]:
+def linked_files_outside_docs(text: str, folder: Path) -> set[Path]:
     """Return the files that a text links to and that are not in `docs`."""
     targets = {(folder / match["target"]).resolve() for match in LINK.finditer(FENCE.sub("", text))}
     return {file for file in targets if file.is_file() and not file.is_relative_to(DOCS)}
@@ -58,7 +58,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for section in config.nav or []:
         for title, folder in section.items() if isinstance(section, dict) else ():
             if folder == "project/":
-                section[title] = list(PROJECT.values())
+                section[title] = list(PROJECT_PAGES.values())
             elif isinstance(folder, str) and folder.endswith("/"):
                 names = sorted(file.name for file in (DOCS / folder).glob("*.md"))
                 names.sort(key=lambda name: name != "index.md")
@@ -68,9 +68,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is outside of `docs`: the project's pages, and each file that a page links to."""
-    pages = [*DOCS.rglob("*.md"), *(ROOT / name for name in PROJECT)]
-    linked = set[Path]().union(*(outside(page.read_text(), page.parent) for page in pages))
-    linked |= {ROOT / name for name in PROJECT}
+    documents = [*DOCS.rglob("*.md"), *(ROOT / name for name in PROJECT_PAGES)]
+    linked = set[Path]().union(
+        *(
+            linked_files_outside_docs(document.read_text(), document.parent)
+            for document in documents
+        )
+    )
+    linked |= {ROOT / name for name in PROJECT_PAGES}
     for file in sorted(linked):
         uri = site_uri(file)
         if files.get_file_from_path(uri) is None:
@@ -81,22 +86,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite links for the site, and list the decisions on their index."""
     del config, files
-    if page.file.src_uri in WIDE:
+    if page.file.src_uri in WIDE_PAGES:
         page.meta["hide"] = ["toc"]
     source = Path(page.file.abs_src_path or "").resolve()
-    here = Path(page.file.src_uri).parent
+    page_folder = Path(page.file.src_uri).parent
 
-    def rewritten(match: re.Match[str]) -> Any:
+    def rewrite_link(match: re.Match[str]) -> Any:
         file = (source.parent / match["target"]).resolve()
         if not file.is_file():
             return match[0]
-        return match["open"] + os.path.relpath(site_uri(file), here) + match["rest"]
+        return match["open"] + os.path.relpath(site_uri(file), page_folder) + match["rest"]
 
-    ends, parts = 0, list[str]()
+    fence_end, parts = 0, list[str]()
     for fence in FENCE.finditer(markdown):
-        parts += [LINK.sub(rewritten, markdown[ends : fence.start()]), fence[0]]
-        ends = fence.end()
-    parts.append(LINK.sub(rewritten, markdown[ends:]))
+        parts += [LINK.sub(rewrite_link, markdown[fence_end : fence.start()]), fence[0]]
+        fence_end = fence.end()
+    parts.append(LINK.sub(rewrite_link, markdown[fence_end:]))
     if page.file.src_uri == "decisions/index.md":
         parts += [
             f"* [{title_of(file)}]({file.name})\n" for file in sorted(source.parent.glob("0*.md"))
@@ -104,6 +109,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join(parts)
 
 
-def title_of(page: Path) -> str:
+def title_of(file: Path) -> str:
     """Return the first heading of a page."""
-    return page.read_text().partition("\n")[0].lstrip("# ")
+    return file.read_text().partition("\n")[0].lstrip("# ")

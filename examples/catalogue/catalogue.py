@@ -39,7 +39,7 @@ def ancestors(path: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def create(file: Path, topics: int = TOPICS, seed: int = 1) -> None:
+def create(file: Path, topic_count: int = TOPICS, seed: int = 1) -> None:
     """Write the database."""
     rng = random.Random(seed)  # noqa: S311 - a catalogue to repeat
     with contextlib.closing(sqlite3.connect(file)) as database, database:
@@ -48,12 +48,14 @@ def create(file: Path, topics: int = TOPICS, seed: int = 1) -> None:
             "CREATE INDEX by_parent ON topics (parent);"
             "CREATE TABLE reviews (topic TEXT, stars INTEGER)"
         )
-        paths = _tree_paths(topics, rng)
+        paths = _tree_paths(topic_count, rng)
         rows = (
             (path, path.rpartition("/")[0], f"Topic {path}", _random_text(rng)) for path in paths
         )
         database.executemany("INSERT INTO topics VALUES (?, ?, ?, ?)", rows)
-        reviews = ((rng.choice(paths), rng.randint(1, 5)) for _ in range(min(REVIEWS, 2 * topics)))
+        reviews = (
+            (rng.choice(paths), rng.randint(1, 5)) for _ in range(min(REVIEWS, 2 * topic_count))
+        )
         database.executemany("INSERT INTO reviews VALUES (?, ?)", reviews)
 
 
@@ -86,30 +88,30 @@ class Catalogue:
     def __init__(self, file: Path) -> None:
         """Open the database; calls may come from several threads, one at a time."""
         self._database = sqlite3.connect(file, check_same_thread=False)
-        self.queries = 0
+        self.query_count = 0
 
     def topic(self, path: str) -> dict[str, Any] | None:
         """Return a topic with its rating and the paths of the topics below it, or None."""
-        self.queries += 1
+        self.query_count += 1
         row = self._database.execute(
             "SELECT title, body FROM topics WHERE path = ?", (path,)
         ).fetchone()
         if row is None:
             return None
         rating_query = "SELECT count(*), avg(stars) FROM reviews WHERE topic = ?"
-        reviews, stars = self._database.execute(rating_query, (path,)).fetchone()
+        review_count, average_stars = self._database.execute(rating_query, (path,)).fetchone()
         return {
             "title": row[0],
             "body": row[1],
-            "reviews": reviews,
-            "stars": stars,
+            "reviews": review_count,
+            "stars": average_stars,
             "below": self.children_of(path),
         }
 
     def children_of(self, path: str) -> list[str]:
         """Return the paths of the topics below one; of the subjects, given an empty path."""
         rows = self._database.execute("SELECT path FROM topics WHERE parent = ?", (path,))
-        return [path for (path,) in rows]
+        return [child_path for (child_path,) in rows]
 
     def close(self) -> None:
         """Close the database."""

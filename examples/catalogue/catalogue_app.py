@@ -1,4 +1,4 @@
-"""The catalogue as an ASGI application: `uvicorn catalogue_app:catalogue --factory`, set by the environment.
+"""The catalogue as an ASGI application: `uvicorn catalogue_app:create_app --factory`, set by the environment.
 
 CATALOGUE_FILE: the database. CATALOGUE_CACHE: address of the cache server. CATALOGUE_STRATEGY: a strategy
 file, if it runs one. CATALOGUE_LOG: the folder of a request log, if requests are recorded.
@@ -43,18 +43,18 @@ class Pages:
         topic = await self._topic(path)
         if topic is None:
             return None
-        above = [await self._topic(related_topic) for related_topic in ancestors(path)]
-        below = [await self._topic(related_topic) for related_topic in topic["below"]]
-        crumbs = " / ".join(
-            html.escape(related_topic["title"]) for related_topic in above if related_topic
+        topics_above = [await self._topic(related_topic) for related_topic in ancestors(path)]
+        topics_below = [await self._topic(related_topic) for related_topic in topic["below"]]
+        breadcrumbs = " / ".join(
+            html.escape(related_topic["title"]) for related_topic in topics_above if related_topic
         )
         cards = "".join(
             f"<li>{html.escape(related_topic['title'])}: {related_topic['stars'] or 0:.1f} stars"
-            for related_topic in below
+            for related_topic in topics_below
             if related_topic
         )
         title, body = html.escape(topic["title"]), html.escape(topic["body"])
-        return f"<p>{crumbs}<h1>{title}</h1><p>{body}<ul>{cards}</ul>"
+        return f"<p>{breadcrumbs}<h1>{title}</h1><p>{body}<ul>{cards}</ul>"
 
 
 def path_of(scope: Any) -> str:
@@ -85,6 +85,6 @@ def pages_from_environment(environment: dict[str, str]) -> Pages:
     return Pages(Catalogue(Path(environment["CATALOGUE_FILE"])), client)
 
 
-def catalogue() -> Any:
+def create_app() -> Any:
     """Return the application, set up from the environment."""
     return application(pages_from_environment(dict(os.environ)))

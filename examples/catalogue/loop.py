@@ -31,16 +31,20 @@ class LoopSteps:
     """The steps, each with its line of output."""
 
     def __init__(
-        self, folder: Path, topics: int, requests: int, tolerance_percent: tuple[float, float]
+        self,
+        folder: Path,
+        topic_count: int,
+        request_count: int,
+        tolerance_percent: tuple[float, float],
     ) -> None:
         """Work in a folder; a forecast may be wrong by these per cent, without and with the relay."""
-        self.folder, self.topics, self.requests, self.tolerance_percent = (
+        self.folder, self.topic_count, self.request_count, self.tolerance_percent = (
             folder,
-            topics,
-            requests,
+            topic_count,
+            request_count,
             tolerance_percent,
         )
-        self.log, self.strategy = folder / "log", folder / "best.strategy"
+        self.log_folder, self.strategy_file = folder / "log", folder / "best.strategy"
         self.environment = {"CATALOGUE_FILE": str(folder / "catalogue.db")}
         self._started_at = time.monotonic()
 
@@ -52,8 +56,10 @@ class LoopSteps:
         """Run all steps; return whether the forecast held."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        catalogue.create(Path(self.environment["CATALOGUE_FILE"]), self.topics)
-        self.report("database", f"{self.topics:,} topics in {self.environment['CATALOGUE_FILE']}")
+        catalogue.create(Path(self.environment["CATALOGUE_FILE"]), self.topic_count)
+        self.report(
+            "database", f"{self.topic_count:,} topics in {self.environment['CATALOGUE_FILE']}"
+        )
         with Server(memory=SERVER_MEMORY) as server:
             self.environment["CATALOGUE_CACHE"] = server.address
             self.record()
@@ -65,35 +71,37 @@ class LoopSteps:
 
     def record(self) -> None:
         """Fill the cache with what visitors read, then record other visitors."""
-        counters = visit_in_processes(self.environment, self.requests, seed=1)
-        queries = sum(process["queries"] for process in counters)
+        counters = visit_in_processes(self.environment, self.request_count, seed=1)
+        query_count = sum(process_counters["queries"] for process_counters in counters)
         visit_in_processes(
-            {**self.environment, "CATALOGUE_LOG": str(self.log)}, self.requests, seed=2
+            {**self.environment, "CATALOGUE_LOG": str(self.log_folder)}, self.request_count, seed=2
         )
-        log_summary = lab.inspect(self.log)
+        log_summary = lab.inspect(self.log_folder)
         self.report(
             "record",
             f"{log_summary['requests']:,} requests of {log_summary['items']:,} items; "
-            f"{queries:,} topics read from the database before",
+            f"{query_count:,} topics read from the database before",
         )
 
-    def simulate(self, server: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def simulate(self, server_address: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Measure the cache and save the best strategy; return its results and those of `remote`."""
         sizes, widths = [100, 1000, 3000], [1, 3, 10, 30]
-        latency_file = self.log / "latency.json"
-        lab.profile(server, latency_out=latency_file, calls=1000, sizes=sizes, widths=widths)
-        memory = int(MEMORY_SHARE * lab.inspect(self.log)["item_bytes"])
+        latency_file = self.log_folder / "latency.json"
+        lab.profile(
+            server_address, latency_out=latency_file, calls=1000, sizes=sizes, widths=widths
+        )
+        memory = int(MEMORY_SHARE * lab.inspect(self.log_folder)["item_bytes"])
         search_result = lab.simulate(
-            self.log,
+            self.log_folder,
             search=True,
             memory=memory,
-            save=self.strategy,
+            save=self.strategy_file,
             html=self.folder / "search.html",
         )
         best: dict[str, Any] = search_result["front"][-1]
-        remote = lab.simulate(self.log, strategies=["remote"])["strategies"]["remote"]
+        remote = lab.simulate(self.log_folder, strategies=["remote"])["strategies"]["remote"]
         self.report("simulate", f"best within {memory:,} bytes a process: {best['strategy']}")
-        for line in self.strategy.read_text().splitlines():
+        for line in self.strategy_file.read_text().splitlines():
             if line.startswith("forecast "):
                 _, name, value, lower_bound, upper_bound = line.split()
                 self.report("", f"  forecast {name}: {value} ({lower_bound} to {upper_bound})")
@@ -101,29 +109,35 @@ class LoopSteps:
 
     def deploy(self, best: dict[str, Any]) -> None:
         """Run the application with the strategy, for visitors that were not recorded."""
-        environment = {**self.environment, "CATALOGUE_STRATEGY": str(self.strategy)}
-        counters = visit_in_processes(environment, self.requests, seed=3)
-        requests = sum(process["requests"] for process in counters)
-        calls = sum(process["near"]["calls"] for process in counters)
-        failure_count = sum(process["wrong"] + process["missing"] for process in counters)
-        expected = best["second_half"]["calls"] / best["second_half"]["requests"]
+        environment = {**self.environment, "CATALOGUE_STRATEGY": str(self.strategy_file)}
+        counters = visit_in_processes(environment, self.request_count, seed=3)
+        request_count = sum(process_counters["requests"] for process_counters in counters)
+        call_count = sum(process_counters["near"]["calls"] for process_counters in counters)
+        failure_count = sum(
+            process_counters["wrong"] + process_counters["missing"] for process_counters in counters
+        )
+        expected_calls = best["second_half"]["calls"] / best["second_half"]["requests"]
         self.report(
             "deploy",
-            f"{calls / requests:.2f} calls a request, forecast {expected:.2f}; "
+            f"{call_count / request_count:.2f} calls a request, forecast {expected_calls:.2f}; "
             f"{failure_count} wrong pages or missing keys",
         )
 
-    def replay(self, server: str, remote: dict[str, Any]) -> bool:
+    def replay(self, server_address: str, remote: dict[str, Any]) -> bool:
         """Make the recorded requests again, without and with the strategy."""
         remote_file = self.folder / "remote.strategy"
         remote_file.write_text("glasscache-strategy 1\nstrategy remote\n")
         tolerance_percent = self.tolerance_percent[0]
         without_strategy = lab.replay(
-            self.log, target=server, strategy=remote_file, within=tolerance_percent
+            self.log_folder, target=server_address, strategy=remote_file, within=tolerance_percent
         )
-        page = self.folder / "replay.html"
+        page_file = self.folder / "replay.html"
         with_strategy = lab.replay(
-            self.log, target=server, strategy=self.strategy, within=tolerance_percent, html=page
+            self.log_folder,
+            target=server_address,
+            strategy=self.strategy_file,
+            within=tolerance_percent,
+            html=page_file,
         )
         figures_without, figures_with = (
             replay_result["measured"]["second_half"]
@@ -139,22 +153,22 @@ class LoopSteps:
             f"added time at p95 {p95_ratio:.2f} of what it was",
         )
         self.report("check", with_strategy["sentence"])
-        self.report("page", str(page))
+        self.report("page", str(page_file))
         is_forecast_met: bool = with_strategy["held"] and has_equal_calls
         return is_forecast_met
 
     def replay_through_relay(self, relay: Relay) -> bool:
         """Make the recorded requests again through a relay."""
-        page = self.folder / "replay-relay.html"
+        page_file = self.folder / "replay-relay.html"
         result = lab.replay(
-            self.log,
+            self.log_folder,
             target=relay.address,
-            strategy=self.strategy,
+            strategy=self.strategy_file,
             within=self.tolerance_percent[1],
-            html=page,
+            html=page_file,
         )
         self.report("relay", result["sentence"])
-        self.report("page", str(page))
+        self.report("page", str(page_file))
         is_forecast_met: bool = result["held"]
         return is_forecast_met
 

@@ -3,8 +3,8 @@
     with Relay("127.0.0.1:11211") as relay:
         client = Client(relay.address)
 
-The relay is a process of its own. On each connection it waits before it passes a request on, for clients
-that send a request when they have the reply to the one before.
+The relay is a process of its own. On each connection it waits before it passes a request on: it suits clients
+that send a request only when they have the reply to the one before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-DELAY_MS_PCT = (
+DELAY_MS_BY_PERCENT = (
     (0, 1.1),
     (5, 1.11),
     (25, 1.24),
@@ -41,20 +41,30 @@ READ_BYTES = 1 << 18
 def draw_delay_s(rng: random.Random) -> float:
     """Return a delay in seconds, linear between the percentiles."""
     percent = 100 * rng.random()
-    index = bisect_right(DELAY_MS_PCT, percent, key=lambda row: row[0])
-    (low, low_ms), (high, high_ms) = DELAY_MS_PCT[index - 1], DELAY_MS_PCT[index]
-    return (low_ms + (high_ms - low_ms) * (percent - low) / (high - low)) / 1e3
+    index = bisect_right(DELAY_MS_BY_PERCENT, percent, key=lambda row: row[0])
+    (percent_below, delay_ms_below), (percent_above, delay_ms_above) = (
+        DELAY_MS_BY_PERCENT[index - 1],
+        DELAY_MS_BY_PERCENT[index],
+    )
+    return (
+        delay_ms_below
+        + (delay_ms_above - delay_ms_below)
+        * (percent - percent_below)
+        / (percent_above - percent_below)
+    ) / 1e3
 
 
 class Relay:
     """Passes connections on to a server, while the block lasts."""
 
-    def __init__(self, server: str) -> None:
-        """Start it; `server` is host:port."""
+    def __init__(self, server_address: str) -> None:
+        """Start it; `server_address` is host:port."""
         # Not a fork, which would copy the locks that threads of this process hold.
-        processes = multiprocessing.get_context("spawn")
-        parent_end, child_end = processes.Pipe()
-        self._process = processes.Process(target=_run_relay, args=(server, child_end), daemon=True)
+        spawn_context = multiprocessing.get_context("spawn")
+        parent_end, child_end = spawn_context.Pipe()
+        self._process = spawn_context.Process(
+            target=_run_relay, args=(server_address, child_end), daemon=True
+        )
         self._process.start()
         child_end.close()
         self.address: str = parent_end.recv()
@@ -74,10 +84,10 @@ class Relay:
         self._process.join()
 
 
-def _run_relay(server: str, parent_end: Connection) -> None:
-    host, _, port = server.rpartition(":")
+def _run_relay(server_address: str, child_end: Connection) -> None:
+    host, _, port = server_address.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
-    parent_end.send(f"127.0.0.1:{listener.getsockname()[1]}")
+    child_end.send(f"127.0.0.1:{listener.getsockname()[1]}")
     connection_number = 0
     while True:
         client, _ = listener.accept()

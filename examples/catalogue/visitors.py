@@ -17,18 +17,18 @@ from catalogue_app import Pages, application, pages_from_environment
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-PROCESSES = 3
+PROCESS_COUNT = 3
 STOP_PROBABILITY = 0.2
 """The probability that a visitor stays at a topic instead of opening one below it."""
 POPULARITY_EXPONENT = 0.75
-"""The exponent of the popularity of the topics below one: the lower, the closer the first ones."""
+"""The exponent of the popularity of the topics below one: the lower, the more even."""
 
 
-def visited_paths(pages: Pages, count: int, seed: int) -> Generator[str]:
+def visited_paths(pages: Pages, request_count: int, seed: int) -> Generator[str]:
     """Yield the paths of topics that visitors open."""
     rng = random.Random(seed)  # noqa: S311 - a load to repeat
     children: dict[str, list[str]] = {}
-    for _ in range(count):
+    for _ in range(request_count):
         path = ""
         while True:
             if path not in children:
@@ -60,43 +60,52 @@ async def request_page(app: Any, path: str) -> int:
     return status
 
 
-async def _visit_in_process(environment: dict[str, str], count: int, seed: int) -> dict[str, Any]:
+async def _visit_in_process(
+    environment: dict[str, str], request_count: int, seed: int
+) -> dict[str, Any]:
     pages = pages_from_environment(environment)
     app = application(pages)
-    failed_requests = 0
-    for path in visited_paths(pages, count, seed):
-        failed_requests += await request_page(app, path) != 200  # noqa: PLR2004 - HTTP
+    failed_count = 0
+    for path in visited_paths(pages, request_count, seed):
+        failed_count += await request_page(app, path) != 200  # noqa: PLR2004 - HTTP
     stats = pages.client.stats()
     calls = sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
     near_stats: Any = pages.client.near_stats() if "CATALOGUE_STRATEGY" in environment else {}
     await pages.client.close()
     pages.catalogue.close()
     return {
-        "requests": count,
-        "wrong": failed_requests,
+        "requests": request_count,
+        "wrong": failed_count,
         "calls": calls,
-        "queries": pages.catalogue.queries,
+        "queries": pages.catalogue.query_count,
         "missing": len(near_stats.get("missing_keys", [])),
         "near": near_stats,
     }
 
 
-def _run_process(results: Any, environment: dict[str, str], count: int, seed: int) -> None:
-    results.put(asyncio.run(_visit_in_process(environment, count, seed)))
+def _run_process(
+    counters_queue: Any, environment: dict[str, str], request_count: int, seed: int
+) -> None:
+    counters_queue.put(asyncio.run(_visit_in_process(environment, request_count, seed)))
 
 
 def visit_in_processes(
-    environment: dict[str, str], requests: int, seed: int
+    environment: dict[str, str], request_count: int, seed: int
 ) -> list[dict[str, Any]]:
     """Make requests in processes of their own; return what each counted."""
     context = multiprocessing.get_context("spawn")
-    results = context.Queue()
+    counters_queue = context.Queue()
     processes = [
         context.Process(
             target=_run_process,
-            args=(results, environment, requests // PROCESSES, seed * PROCESSES + number),
+            args=(
+                counters_queue,
+                environment,
+                request_count // PROCESS_COUNT,
+                seed * PROCESS_COUNT + number,
+            ),
         )
-        for number in range(PROCESSES)
+        for number in range(PROCESS_COUNT)
     ]
     for process in processes:
         process.start()
@@ -105,7 +114,7 @@ def visit_in_processes(
         if any(process.exitcode for process in processes):
             raise SystemExit("a process of the catalogue failed")
         with contextlib.suppress(queue.Empty):
-            counters.append(results.get(timeout=1))
+            counters.append(counters_queue.get(timeout=1))
     for process in processes:
         process.join()
     return counters

@@ -16,7 +16,7 @@ from glasscache.web import CacheASGI, Rules
 from layers import LAYERS, Pages
 from shop import CATEGORIES, PRODUCTS, Shop
 
-RULES = Path(__file__).with_name("rules.toml")
+RULES_FILE = Path(__file__).with_name("rules.toml")
 
 
 class Site:
@@ -25,7 +25,7 @@ class Site:
     def __init__(self, pages: Pages) -> None:
         """Serve pages."""
         self.pages = pages
-        self.requests = 0
+        self.request_count = 0
         self.cache: CacheASGI | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI
@@ -38,25 +38,29 @@ class Site:
         await send({"type": "http.response.body", "body": body})
 
     async def _respond(self, method: str, path: str) -> tuple[int, bytes, bytes]:
-        self.requests += 1
-        page, _, number_text = path.strip("/").partition("/")
+        self.request_count += 1
+        page_kind, _, number_text = path.strip("/").partition("/")
         number = int(number_text) if number_text.isdecimal() else 0
         if path == "/counters":
             return 200, b"application/json", json.dumps(self.counters()).encode()
-        if page == "product" and number < PRODUCTS and method == "POST":
+        if page_kind == "product" and number < PRODUCTS and method == "POST":
             version = await self.pages.change_price(number)
             return 200, b"text/plain", b"%d" % version
-        if page == "product" and number < PRODUCTS:
-            return 200, b"text/html", (await self.pages.product(number)).encode()
-        if page == "category" and number < CATEGORIES:
-            return 200, b"text/html", (await self.pages.category(number)).encode()
+        if page_kind == "product" and number < PRODUCTS:
+            return 200, b"text/html", (await self.pages.product_page(number)).encode()
+        if page_kind == "category" and number < CATEGORIES:
+            return 200, b"text/html", (await self.pages.category_page(number)).encode()
         return 404, b"text/plain", b"no such page"
 
     def counters(self) -> dict[str, int]:
         """Return what happened so far, by name."""
         stats = self.pages.client.stats()
         calls = sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
-        counters = {"queries": self.pages.shop.queries, "cache calls": calls, **self.pages.counters}
+        counters = {
+            "queries": self.pages.shop.query_count,
+            "cache calls": calls,
+            **self.pages.counters,
+        }
         if self.cache is not None:
             http_counters = self.cache.counters
             counters["http hits"] = http_counters["hits"] + http_counters["stale"]
@@ -76,5 +80,5 @@ def site() -> Any:
     site_without_cache = Site(Pages(shop, client, layers))
     if "http" not in layers:
         return site_without_cache
-    site_without_cache.cache = CacheASGI(site_without_cache, client, Rules.from_toml(RULES))
+    site_without_cache.cache = CacheASGI(site_without_cache, client, Rules.from_toml(RULES_FILE))
     return site_without_cache.cache

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasscache import Server
 from layers import LAYERS
-from report import page, table
+from report import render_page, render_table
 from shop import CATEGORIES, PRODUCTS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Result(NamedTuple):
 
 
 @contextlib.contextmanager
-def serve_site(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
+def serve_site(layers: tuple[str, ...], cache_address: str, query_ms: float) -> Generator[int]:
     """Serve the shop with uvicorn; the value is its port."""
     with socket.socket() as reserved_socket:
         reserved_socket.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def serve_site(layers: tuple[str, ...], cache: str, query_ms: float) -> Generato
     command = [sys.executable, "-m", "uvicorn", "app:site", "--factory", "--port", str(port)]
     settings = {
         "SHOP_LAYERS": ",".join(layers),
-        "SHOP_CACHE": cache,
+        "SHOP_CACHE": cache_address,
         "SHOP_QUERY_MS": str(query_ms),
     }
     process = subprocess.Popen(  # noqa: S603 - our own application
@@ -96,8 +96,8 @@ class Visitors:
     def _draw_popular(self, count: int) -> int:
         return min(int(self._rng.paretovariate(0.8)) - 1, count * 10) % count
 
-    async def _request(self, streams: Any, method: str, path: str) -> bytes:
-        reader, writer = streams
+    async def _request(self, connection: Any, method: str, path: str) -> bytes:
+        reader, writer = connection
         request = f"{method} {path} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\r\n"
         writer.write(request.encode())
         header = await reader.readuntil(b"\r\n\r\n")
@@ -108,38 +108,38 @@ class Visitors:
 
     async def visit(self, deadline: float) -> None:
         """Read pages and change prices until the time is over."""
-        streams = await asyncio.open_connection("127.0.0.1", self._port)
+        connection = await asyncio.open_connection("127.0.0.1", self._port)
         while time.monotonic() < deadline:
-            number = self._draw_popular(PRODUCTS)
+            product = self._draw_popular(PRODUCTS)
             if self._rng.random() < WRITE_SHARE:
-                version = int(await self._request(streams, "POST", f"/product/{number}"))
-                self._superseded_at[number, version - 1] = time.monotonic()
+                version = int(await self._request(connection, "POST", f"/product/{product}"))
+                self._superseded_at[product, version - 1] = time.monotonic()
                 continue
             is_listing = self._rng.random() < 0.3  # noqa: PLR2004 - a share of the visits
             path = (
                 f"/category/{self._draw_popular(CATEGORIES)}"
                 if is_listing
-                else f"/product/{number}"
+                else f"/product/{product}"
             )
             started_at = time.monotonic()
-            body = await self._request(streams, "GET", path)
+            body = await self._request(connection, "GET", path)
             self.latencies_s.append(time.monotonic() - started_at)
             displayed_versions = [
                 (int(product), int(version)) for product, version in DISPLAYED_VERSION.findall(body)
             ]
             self.ages_s.append(
                 max(
-                    started_at - self._superseded_at.get(product, started_at)
-                    for product in displayed_versions
+                    started_at - self._superseded_at.get(product_version, started_at)
+                    for product_version in displayed_versions
                 )
             )
-        streams[1].close()
+        connection[1].close()
 
     async def counters(self) -> dict[str, int]:
         """Return the shop's counters."""
-        streams = await asyncio.open_connection("127.0.0.1", self._port)
-        counters = json.loads(await self._request(streams, "GET", "/counters"))
-        streams[1].close()
+        connection = await asyncio.open_connection("127.0.0.1", self._port)
+        counters = json.loads(await self._request(connection, "GET", "/counters"))
+        connection[1].close()
         return dict(counters)
 
 
@@ -194,10 +194,10 @@ def main() -> None:
         for setup in options.setups.split(",") if options.setups else SETUPS:
             with serve_site(SETUPS[setup], server.address, options.query_ms) as port:
                 results.append(asyncio.run(drive_setup(setup, port, options)))
-    print(table(results))
+    print(render_table(results))
     if options.page:
         options.page.parent.mkdir(parents=True, exist_ok=True)
-        options.page.write_text(page(results, options.query_ms), encoding="utf-8")
+        options.page.write_text(render_page(results, options.query_ms), encoding="utf-8")
         print(f"written: {options.page}")
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from shop import Row, Shop
 
 LAYERS = ("http", "page", "action", "fragment", "object")
-PAGE_TTL = 3
-ACTION_TTL = 10
-OBJECT_TTL = 600
+PAGE_TTL_S = 3
+ACTION_TTL_S = 10
+OBJECT_TTL_S = 600
 
 
 class Pages:
@@ -35,11 +35,11 @@ class Pages:
         self.shop, self.client, self.layers = shop, client, layers
         self.counters: Counter[str] = Counter()
 
-    async def product(self, number: int) -> str:
+    async def product_page(self, number: int) -> str:
         """Return the page of a product."""
         return await self._page(f"product:{number}", lambda: self._product_data(number))
 
-    async def category(self, number: int) -> str:
+    async def category_page(self, number: int) -> str:
         """Return the page of a category."""
         return await self._page(f"category:{number}", lambda: self._category_data(number))
 
@@ -49,18 +49,18 @@ class Pages:
         Listings that show it too are as old as their TTL; fragments have the version in their key.
         """
         version = await self.shop.change_price(number)
-        names = [f"object:{number}", f"action:product:{number}", f"page:product:{number}"]
-        await self.client.delete_many(names)
+        keys = [f"object:{number}", f"action:product:{number}", f"page:product:{number}"]
+        await self.client.delete_many(keys)
         return version
 
     # ---- page and action ----------------------------------------------------------------------------
 
-    async def _page(self, name: str, load_data: Callable[[], Awaitable[Row]]) -> str:
+    async def _page(self, page_name: str, load_data: Callable[[], Awaitable[Row]]) -> str:
         async def render() -> str:
-            data = await self._get_or_compute("action", name, ACTION_TTL, load_data)
-            return _layout(data, await self._cards(data["products"]))
+            data = await self._get_or_compute("action", page_name, ACTION_TTL_S, load_data)
+            return _render_layout(data, await self._cards(data["products"]))
 
-        return await self._get_or_compute("page", name, PAGE_TTL, render)
+        return await self._get_or_compute("page", page_name, PAGE_TTL_S, render)
 
     async def _get_or_compute(
         self, layer: str, name: str, ttl: float, compute: Callable[[], Awaitable[Any]]
@@ -68,15 +68,15 @@ class Pages:
         """Return the value of a layer; one request computes it if it is missing, and refreshes it early."""
         if layer not in self.layers:
             return await compute()
-        is_computed = False
+        was_computed = False
 
         async def compute_and_note() -> Any:
-            nonlocal is_computed
-            is_computed = True
+            nonlocal was_computed
+            was_computed = True
             return await compute()
 
         value = await self.client.get_or_set(f"{layer}:{name}", compute_and_note, ttl, early=True)
-        self.counters[f"{layer} {'misses' if is_computed else 'hits'}"] += 1
+        self.counters[f"{layer} {'misses' if was_computed else 'hits'}"] += 1
         return value
 
     async def _product_data(self, number: int) -> Row:
@@ -102,18 +102,20 @@ class Pages:
         keys = [f"fragment:{product['id']}:{product['version']}" for product in products]
         cached_values = await self._get_many("fragment", keys)
         rendered_cards = {
-            key: _card(product)
+            key: _render_card(product)
             for key, product in zip(keys, products, strict=True)
             if key not in cached_values
         }
         if rendered_cards and "fragment" in self.layers:
-            await self.client.set_many(rendered_cards, OBJECT_TTL)
+            await self.client.set_many(rendered_cards, OBJECT_TTL_S)
         return [cached_values[key] if key in cached_values else rendered_cards[key] for key in keys]
 
     async def _products(self, numbers: list[int]) -> list[Row]:
-        keys = {number: f"object:{number}" for number in numbers}
-        cached_values = await self._get_many("object", list(keys.values()))
-        missing_numbers = [number for number, key in keys.items() if key not in cached_values]
+        key_by_number = {number: f"object:{number}" for number in numbers}
+        cached_values = await self._get_many("object", list(key_by_number.values()))
+        missing_numbers = [
+            number for number, key in key_by_number.items() if key not in cached_values
+        ]
         rows = (
             {row["id"]: row for row in await self.shop.products(missing_numbers)}
             if missing_numbers
@@ -121,10 +123,11 @@ class Pages:
         )
         if rows and "object" in self.layers:
             await self.client.set_many(
-                {keys[number]: row for number, row in rows.items()}, OBJECT_TTL
+                {key_by_number[number]: row for number, row in rows.items()}, OBJECT_TTL_S
             )
         return [
-            rows[number] if number in rows else cached_values[keys[number]] for number in numbers
+            rows[number] if number in rows else cached_values[key_by_number[number]]
+            for number in numbers
         ]
 
     async def _get_many(self, layer: str, keys: list[str]) -> dict[str, Any]:
@@ -136,15 +139,13 @@ class Pages:
         return values
 
 
-def _card(product: Row) -> str:
-    name, price = html.escape(product["name"]), f"{product['price'] / 100:.2f}"
+def _render_card(product: Row) -> str:
+    product_name, price = html.escape(product["name"]), f"{product['price'] / 100:.2f}"
     data_attributes = f'data-product="{product["id"]}" data-version="{product["version"]}"'
-    return (
-        f'<li {data_attributes}><a href="/product/{product["id"]}">{name}</a> <b>{price}</b></li>'
-    )
+    return f'<li {data_attributes}><a href="/product/{product["id"]}">{product_name}</a> <b>{price}</b></li>'
 
 
-def _layout(data: Row, cards: list[str]) -> str:
+def _render_layout(data: Row, cards: list[str]) -> str:
     reviews = "".join(
         f"<p>{'*' * review['stars']} {html.escape(review['text'])}</p>"
         for review in data["reviews"]

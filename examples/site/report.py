@@ -30,18 +30,18 @@ STYLE = (
 def result_cells(result: Result) -> list[str]:
     """Return the row of a result."""
     counters, latencies_s = result.counters, sorted(result.latencies_s)
-    requests = max(1, result.requests)
+    request_count = max(1, result.requests)
     ratios = [_hit_ratio_percent(counters, layer) for layer in LAYERS]
     stale_ages_s = [age for age in result.ages_s if age > 0]
     return [
         result.setup,
-        f"{requests / result.seconds:,.0f}",
+        f"{request_count / result.seconds:,.0f}",
         f"{_quantile_ms(latencies_s, 0.5):.1f}",
         f"{_quantile_ms(latencies_s, 0.95):.1f}",
-        f"{counters.get('cache calls', 0) / requests:.2f}",
-        f"{counters.get('queries', 0) / requests:.2f}",
+        f"{counters.get('cache calls', 0) / request_count:.2f}",
+        f"{counters.get('queries', 0) / request_count:.2f}",
         *ratios,
-        f"{100 * len(stale_ages_s) / requests:.1f} %",
+        f"{100 * len(stale_ages_s) / request_count:.1f} %",
         f"{max(stale_ages_s, default=0):.1f}",
     ]
 
@@ -59,7 +59,7 @@ def _hit_ratio_percent(counters: dict[str, int], layer: str) -> str:
     return f"{100 * hits / (hits + misses):.0f}" if hits + misses else "-"
 
 
-def table(results: Sequence[Result]) -> str:
+def render_table(results: Sequence[Result]) -> str:
     """Return the results as text."""
     rows = [list(HEADER), *(result_cells(result) for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
@@ -73,9 +73,9 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, "", NOTE])
 
 
-def page(results: Sequence[Result], query_ms: float) -> str:
+def render_page(results: Sequence[Result], query_ms: float) -> str:
     """Return the results as a page with a chart."""
-    header = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
+    header_cells = "".join(f"<th>{html.escape(column_name)}</th>" for column_name in HEADER)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in result_cells(result)) + "</tr>"
         for result in results
@@ -85,18 +85,18 @@ def page(results: Sequence[Result], query_ms: float) -> str:
         f"<style>{STYLE}</style><h1>A shop, layer by layer</h1>"
         f"<p>Page reads a second with each layer of the cache alone, and with all. A query of the database "
         f"takes {query_ms:g} ms.</p>{_bar_chart(results)}"
-        f"<table><tr>{header}</tr>{rows}</table><p>{NOTE}</p></html>"
+        f"<table><tr>{header_cells}</tr>{rows}</table><p>{NOTE}</p></html>"
     )
 
 
 def _bar_chart(results: Sequence[Result]) -> str:
-    rates = [result.requests / result.seconds for result in results]
-    rate_max, elements = max(rates, default=1) or 1, []
-    for number, (result, rate) in enumerate(zip(results, rates, strict=True)):
-        top, width = number * 30, 560 * rate / rate_max
+    requests_per_s = [result.requests / result.seconds for result in results]
+    rate_max, elements = max(requests_per_s, default=1) or 1, []
+    for bar_index, (result, rate) in enumerate(zip(results, requests_per_s, strict=True)):
+        top, width = bar_index * 30, 560 * rate / rate_max
         elements.append(
             f'<text x="90" y="{top + 19}" text-anchor="end">{html.escape(result.setup)}</text>'
             f'<rect x="100" y="{top + 4}" width="{width:.0f}" height="20" rx="2" fill="#2a9d8f"/>'
             f'<text x="{108 + width:.0f}" y="{top + 19}">{rate:,.0f}</text>'
         )
-    return f'<svg viewBox="0 0 760 {30 * len(rates)}" role="img">{"".join(elements)}</svg>'
+    return f'<svg viewBox="0 0 760 {30 * len(requests_per_s)}" role="img">{"".join(elements)}</svg>'

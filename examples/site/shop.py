@@ -14,11 +14,11 @@ Row = dict[str, Any]
 
 
 class Shop:
-    """Products, categories and reviews; `queries` counts the queries of the database."""
+    """Products, categories and reviews; `query_count` counts the queries of the database."""
 
     def __init__(self, query_seconds: float) -> None:
         """Fill a database with the same shop each time."""
-        self.queries = 0
+        self.query_count = 0
         self._query_seconds = query_seconds
         self._database = sqlite3.connect(":memory:")
         self._database.row_factory = sqlite3.Row
@@ -44,11 +44,11 @@ class Shop:
             ],
         )
 
-    async def _query(self, sql: str, *values: Any) -> list[Row]:
-        self.queries += 1
+    async def _query(self, sql: str, *parameters: Any) -> list[Row]:
+        self.query_count += 1
         if self._query_seconds:
             await asyncio.sleep(self._query_seconds)
-        return [dict(row) for row in self._database.execute(sql, values)]
+        return [dict(row) for row in self._database.execute(sql, parameters)]
 
     async def products(self, numbers: list[int]) -> list[Row]:
         """Return products by one query."""
@@ -60,11 +60,11 @@ class Shop:
         rows = await self._query("select id from product where category = ? limit 24", category)
         return [row["id"] for row in rows]
 
-    async def reviews(self, number: int) -> list[Row]:
+    async def reviews(self, product: int) -> list[Row]:
         """Return a product's reviews."""
-        return await self._query("select stars, text from review where product = ?", number)
+        return await self._query("select stars, text from review where product = ?", product)
 
-    async def change_price(self, number: int) -> int:
+    async def change_price(self, product: int) -> int:
         """Change a price; return the product's new version."""
         sql = "update product set price = price + 1, version = version + 1 where id = ? returning version"
-        return int((await self._query(sql, number))[0]["version"])
+        return int((await self._query(sql, product))[0]["version"])

@@ -77,13 +77,13 @@ class Calls(ConnectingClient):
         start: _Start[R],
         deadline: float | None,
         miss: M,
-        stale: asyncio.Future[Any] | None,
+        stale_future: asyncio.Future[Any] | None,
         key: Key,
         *arguments: Any,
     ) -> R | M:
-        """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
+        """Connect and start a call, again if it failed as `stale_future`; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        delayed_call = _native.DelayedCall(seconds, is_retry=stale is not None)
+        delayed_call = _native.DelayedCall(seconds, is_retry=stale_future is not None)
         try:
             while True:
                 await self._ensure_connected(
@@ -104,10 +104,10 @@ class Calls(ConnectingClient):
     ) -> F | None:
         """Call for a value and more about it, as a tuple; a value in pieces is joined."""
         ends_at = None if deadline is None else time.monotonic() + deadline
-        value = await self._call(start, deadline, None, key)
-        if value is not None and type(value[0]) is _native.Manifest:
-            value = await self._join_pieces(key, value, ends_at, None)
-        return value
+        read_fields = await self._call(start, deadline, None, key)
+        if read_fields is not None and type(read_fields[0]) is _native.Manifest:
+            read_fields = await self._join_pieces(key, read_fields, ends_at, None)
+        return read_fields
 
     async def _reserve(
         self,
@@ -134,34 +134,34 @@ class Calls(ConnectingClient):
     async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
-            connects = [self._connect_for(bulk, slot) for slot in bulk.slots()]
+            connect_calls = [self._connect_for(bulk, slot) for slot in bulk.slots()]
             try:
                 # One is awaited here, so that calls that wait for one connection are sent in their order.
-                await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
+                await (
+                    connect_calls[0] if len(connect_calls) == 1 else asyncio.gather(*connect_calls)
+                )
             except BaseException:
                 bulk.abandon()  # what other servers were sent is not waited for
                 raise
             self._send(bulk)
         return outcome
 
-    async def _call_all(
-        self, kind: str, argument: str, delay: int, deadline: float | None
+    async def _call_all_servers(
+        self, command: str, argument: str, delay: int, deadline: float | None
     ) -> dict[str, Any]:
-        """Return what every server replied to one request, by its name."""
+        """Return what every server replied to one request, by the server's name."""
         deadline = self._effective_deadline(deadline)
-        return await self._run_bulk(self._start_of_all(kind, argument, delay, deadline))
+        return await self._run_bulk(self._start_of_all(command, argument, delay, deadline))
 
-    async def _join_pieces(self, key: Key, value: Any, ends_at: float | None, miss: Any) -> Any:
+    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
         """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            joined_value = await read_async(
-                self, key, value, ends_at and ends_at - time.monotonic()
-            )
+            joined = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
-        return miss if joined_value is None else joined_value[0]
+        return miss if joined is None else joined[0]
 
     async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
         """Return what a bulk read found, values in pieces included."""

@@ -54,15 +54,15 @@ class ConnectingClient(_native.AsyncClient):
         loop = asyncio.get_running_loop()
         for slot, connection in self._change_servers(addresses).items():
             self._connect_tasks.pop((slot, loop), None)
-            probe = self._probe_tasks.pop(slot, None)
-            if probe is not None:
-                probe.cancel()
+            probe_task = self._probe_tasks.pop(slot, None)
+            if probe_task is not None:
+                probe_task.cancel()
             self._mark_up(slot)  # if it is added again, its first calls find out whether it is up
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
-                task = loop.create_task(_close_when_idle(connection, ends_at))
-                self._close_tasks.add(task)
-                task.add_done_callback(self._close_tasks.discard)
+                close_task = loop.create_task(_close_when_idle(connection, ends_at))
+                self._close_tasks.add(close_task)
+                close_task.add_done_callback(self._close_tasks.discard)
 
     async def _close_connections(self) -> None:
         """Close each connection when it is idle, or after the timeout; later calls raise."""
@@ -98,10 +98,12 @@ class ConnectingClient(_native.AsyncClient):
         while True:
             task = self._connect_tasks.get((slot, loop))
             if task is None or task.done():
-                for key in [
-                    key for key, other_task in self._connect_tasks.items() if other_task.done()
+                for done_slot, done_loop in [
+                    slot_and_loop
+                    for slot_and_loop, other_task in self._connect_tasks.items()
+                    if other_task.done()
                 ]:
-                    self._connect_tasks.pop(key, None)
+                    self._connect_tasks.pop((done_slot, done_loop), None)
                 task = loop.create_task(
                     self._add_connection(slot, max(ends_at - time.monotonic(), 0.001))
                 )
@@ -124,12 +126,12 @@ class ConnectingClient(_native.AsyncClient):
         """
         for presumes_classic in (False, True):
             loop = asyncio.get_running_loop()
-            ready: asyncio.Future[None] = loop.create_future()
+            ready_future: asyncio.Future[None] = loop.create_future()
             # After a timeout nobody awaits it, and the loop may still connect and fail it.
-            ready.add_done_callback(_retrieve_result)
-            connection = self._new_connection(slot, ready, presumes_classic)
+            ready_future.add_done_callback(_retrieve_result)
+            connection = self._new_connection(slot, ready_future, presumes_classic)
             try:
-                await self._connect_and_wait_until_ready(slot, connection, ready, timeout_s)
+                await self._connect_and_wait_until_ready(slot, connection, ready_future, timeout_s)
             except StaleConnection:
                 continue
             except TimeoutError:
@@ -149,14 +151,14 @@ class ConnectingClient(_native.AsyncClient):
         self,
         slot: int,
         connection: _native.Connection,
-        ready: asyncio.Future[None],
+        ready_future: asyncio.Future[None],
         timeout_s: float,
     ) -> None:
         """Connect once and wait until the connection is ready for requests; close it if that fails."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._open_transport(slot, lambda: connection, timeout_s)
-                await ready
+                await ready_future
         except BaseException:
             connection.close()  # also if the client was closed meanwhile: it will not be used
             raise
@@ -180,8 +182,8 @@ class ConnectingClient(_native.AsyncClient):
         """Return how a connection to this host is encrypted, as arguments of asyncio."""
         if self._tls is None:
             return {}
-        context, name = self._tls
-        return {"ssl": context, "server_hostname": name or host}
+        context, server_name = self._tls
+        return {"ssl": context, "server_hostname": server_name or host}
 
     def _handle_connect_failure(self, slot: int, timeout_s: float | None) -> None:
         self._mark_unreachable(slot, timeout_s)
@@ -191,8 +193,8 @@ class ConnectingClient(_native.AsyncClient):
     def _start_probe(self, slot: int) -> None:
         """Start a probe of a server that is down, unless one runs; the engine decides what is down."""
         loop = asyncio.get_running_loop()
-        probe = self._probe_tasks.get(slot)
-        if probe is None or probe.done() or probe.get_loop() is not loop:
+        probe_task = self._probe_tasks.get(slot)
+        if probe_task is None or probe_task.done() or probe_task.get_loop() is not loop:
             self._probe_tasks[slot] = loop.create_task(self._run_probe(slot))
 
     async def _run_probe(self, slot: int) -> None:
@@ -240,7 +242,8 @@ class _ProbeProtocol(asyncio.Protocol):
     def __init__(
         self, reply_future: asyncio.Future[bool], request: bytes, expected_prefix: bytes
     ) -> None:
-        self._reply_future, self._request, self._expected = reply_future, request, expected_prefix
+        self._reply_future, self._request = reply_future, request
+        self._expected_prefix = expected_prefix
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises
@@ -248,7 +251,7 @@ class _ProbeProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._reply_future.done():
-            self._reply_future.set_result(data.startswith(self._expected))
+            self._reply_future.set_result(data.startswith(self._expected_prefix))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         if not self._reply_future.done():

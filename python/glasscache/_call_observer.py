@@ -40,8 +40,9 @@ class FinishedCall(NamedTuple):
     @property
     def is_hit(self) -> bool:
         """Whether a read found something: its default coming back is a miss."""
-        index = _DEFAULT_INDEX.get(self.name, len(self.args))
-        default = self.args[index] if index < len(self.args) else self.kwargs.get("default")
+        default_index = _DEFAULT_INDEX.get(self.name, len(self.args))
+        has_default = default_index < len(self.args)
+        default = self.args[default_index] if has_default else self.kwargs.get("default")
         return self.result is not default
 
     @property

@@ -14,19 +14,19 @@ __all__ = ["connect"]
 
 
 async def connect(
-    protocol: Callable[[], Any],
+    protocol_factory: Callable[[], Any],
     host: str,
     port: int,
     limit_s: float,
     first_address: str | None,
-    tls: dict[str, Any],
+    tls_arguments: dict[str, Any],
 ) -> tuple[asyncio.BaseTransport, str]:
     """Connect to the first address of a name that accepts; return the transport and the address.
 
     An address that fails is followed by the next at once, one that is silent after its share of `limit_s`,
     in seconds. `first_address`, the address that accepted last, is tried first. The caller bounds how long
-    the last one may be silent; where it fails its OSError is raised. `tls` are the arguments of asyncio
-    for that; a handshake is part of connecting.
+    the last one may be silent; where it fails its OSError is raised. `tls_arguments` are
+    those of asyncio; a handshake is part of connecting.
     """
     loop = asyncio.get_running_loop()
     ends_at = time.monotonic() + limit_s
@@ -38,11 +38,15 @@ async def connect(
         address = addresses[-addresses_left]
         try:
             async with asyncio.timeout((ends_at - time.monotonic()) / addresses_left):
-                transport, _ = await loop.create_connection(protocol, address, port, **tls)
+                transport, _ = await loop.create_connection(
+                    protocol_factory, address, port, **tls_arguments
+                )
         except OSError:  # and TimeoutError, which is one
             continue
         return transport, address
-    transport, _ = await loop.create_connection(protocol, addresses[-1], port, **tls)
+    transport, _ = await loop.create_connection(
+        protocol_factory, addresses[-1], port, **tls_arguments
+    )
     return transport, addresses[-1]
 
 

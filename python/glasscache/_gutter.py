@@ -43,8 +43,8 @@ _MISS_BY_METHOD: Final[dict[str, Any]] = {
 """The calls about one key, and what a miss returns."""
 
 
-class _GutterCall(NamedTuple):
-    """A call to be made on the gutter."""
+class _GutterArguments(NamedTuple):
+    """The arguments of a call as it is made on the gutter."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -59,8 +59,8 @@ class _Gutter:
     _gutter_ttl: float
     _call_timeout: float
     _counts_as_miss: Callable[[GlasscacheError], bool] | None
-    _gutter_calls: int
-    _counted_misses: int
+    _gutter_call_count: int
+    _counted_miss_count: int
     _scopes: RequestScopes | None
 
     _state: _native.ClientState
@@ -74,7 +74,11 @@ class _Gutter:
     ) -> None:
         """Take the client of the gutter's servers; called once, when the client is made."""
         self.gutter, self._gutter_ttl, self._call_timeout = gutter, ttl, timeout
-        self._counts_as_miss, self._gutter_calls, self._counted_misses = counts_as_miss, 0, 0
+        self._counts_as_miss, self._gutter_call_count, self._counted_miss_count = (
+            counts_as_miss,
+            0,
+            0,
+        )
 
     def _gutter_ttl_for(self, ttl: Ttl | None) -> float:
         seconds = seconds_of(ttl)
@@ -84,29 +88,30 @@ class _Gutter:
         timeout = self._call_timeout if deadline is None else deadline
         return timeout - (time.monotonic() - started_at)
 
-    def _prepare_gutter_call(
+    def _prepare_gutter_arguments(
         self,
         name: str,
         started_at: float,
         error: GlasscacheError,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> _GutterCall | None:
-        """Return the call as it is made on the gutter, or None if it is not."""
+    ) -> _GutterArguments | None:
+        """Return the arguments with which a call is repeated on the gutter, or None if it is not."""
         remaining_s = self._remaining_s(started_at, kwargs.get("deadline"))
         if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
             return None
         if name in _NOT_REPEATABLE and not error.retry_is_safe:
             return None
-        self._gutter_calls += 1
+        self._gutter_call_count += 1
         self._forget([args[0] if args else kwargs["key"]])
         kwargs = {**kwargs, "deadline": remaining_s}
-        index = _TTL_INDEX.get(name)
-        if index is not None and len(args) > index:
-            args = (*args[:index], self._gutter_ttl_for(args[index]), *args[index + 1 :])
-        elif index is not None or kwargs.get("initial") is not None:
+        ttl_index = _TTL_INDEX.get(name)
+        if ttl_index is not None and len(args) > ttl_index:
+            gutter_ttl = self._gutter_ttl_for(args[ttl_index])
+            args = (*args[:ttl_index], gutter_ttl, *args[ttl_index + 1 :])
+        elif ttl_index is not None or kwargs.get("initial") is not None:
             kwargs["ttl"] = self._gutter_ttl_for(kwargs.get("ttl"))
-        return _GutterCall(args, kwargs)
+        return _GutterArguments(args, kwargs)
 
     def _forget(self, keys: Iterable[Any]) -> None:
         """Forget what the process keeps of keys that are changed on the gutter, where no write is seen."""
@@ -117,11 +122,11 @@ class _Gutter:
     def _raise_or_count_miss(self, error: GlasscacheError, miss: Any) -> Any:
         """Raise, or return a counted miss where that is configured."""
         if self._counts_as_miss is not None and self._counts_as_miss(error):
-            self._counted_misses += 1
+            self._counted_miss_count += 1
             return miss
         raise error
 
-    def _bulk_read(
+    def _bulk_read_steps(
         self, name: str, own_call: Callable[[], Any], deadline: float | None
     ) -> Steps[dict[Any, Any]]:
         """Read from the servers, and what those that failed had from the gutter."""
@@ -132,17 +137,17 @@ class _Gutter:
             remaining_s = self._remaining_s(started_at, deadline)
             if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
                 return dict(self._raise_or_count_miss(error, error.arrived))
-            self._gutter_calls += 1
+            self._gutter_call_count += 1
             gutter_values: dict[Any, Any] = yield call(
                 self.gutter, name, error.unanswered, deadline=remaining_s
             )
             return error.arrived | gutter_values
         return values
 
-    def _bulk_write(
+    def _bulk_write_steps(
         self,
         own_call: Callable[[], Any],
-        gutter_call: Callable[[list[Any], float], Step],
+        make_gutter_step: Callable[[list[Any], float], Step],
         deadline: float | None,
     ) -> Steps[dict[Any, GlasscacheError]]:
         """Write to the servers, and what those that failed would have taken to the gutter."""
@@ -154,14 +159,16 @@ class _Gutter:
         remaining_s = self._remaining_s(started_at, deadline)
         if not failed_keys or remaining_s <= 0:
             return failures
-        self._gutter_calls += 1
+        self._gutter_call_count += 1
         self._forget(failed_keys)
-        gutter_failures: dict[Any, GlasscacheError] = yield gutter_call(failed_keys, remaining_s)
+        gutter_failures: dict[Any, GlasscacheError] = yield make_gutter_step(
+            failed_keys, remaining_s
+        )
         return {
             key: error for key, error in failures.items() if key not in failed_keys
         } | gutter_failures
 
-    def _write_quietly(
+    def _quiet_write_steps(
         self, calls: Iterable[tuple[Any, ...]], deadline: float | None
     ) -> Steps[dict[Any, GlasscacheError]]:
         """Make calls of this client that do not wait, each on the gutter where its server failed."""
@@ -171,14 +178,14 @@ class _Gutter:
             yield call(self, name, *arguments, noreply=True, deadline=remaining_s)
         return {}
 
-    def _set_many(
+    def _set_many_steps(
         self,
         own_call: Callable[[], Any],
         items: Mapping[Any, Any],
         ttl: Ttl | None,
         deadline: float | None,
     ) -> Steps[dict[Any, GlasscacheError]]:
-        def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
+        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
             failed_items = {key: items[key] for key in failed_keys}
             return call(
                 self.gutter,
@@ -188,15 +195,15 @@ class _Gutter:
                 deadline=remaining_s,
             )
 
-        return self._bulk_write(own_call, gutter_call, deadline)
+        return self._bulk_write_steps(own_call, make_gutter_step, deadline)
 
-    def _delete_many(
+    def _delete_many_steps(
         self, own_call: Callable[[], Any], deadline: float | None
     ) -> Steps[dict[Any, GlasscacheError]]:
-        def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
+        def make_gutter_step(failed_keys: list[Any], remaining_s: float) -> Step:
             return call(self.gutter, "delete_many", failed_keys, deadline=remaining_s)
 
-        return self._bulk_write(own_call, gutter_call, deadline)
+        return self._bulk_write_steps(own_call, make_gutter_step, deadline)
 
     def _own_call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Return the client's own call, not yet made."""
@@ -211,8 +218,8 @@ class _Gutter:
     def stats(self) -> dict[str, Any]:
         """Return the client's counters, together with those of the gutter."""
         counters: dict[str, Any] = self._own_call("stats")()
-        counters["misses_by_error"] += self._counted_misses
-        return {**counters, "gutter": {**self.gutter.stats(), "calls": self._gutter_calls}}
+        counters["misses_by_error"] += self._counted_miss_count
+        return {**counters, "gutter": {**self.gutter.stats(), "calls": self._gutter_call_count}}
 
 
 def _set_calls(items: Mapping[Any, Any], ttl: Ttl | None) -> Generator[tuple[Any, ...]]:
@@ -224,10 +231,10 @@ def _delete_calls(keys: Iterable[Any]) -> Generator[tuple[Any, ...]]:
 
 
 def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    index = {"get": 1, "gat": 2}.get(name)
-    if index is None:
+    default_index = {"get": 1, "gat": 2}.get(name)
+    if default_index is None:
         return _MISS_BY_METHOD[name]
-    return args[index] if len(args) > index else kwargs.get("default")
+    return args[default_index] if len(args) > default_index else kwargs.get("default")
 
 
 class SyncGutter(_Gutter):
@@ -238,12 +245,12 @@ class SyncGutter(_Gutter):
     ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
         own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
-        return carry_out(self._bulk_read("get_many", own_call, deadline))
+        return carry_out(self._bulk_read_steps("get_many", own_call, deadline))
 
     def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
         own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._bulk_read("gets_many", own_call, deadline))
+        return carry_out(self._bulk_read_steps("gets_many", own_call, deadline))
 
     def set_many(
         self,
@@ -255,18 +262,18 @@ class SyncGutter(_Gutter):
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
         if noreply:
-            return carry_out(self._write_quietly(_set_calls(items, ttl), deadline))
+            return carry_out(self._quiet_write_steps(_set_calls(items, ttl), deadline))
         own_call = self._own_call("set_many", items, ttl, deadline=deadline)
-        return carry_out(self._set_many(own_call, items, ttl, deadline))
+        return carry_out(self._set_many_steps(own_call, items, ttl, deadline))
 
     def delete_many(
         self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
         if noreply:
-            return carry_out(self._write_quietly(_delete_calls(keys), deadline))
+            return carry_out(self._quiet_write_steps(_delete_calls(keys), deadline))
         own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._delete_many(own_call, deadline))
+        return carry_out(self._delete_many_steps(own_call, deadline))
 
     def close(self) -> None:
         """Close the connections, the gutter's too."""
@@ -282,14 +289,14 @@ class AsyncGutter(_Gutter):
     ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
         own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
-        return await carry_out_async(self._bulk_read("get_many", own_call, deadline))
+        return await carry_out_async(self._bulk_read_steps("get_many", own_call, deadline))
 
     async def gets_many(
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
         own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._bulk_read("gets_many", own_call, deadline))
+        return await carry_out_async(self._bulk_read_steps("gets_many", own_call, deadline))
 
     async def set_many(
         self,
@@ -301,18 +308,18 @@ class AsyncGutter(_Gutter):
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
         if noreply:
-            return await carry_out_async(self._write_quietly(_set_calls(items, ttl), deadline))
+            return await carry_out_async(self._quiet_write_steps(_set_calls(items, ttl), deadline))
         own_call = self._own_call("set_many", items, ttl, deadline=deadline)
-        return await carry_out_async(self._set_many(own_call, items, ttl, deadline))
+        return await carry_out_async(self._set_many_steps(own_call, items, ttl, deadline))
 
     async def delete_many(
         self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
         if noreply:
-            return await carry_out_async(self._write_quietly(_delete_calls(keys), deadline))
+            return await carry_out_async(self._quiet_write_steps(_delete_calls(keys), deadline))
         own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._delete_many(own_call, deadline))
+        return await carry_out_async(self._delete_many_steps(own_call, deadline))
 
     async def close(self) -> None:
         """Close the connections, the gutter's too."""
@@ -326,10 +333,10 @@ def _blocking_method(name: str) -> Callable[..., Any]:
         try:
             return self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
-            gutter_call = self._prepare_gutter_call(name, started_at, error, args, kwargs)
-            if gutter_call is None:
+            gutter_arguments = self._prepare_gutter_arguments(name, started_at, error, args, kwargs)
+            if gutter_arguments is None:
                 return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
-        return getattr(self.gutter, name)(*gutter_call.args, **gutter_call.kwargs)
+        return getattr(self.gutter, name)(*gutter_arguments.args, **gutter_arguments.kwargs)
 
     return call_with_gutter
 
@@ -340,10 +347,10 @@ def _async_method(name: str) -> Callable[..., Any]:
         try:
             return await self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
-            gutter_call = self._prepare_gutter_call(name, started_at, error, args, kwargs)
-            if gutter_call is None:
+            gutter_arguments = self._prepare_gutter_arguments(name, started_at, error, args, kwargs)
+            if gutter_arguments is None:
                 return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
-        return await getattr(self.gutter, name)(*gutter_call.args, **gutter_call.kwargs)
+        return await getattr(self.gutter, name)(*gutter_arguments.args, **gutter_arguments.kwargs)
 
     return call_with_gutter
 

@@ -86,10 +86,10 @@ class LocalMethods(RequestMethods, SuggestsNames):
         ...
 
         """
-        from glasscache._report import Report, document  # noqa: PLC0415 - few programs need it
+        from glasscache._report import Report, format_json  # noqa: PLC0415 - few programs need it
 
         if json:
-            return document(self.stats(), self._state.near_stats(), self._state.rollout_json())
+            return format_json(self.stats(), self._state.near_stats(), self._state.rollout_json())
         return Report(self.stats())
 
     def explain_value(self, value: Any) -> Explanation:

@@ -64,7 +64,7 @@ class RequestScopes:
         )
 
 
-class Share(NamedTuple):
+class ShareSettings(NamedTuple):
     """The share of the requests, or of the processes, that run a strategy."""
 
     share: float | None
@@ -72,37 +72,37 @@ class Share(NamedTuple):
 
 
 def strategy_of(
-    strategy: str | os.PathLike[str] | None,
+    strategy_path: str | os.PathLike[str] | None,
     near_ttl: float | None,
     coherent: bool,
     children_of: ChildrenOf | None,
-    share: Share,
+    share_settings: ShareSettings,
 ) -> tuple[_native.Strategy | None, RequestScopes | None]:
     """Return what the native client takes as its strategy, and where its scopes are; None without one."""
-    if strategy is None:
+    if strategy_path is None:
         if children_of is not None:
             raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
-        if share.share is not None:
+        if share_settings.share is not None:
             raise BadSetting("share= needs strategy=: leave it out, or name a strategy file")
         if coherent:
             raise BadSetting("coherent=True needs strategy=: leave it out, or name a strategy file")
         return None, None
     if near_ttl is not None and not near_ttl > 0:
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
-    given_share: Any = share.share
+    given_share: Any = share_settings.share
     if given_share is not None and not isinstance(given_share, int | float):
         raise BadSetting(f"share={given_share!r}: a number from 0 to 1")
     if children_of is not None and not callable(children_of):
         raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
     scopes = RequestScopes()
     native_strategy = _native.Strategy(
-        strategy,
+        strategy_path,
         near_ttl=near_ttl,
         coherent=coherent,
         children_of=None if children_of is None else _without_exceptions(children_of),
         scopes=scopes.current,
-        share=share.share,
-        share_by=share.by,
+        share=share_settings.share,
+        share_by=share_settings.by,
     )
     return native_strategy, scopes
 
@@ -212,7 +212,7 @@ class RequestMethods:
 class _RequestBlock:
     """One request: its scope under a strategy, and its record if there is a recorder."""
 
-    __slots__ = ("_recorded", "_scope", "_scopes", "_token")
+    __slots__ = ("_recorded_request", "_scope", "_scopes", "_token")
 
     def __init__(
         self,
@@ -222,12 +222,12 @@ class _RequestBlock:
     ) -> None:
         self._scopes = scopes
         self._scope = scope
-        self._recorded = recorded_request
+        self._recorded_request = recorded_request
         self._token: contextvars.Token[_native.RequestScope | None] | None = None
 
     def __enter__(self) -> None:
-        if self._recorded is not None:
-            self._recorded.__enter__()
+        if self._recorded_request is not None:
+            self._recorded_request.__enter__()
         if self._scopes is not None:
             self._token = self._scopes.current.set(self._scope)
 
@@ -240,8 +240,8 @@ class _RequestBlock:
         if self._scope is not None:
             self._scope.end()
         try:
-            if self._recorded is not None:
-                self._recorded.__exit__(exception_type, error, traceback)
+            if self._recorded_request is not None:
+                self._recorded_request.__exit__(exception_type, error, traceback)
         finally:
             # Last, for it raises where the block is left in another context than it was entered in.
             if self._scopes is not None and self._token is not None:

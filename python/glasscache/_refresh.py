@@ -59,9 +59,10 @@ class GetOrSetOptions(NamedTuple):
         if item.compute_info is None or fresh_s is None:
             return remaining_s
         # Clocks of two machines differ; the whole seconds that the server has left bound by how much.
+        computed_at, _ = item.compute_info
         remaining_s, by_compute_time_s = (
             remaining_s - self.extra_ttl_s,
-            item.compute_info[0] + fresh_s - now,
+            computed_at + fresh_s - now,
         )
         return min(
             max(by_compute_time_s, remaining_s - _CLOCK_SKEW_MAX_S), remaining_s + _CLOCK_SKEW_MAX_S
@@ -70,7 +71,7 @@ class GetOrSetOptions(NamedTuple):
     def is_due_for_refresh(
         self, remaining_s: float | None, random_fraction: float, cost: float = 0
     ) -> bool:
-        """Return whether a value should be refilled that is fresh for `left` seconds.
+        """Return whether a value should be refilled that is fresh for `remaining_s`.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.
 

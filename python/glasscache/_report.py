@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glasscache._near import NearStats
     from glasscache._types import Item, Key
 
-__all__ = ["Explanation", "Report", "document", "explain", "explain_async", "explain_value"]
+__all__ = ["Explanation", "Report", "explain", "explain_async", "explain_value", "format_json"]
 
 _REPEATS = 20
 
@@ -57,19 +57,21 @@ class Report:
         """Make one of a client's `stats()`."""
         self.stats = dict(stats)
         """The counters as `stats()` has them."""
-        self._rows = _rows(self.stats)
+        self._rows = _format_rows(self.stats)
 
     def __repr__(self) -> str:
         """Return a table of at most 80 columns: a line for each kind and size of call."""
         if not self._rows:
-            return "\n".join([self._title(), "No call has been counted.", *self._servers()])
+            return "\n".join([self._title(), "No call has been counted.", *self._server_lines()])
         header = f"{'':15}" + "".join(f"{name:>{width}}" for name, width in _COLUMNS)
         lines = [
             f"{name:<15}"
             + "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True))
             for name, cells in self._rows
         ]
-        return "\n".join([self._title(), "", header, *lines, "", *_COLUMN_NOTES, *self._servers()])
+        return "\n".join(
+            [self._title(), "", header, *lines, "", *_COLUMN_NOTES, *self._server_lines()]
+        )
 
     __str__ = __repr__
 
@@ -83,7 +85,7 @@ class Report:
         near_text = f", {near_hits:,} reads without a call" if near_hits else ""
         return f"{calls:,} calls{near_text}, {self.stats['misses_by_error']:,} misses by error"
 
-    def _servers(self) -> list[str]:
+    def _server_lines(self) -> list[str]:
         return [_format_server(name, row) for name, row in self.stats["servers"].items()]
 
 
@@ -111,7 +113,7 @@ _COLUMN_NOTES = (
 )
 
 
-def _rows(stats: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+def _format_rows(stats: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Return the name and the cells of each kind of call that was made."""
     named_rows = [
         (f"{row['operation']} {_format_size(row['bytes_from'])}", row) for row in stats["by_size"]
@@ -158,23 +160,23 @@ def _format_size(bytes_from: int) -> str:
 def _format_server(name: str, row: Mapping[str, Any]) -> str:
     state = "down" if row.get("is_down") else "up"
     connections = f", connections: {row['connections']}" if "connections" in row else ""
-    faults, down = row.get("faults", 0), row.get("times_down", 0)
-    return f"{name}: {state}{connections}, faults: {faults}, times down: {down}"
+    faults, times_down = row.get("faults", 0), row.get("times_down", 0)
+    return f"{name}: {state}{connections}, faults: {faults}, times down: {times_down}"
 
 
 def _html_table(title: str, header: list[str], rows: list[list[str]]) -> str:
     import html  # noqa: PLC0415 - for notebooks
 
-    def cells(tag: str, row: list[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+    def html_cells(tag: str, cell_texts: list[str]) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cell_texts)
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{html_cells('td', cell_texts)}</tr>" for cell_texts in rows)
     caption = f"<caption>{html.escape(title)}</caption>"
-    return f"<table>{caption}<thead><tr>{cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table>{caption}<thead><tr>{html_cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def document(
-    stats: Mapping[str, Any], near_hits: NearStats | None, rollout_json: str | None
+def format_json(
+    stats: Mapping[str, Any], near_stats: NearStats | None, rollout_json: str | None
 ) -> str:
     """Return the report of a client as JSON (docs/reference/json.md)."""
     fields = {
@@ -184,7 +186,7 @@ def document(
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "stats": stats,
-        "near": near_hits,
+        "near": near_stats,
         "rollout": None if rollout_json is None else json.loads(rollout_json),
     }
     return json.dumps(fields)
@@ -249,14 +251,14 @@ def _explain_reads(
 
 
 def _codec_costs(client: Any, value: Any) -> dict[str, float]:
-    serialise, compress, plain_bytes, wire_bytes = client.codec.encoding_costs(value)
+    serialise_s, compress_s, plain_bytes, wire_bytes = client.codec.encoding_costs(value)
     flags, body = client.encode(value)
     started_at = time.perf_counter()
     client.codec.decode(flags, body)
     decode_s = time.perf_counter() - started_at
     size_change = f" ({plain_bytes} to {wire_bytes} bytes)" if wire_bytes != plain_bytes else ""
     return {
-        "serialise": serialise,
-        f"compress{size_change}": compress,
+        "serialise": serialise_s,
+        f"compress{size_change}": compress_s,
         "decompress and deserialise": decode_s,
     }

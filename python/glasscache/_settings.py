@@ -29,7 +29,7 @@ def normalise_servers(servers: Any) -> list[str]:
         case str():
             return [servers]
         case (str(), int(port)) if not isinstance(port, bool):
-            return [_address(servers)]
+            return [_format_address(servers)]
         case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
             # Of a set each process has another order, and some placements go by it.
             type_name = type(cast("object", servers)).__name__
@@ -37,13 +37,13 @@ def normalise_servers(servers: Any) -> list[str]:
         case _ if not hasattr(servers, "__iter__"):
             raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
         case _:
-            return [_address(server) for server in servers]
+            return [_format_address(server) for server in servers]
 
 
 _SERVER_FORMS = '"host:port", ("host", port) or a list of them'
 
 
-def _address(server: Any) -> str:
+def _format_address(server: Any) -> str:
     match server:
         case str():
             return server

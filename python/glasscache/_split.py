@@ -37,7 +37,7 @@ __all__ = [
 
 PIECE_BYTES: Final = 512 << 10
 """Longest piece, which fits a server with the usual limit of 1 MiB."""
-WINDOW_PIECES: Final = 64
+PIECES_PER_REQUEST: Final = 64
 """Pieces of one request: 32 MiB."""
 _VERSION: Final = 1
 _MANIFEST_STRUCT: Final = struct.Struct("<BQQIII")
@@ -49,34 +49,32 @@ class _PieceLayout(NamedTuple):
     version: int
     write_id: int
     """The random number in the keys of the pieces."""
-    length: int
+    value_length: int
     piece_bytes: int
     flags: int
     """Client flags of the value."""
     checksum: int
 
     @property
-    def keys(self) -> list[str]:
+    def piece_keys(self) -> list[str]:
         return [f"~piece:{self.write_id:016x}.{index}" for index in range(self.piece_count)]
 
     @property
     def piece_count(self) -> int:
-        return -(-self.length // self.piece_bytes)
+        return -(-self.value_length // self.piece_bytes)
 
 
 def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     """Return the contents of a manifest; None if it is damaged, or its value is longer than `bytes_max`."""
     try:
-        piece_layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
+        layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
     except struct.error:
         return None
     is_valid = (
-        piece_layout.version == _VERSION
-        and 0 < piece_layout.length <= bytes_max
-        and piece_layout.piece_bytes
+        layout.version == _VERSION and 0 < layout.value_length <= bytes_max and layout.piece_bytes
     )
     # More pieces than bytes of 4 KiB are not a manifest of this module: their keys would fill the memory.
-    return piece_layout if is_valid and piece_layout.piece_count <= 1 + bytes_max // 4096 else None
+    return layout if is_valid and layout.piece_count <= 1 + bytes_max // 4096 else None
 
 
 def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Steps[Any]:
@@ -99,20 +97,20 @@ def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Steps[Any]:
         Manifest(b"")
     )  # a dialect without a form for it is refused before anything is stored
     write_id = int.from_bytes(os.urandom(8), "little")
-    piece_layout = _PieceLayout(_VERSION, write_id, len(body), piece_bytes, flags, zlib.crc32(body))
-    view, keys = memoryview(body), piece_layout.keys
-    for first_index in range(0, len(keys), WINDOW_PIECES):
+    layout = _PieceLayout(_VERSION, write_id, len(body), piece_bytes, flags, zlib.crc32(body))
+    view, keys = memoryview(body), layout.piece_keys
+    for first_index in range(0, len(keys), PIECES_PER_REQUEST):
         batch = {
             key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
             for index, key in enumerate(
-                keys[first_index : first_index + WINDOW_PIECES], first_index
+                keys[first_index : first_index + PIECES_PER_REQUEST], first_index
             )
         }
         failures = yield call(client, "set_many", batch, ttl=ttl)
         if failures:
-            yield from _remove(client, keys)
+            yield from _remove_pieces(client, keys)
             raise next(iter(failures.values()))
-    return Manifest(_MANIFEST_STRUCT.pack(*piece_layout))
+    return Manifest(_MANIFEST_STRUCT.pack(*layout))
 
 
 def discard_pieces(client: Any, stored: Any) -> Steps[None]:
@@ -120,11 +118,11 @@ def discard_pieces(client: Any, stored: Any) -> Steps[None]:
     if type(stored) is ComputedValue:
         stored = stored.value
     if type(stored) is Manifest:
-        piece_layout = _MANIFEST_STRUCT.unpack(stored.body)
-        yield from _remove(client, _PieceLayout(*piece_layout).keys)
+        layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(stored.body))
+        yield from _remove_pieces(client, layout.piece_keys)
 
 
-def _remove(client: Any, keys: list[str]) -> Steps[None]:
+def _remove_pieces(client: Any, keys: list[str]) -> Steps[None]:
     with contextlib.suppress(GlasscacheError):  # they are never read, and fall out by age
         yield call(client, "delete_many", keys)
 
@@ -149,34 +147,41 @@ def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Steps
     layouts = {key: _parse_manifest(manifest, bytes_max) for key, manifest in manifests.items()}
     bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
-        (key, piece_layout, index, piece_key)
-        for key, piece_layout in layouts.items()
-        if piece_layout is not None
-        for index, piece_key in enumerate(piece_layout.keys)
+        (key, layout, index, piece_key)
+        for key, layout in layouts.items()
+        if layout is not None
+        for index, piece_key in enumerate(layout.piece_keys)
     ]
-    incomplete_keys = {key for key, piece_layout in layouts.items() if piece_layout is None}
+    incomplete_keys = {key for key, layout in layouts.items() if layout is None}
     while unread_pieces:
-        batch, unread_pieces = unread_pieces[:WINDOW_PIECES], unread_pieces[WINDOW_PIECES:]
-        read_values = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
-        for key, piece_layout, index, piece_key in batch:
-            piece: Any = read_values.get(piece_key)
-            length = min(
-                piece_layout.piece_bytes, piece_layout.length - index * piece_layout.piece_bytes
+        batch, unread_pieces = (
+            unread_pieces[:PIECES_PER_REQUEST],
+            unread_pieces[PIECES_PER_REQUEST:],
+        )
+        pieces = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
+        for key, layout, index, piece_key in batch:
+            piece: Any = pieces.get(piece_key)
+            expected_length = min(
+                layout.piece_bytes, layout.value_length - index * layout.piece_bytes
             )
-            if type(piece) is bytes and len(piece) == length:
+            if type(piece) is bytes and len(piece) == expected_length:
                 bodies[key].append(piece)
             else:
                 incomplete_keys.add(key)
-        unread_pieces = [entry for entry in unread_pieces if entry[0] not in incomplete_keys]
+        unread_pieces = [unread for unread in unread_pieces if unread[0] not in incomplete_keys]
     values: dict[Key, Any] = {}
-    for key, layout in layouts.items():
+    for key, optional_layout in layouts.items():
         body = b"".join(bodies.pop(key))
-        if key in incomplete_keys or layout is None or zlib.crc32(body) != layout.checksum:
+        if (
+            key in incomplete_keys
+            or optional_layout is None
+            or zlib.crc32(body) != optional_layout.checksum
+        ):
             client._state.count_incomplete()
             with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
                 yield call(client, "delete", key)
             continue
-        values[key] = client.codec.decode(layout.flags, body)
+        values[key] = client.codec.decode(optional_layout.flags, body)
     return values
 
 
@@ -200,10 +205,10 @@ def _replace_manifest(client: Any, key: Key, read_value: Any) -> Steps[tuple[Any
 
 
 def _replace_manifests(client: Any, read_values: dict[Any, Any]) -> Steps[dict[Any, Any]]:
-    """Replace the manifests among what a bulk read found; those of incomplete values go."""
+    """Replace the manifests among what a bulk read found; those of incomplete values are removed."""
     manifests: dict[Any, Manifest] = {}
-    for key, entry in read_values.items():
-        manifest = _manifest_of(entry)
+    for key, read_value in read_values.items():
+        manifest = _manifest_of(read_value)
         if manifest is not None:
             manifests[key] = manifest
     values = yield from _read_pieces_of_all(client, manifests)

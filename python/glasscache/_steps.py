@@ -37,7 +37,7 @@ class Sleep(NamedTuple):
 class CallFunction(NamedTuple):
     """A call of the program's function; in asyncio it may be a coroutine function."""
 
-    make: Callable[[], Any]
+    function: Callable[[], Any]
 
 
 Step = Call | Sleep | CallFunction
@@ -58,8 +58,8 @@ def carry_out(steps: Steps[T]) -> T:
                 return step.begin()
             case Sleep(seconds):
                 return time.sleep(seconds)
-            case CallFunction(make):
-                return make()
+            case CallFunction(function):
+                return function()
 
     run = _StepRun(steps)
     while not run.is_over:
@@ -81,8 +81,8 @@ async def carry_out_async(steps: Steps[T]) -> T:
                 return await step.begin()
             case Sleep(seconds):
                 return await asyncio.sleep(seconds)
-            case CallFunction(make):
-                result = make()
+            case CallFunction(function):
+                result = function()
                 return (
                     await cast("Awaitable[Any]", result) if hasattr(result, "__await__") else result
                 )
@@ -114,7 +114,7 @@ class _StepRun:
         self.outcome: Any = None
         self.error: BaseException | None = None
         self.is_over = False
-        self._exit = GeneratorExit()
+        self._generator_exit = GeneratorExit()
         self.step: Step = Sleep(0)
         self._resume_steps(lambda: next(steps))
 
@@ -126,7 +126,7 @@ class _StepRun:
             self._resume_steps(lambda: self._steps.send(outcome))
         else:
             if isinstance(error, GeneratorExit):
-                self._exit, error = error, _Exit()
+                self._generator_exit, error = error, _Exit()
             self._resume_steps(lambda: self._steps.throw(error))
 
     def abandon(self) -> None:
@@ -141,4 +141,4 @@ class _StepRun:
         except StopIteration as end:
             self.outcome, self.is_over = end.value, True
         except _Exit:
-            raise self._exit from None
+            raise self._generator_exit from None

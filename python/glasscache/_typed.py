@@ -22,24 +22,26 @@ __all__ = ["Types", "kind_and_fields_of", "value_from_fields"]
 KindAndFields = tuple[str, Any]
 TimeFields = tuple[int, int, int, int, bool, Any]
 
-_ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
-_ZONE_NAME_MAX: Final = 100
+_ZONE_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_ZONE_NAME_LENGTH_MAX: Final = 100
 
 
 class Types:
     """The enumerations and dataclasses of a program, by the names under which they are stored."""
 
-    def __init__(self, types: Iterable[type[Any]] | Mapping[str, type[Any]] = ()) -> None:
+    def __init__(
+        self, registered_classes: Iterable[type[Any]] | Mapping[str, type[Any]] = ()
+    ) -> None:
         """Register classes; without names of their own they have those of their modules and classes."""
-        if isinstance(types, Mapping):
-            classes_by_name = dict(cast("Mapping[str, type[Any]]", types))
+        if isinstance(registered_classes, Mapping):
+            classes_by_name = dict(cast("Mapping[str, type[Any]]", registered_classes))
         else:
-            classes_by_name = {_name_of(cls): cls for cls in types}
+            classes_by_name = {_name_of(cls): cls for cls in registered_classes}
         self.classes = {name: _check_class(name, cls) for name, cls in classes_by_name.items()}
         self.names = {cls: name for name, cls in classes_by_name.items()}
         if len(self.names) != len(self.classes):
             raise BadSetting("types: a class has two names; register it once")
-        self.fields = {cls: _field_names(cls) for cls in self.names if _is_dataclass(cls)}
+        self.field_names = {cls: _list_field_names(cls) for cls in self.names if _is_dataclass(cls)}
 
 
 def _name_of(cls: Any) -> str:
@@ -67,7 +69,7 @@ def _check_class(name: Any, cls: Any) -> type[Any]:
     return cast("type[Any]", cls)
 
 
-def _field_names(cls: type[Any]) -> tuple[str, ...]:
+def _list_field_names(cls: type[Any]) -> tuple[str, ...]:
     import dataclasses  # noqa: PLC0415 - only programs that register one pay for it
 
     return tuple(field.name for field in dataclasses.fields(cls))
@@ -80,10 +82,10 @@ def kind_and_fields_of(types: Types, value: Any, is_nested: bool) -> KindAndFiel
     """Return the kind and the fields of a value, or raise `UnwritableValue` with what to do instead."""
     cls = cast("Any", type(value))
     if cls in types.names:
-        fields = types.fields.get(cls)
-        if fields is None:
+        field_names = types.field_names.get(cls)
+        if field_names is None:
             return "enum", (types.names[cls], _member_field(value))
-        return "record", (types.names[cls], _field_values(value, fields))
+        return "record", (types.names[cls], _field_values(value, field_names))
     converter = _CONVERTERS.get((cls.__module__, cls.__qualname__))
     # A class of that name elsewhere is another class.
     if converter and getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
@@ -101,15 +103,15 @@ def _member_field(value: Any) -> str | int:
     raise UnwritableValue(f"{value!r} is not a member of {type(value).__name__}")
 
 
-def _field_values(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
-    extra_names = set(getattr(value, "__dict__", ())) - set(fields)
+def _field_values(value: Any, field_names: tuple[str, ...]) -> list[tuple[str, Any]]:
+    extra_names = set(getattr(value, "__dict__", ())) - set(field_names)
     if extra_names:
         raise UnwritableValue(
             f"{type(value).__name__} has attributes that are not fields and would be lost: "
             f'{", ".join(sorted(extra_names))} (codec="pickle" keeps them)'
         )
     try:
-        return [(name, getattr(value, name)) for name in fields]
+        return [(name, getattr(value, name)) for name in field_names]
     except AttributeError as error:
         raise UnwritableValue(f"{type(value).__name__} lacks a field: {error}") from error
 
@@ -138,7 +140,9 @@ def _zone_field(zone: Any) -> Any:
 
 def _is_zone_name(name: Any) -> bool:
     return (
-        type(name) is str and len(name) <= _ZONE_NAME_MAX and _ZONE_NAME.fullmatch(name) is not None
+        type(name) is str
+        and len(name) <= _ZONE_NAME_LENGTH_MAX
+        and _ZONE_NAME_PATTERN.fullmatch(name) is not None
     )
 
 
@@ -223,27 +227,27 @@ def _time_from_fields(kind: str, fields: Any) -> Any:
         case "delta":
             return dt.timedelta(*fields)
         case "time":
-            hour, minute, second, microsecond, fold, zone = fields
-            tz = _zone_from_field(zone)
+            hour, minute, second, microsecond, fold, zone_field = fields
+            tz = _zone_from_field(zone_field)
             return dt.time(hour, minute, second, microsecond, tz, fold=fold)
         case _:
-            year, month, day, (hour, minute, second, microsecond, fold, zone) = fields
-            tz = _zone_from_field(zone)
+            year, month, day, (hour, minute, second, microsecond, fold, zone_field) = fields
+            tz = _zone_from_field(zone_field)
             return dt.datetime(year, month, day, hour, minute, second, microsecond, tz, fold=fold)
 
 
-def _zone_from_field(zone: Any) -> dt.tzinfo | None:
+def _zone_from_field(zone_field: Any) -> dt.tzinfo | None:
     import datetime as dt  # noqa: PLC0415 - likewise
 
-    match zone:
+    match zone_field:
         case None:
             return None
         case int():
-            return dt.timezone(dt.timedelta(microseconds=zone)) if zone else dt.UTC
+            return dt.timezone(dt.timedelta(microseconds=zone_field)) if zone_field else dt.UTC
         case (offset_us, name):
             return dt.timezone(dt.timedelta(microseconds=offset_us), name)
         case _:
-            return _named_zone(zone)
+            return _named_zone(zone_field)
 
 
 def _named_zone(name: str) -> dt.tzinfo:
@@ -264,30 +268,32 @@ def _class_of(types: Types, name: str) -> type[Any]:
     return cls
 
 
-def _enum_from_fields(types: Types, name: str, member: Any) -> Any:
+def _enum_from_fields(types: Types, name: str, member_field: Any) -> Any:
     cls = cast("Any", _class_of(types, name))
     if not _is_enum(cls):
         raise ValueError(f"{name} is not an Enum here")
-    if type(member) is str:
-        enum_member = cls.__members__.get(member)
-        if enum_member is None:
-            raise ValueError(f"{name} has no member {member!r} here")
-        return enum_member
-    if type(member) is int and issubclass(cls, sys.modules["enum"].Flag):
-        return cls(member)
-    raise ValueError(f"{name} has no member {member!r} here")
+    if type(member_field) is str:
+        member = cls.__members__.get(member_field)
+        if member is None:
+            raise ValueError(f"{name} has no member {member_field!r} here")
+        return member
+    if type(member_field) is int and issubclass(cls, sys.modules["enum"].Flag):
+        return cls(member_field)
+    raise ValueError(f"{name} has no member {member_field!r} here")
 
 
 def _record_from_fields(types: Types, name: str, values: dict[str, Any]) -> Any:
     cls = _class_of(types, name)
-    fields = types.fields.get(cls)
-    if fields is None or values.keys() != set(fields):
-        local_form = "not a dataclass" if fields is None else f"a dataclass of {', '.join(fields)}"
+    field_names = types.field_names.get(cls)
+    if field_names is None or values.keys() != set(field_names):
+        local_form = (
+            "not a dataclass" if field_names is None else f"a dataclass of {', '.join(field_names)}"
+        )
         raise ValueError(
             f"{name} is {local_form} here, and the cache has {', '.join(values) or 'nothing'}"
         )
     # As unpickling does: what __init__ would do has been done before the value was stored.
     instance = object.__new__(cls)
-    for field in fields:
-        object.__setattr__(instance, field, values[field])
+    for field_name in field_names:
+        object.__setattr__(instance, field_name, values[field_name])
     return instance

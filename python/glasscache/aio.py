@@ -16,7 +16,7 @@ from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._local_methods import LocalMethods
 from glasscache._native import Manifest, check_parent
-from glasscache._near import Share, strategy_of
+from glasscache._near import ShareSettings, strategy_of
 from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
 from glasscache._suggestions import keys_of, unknown_keywords_error
 from glasscache._types import item_of
@@ -87,7 +87,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         codec = values.resolve_codec(codec, dialect)
         check_settings(keys, timeout)
         native_strategy, scopes = strategy_of(
-            strategy, near_ttl, coherent, children_of, Share(share, share_by)
+            strategy, near_ttl, coherent, children_of, ShareSettings(share, share_by)
         )
         settings: Any = {
             "timeout": timeout, "placement": placement, "namespace": namespace, "codec": codec,
@@ -96,9 +96,9 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         }  # fmt: skip
         addresses = normalise_servers(servers)
         tls_settings = asyncio_tls(tls, addresses)
-        watching_tls = threads_tls(tls) if coherent else None
+        watch_tls = threads_tls(tls) if coherent else None
         has_gutter = gutter is not None
-        state = native_state(addresses, watching_tls, native_strategy, has_gutter, **settings)
+        state = native_state(addresses, watch_tls, native_strategy, has_gutter, **settings)
         client_class: type[Self] = _with_gutter(cls) if has_gutter else cls
         client = super().__new__(client_class, state)
         client._state = state
@@ -168,10 +168,14 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         )
 
     async def _connect_and_get(
-        self, key: Key, default: Any, deadline: float | None, stale: asyncio.Future[Any] | None
+        self,
+        key: Key,
+        default: Any,
+        deadline: float | None,
+        stale_future: asyncio.Future[Any] | None,
     ) -> Any:
         start = self._start_get
-        return await self._connect_and_start(start, deadline, default, stale, key, default)
+        return await self._connect_and_start(start, deadline, default, stale_future, key, default)
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
@@ -393,9 +397,9 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
             for key in items:
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
             return {}
-        values = {key: items[key] for key in items}
+        values_by_key = {key: items[key] for key in items}
         deadline = self._effective_deadline(deadline)
-        return await self._run_bulk(self._start_set_many(values, ttl, deadline))
+        return await self._run_bulk(self._start_set_many(values_by_key, ttl, deadline))
 
     async def delete_many(
         self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
@@ -412,21 +416,21 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Return every server's version by its name; the exception of one that failed."""
-        return await self._call_all("version", "", 0, deadline)
+        return await self._call_all_servers("version", "", 0, deadline)
 
     async def server_stats(
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
-        return await self._call_all("stats", argument, 0, deadline)
+        return await self._call_all_servers("stats", argument, 0, deadline)
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""
-        return await self._call_all("flush", "", delay, deadline)
+        return await self._call_all_servers("flush", "", delay, deadline)
 
     async def clear(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of the client's namespace, at once; return True or an exception for each server."""
-        return await self._call_all("clear", "", 0, deadline)
+        return await self._call_all_servers("clear", "", 0, deadline)
 
     def _counters(self) -> dict[str, Any]:
         counters = super()._counters()

@@ -238,12 +238,12 @@ class _CachedFunction(NamedTuple):
     tags: tuple[str, ...]
     counts: _CallCounts
 
-    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[str]:
+    def key_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[str]:
         """Name the result; under tags that takes a round trip."""
-        key = self.key_builder.key(args, kwargs)
+        key = self.key_builder.build_key(args, kwargs)
         return (yield from tagged_key(self.client, key, self.tags)) if self.tags else key
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
+    def call_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
         """Return the result, kept or made."""
 
         def make() -> Any:
@@ -251,29 +251,29 @@ class _CachedFunction(NamedTuple):
             return self.function(*args, **kwargs)
 
         self.counts.count_call()
-        key = yield from self.key(args, kwargs)
+        key = yield from self.key_steps(args, kwargs)
         return (yield call(self.client, "get_or_set_by", key, make, self.options))
 
-    def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
+    def refresh_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
         """Compute the result again and store it."""
         started_at = time.monotonic()
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
         cost_s = time.monotonic() - started_at
-        key = yield from self.key(args, kwargs)
+        key = yield from self.key_steps(args, kwargs)
         stored_value, ttl = yield from value_to_store(self.client, value, self.options, cost_s)
         yield call(self.client, "set", key, stored_value, ttl=ttl)
         return value
 
-    def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[bool]:
+    def invalidate_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[bool]:
         """Throw the result away."""
-        key = yield from self.key(args, kwargs)
+        key = yield from self.key_steps(args, kwargs)
         return bool((yield call(self.client, "delete", key)))
 
 
 def _wrap_blocking(cached_function: _CachedFunction) -> Any:
     @functools.wraps(cached_function.function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return carry_out(cached_function.call(args, kwargs))
+        return carry_out(cached_function.call_steps(args, kwargs))
 
     return _attach_methods(wrapper, cached_function, carry_out)
 
@@ -281,7 +281,7 @@ def _wrap_blocking(cached_function: _CachedFunction) -> Any:
 def _wrap_async(cached_function: _CachedFunction) -> Any:
     @functools.wraps(cached_function.function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return await carry_out_async(cached_function.call(args, kwargs))
+        return await carry_out_async(cached_function.call_steps(args, kwargs))
 
     return _attach_methods(wrapper, cached_function, carry_out_async)
 
@@ -289,15 +289,15 @@ def _wrap_async(cached_function: _CachedFunction) -> Any:
 def _attach_methods(
     wrapper: Any, cached_function: _CachedFunction, run_steps: Callable[[Steps[Any]], Any]
 ) -> Any:
-    wrapper.cache_key = _pack_arguments(cached_function.key_builder.key)
+    wrapper.cache_key = _pack_arguments(cached_function.key_builder.build_key)
     wrapper.cache_info = lambda: CacheInfo(
         cached_function.counts.calls, cached_function.counts.fills
     )
     wrapper.refresh = _pack_arguments(
-        lambda args, kwargs: run_steps(cached_function.refresh(args, kwargs))
+        lambda args, kwargs: run_steps(cached_function.refresh_steps(args, kwargs))
     )
     wrapper.invalidate = _pack_arguments(
-        lambda args, kwargs: run_steps(cached_function.invalidate(args, kwargs))
+        lambda args, kwargs: run_steps(cached_function.invalidate_steps(args, kwargs))
     )
     return wrapper
 
@@ -323,13 +323,13 @@ class _KeyBuilder:
         self._custom_key = key
         self._ignored = ignored
 
-    def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    def build_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         if self._custom_key is not None:
             return self._custom_key(*args, **kwargs)
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        bound_arguments = self._signature.bind(*args, **kwargs)
+        bound_arguments.apply_defaults()
         digest = hashlib.blake2b(digest_size=16)
-        for name, value in bound.arguments.items():
+        for name, value in bound_arguments.arguments.items():
             if name not in self._ignored:
                 digest.update(f"{name}=".encode())
                 _write_stable_name(value, digest.update, f"{self.name}({name})")
@@ -340,19 +340,21 @@ def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: s
     """Write a text that is the same for equal values of one type in every process, and for no other."""
     type_name = type(value).__qualname__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        text = value if isinstance(value, bytes) else repr(value).encode()
-        write_part(f"{type_name}:{len(text)}:".encode() + text)
+        encoded = value if isinstance(value, bytes) else repr(value).encode()
+        write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)
     elif isinstance(value, list | tuple):
-        parts_in_order = cast("Sequence[Any]", value)
-        write_part(f"{type_name}[{len(parts_in_order)}".encode())
-        for item in parts_in_order:
-            _write_stable_name(item, write_part, label)
+        elements = cast("Sequence[Any]", value)
+        write_part(f"{type_name}[{len(elements)}".encode())
+        for element in elements:
+            _write_stable_name(element, write_part, label)
     elif isinstance(value, set | frozenset | dict):
-        items = cast("Iterable[Any]", value.items() if isinstance(value, dict) else value)
+        unordered_elements = cast(
+            "Iterable[Any]", value.items() if isinstance(value, dict) else value
+        )
         parts: list[bytes] = []
-        for item in items:
+        for element in unordered_elements:
             part = bytearray()
-            _write_stable_name(item, part.extend, label)
+            _write_stable_name(element, part.extend, label)
             parts.append(bytes(part))
         write_part(f"{type_name}{{{len(parts)}".encode() + b"".join(sorted(parts)))
     elif hasattr(value, "cache_key"):
@@ -361,8 +363,8 @@ def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: s
             value.cache_key() if callable(value.cache_key) else value.cache_key, write_part, label
         )
     elif type(value).__module__ in {"datetime", "decimal", "uuid", "fractions", "pathlib", "enum"}:
-        text = repr(value).encode()
-        write_part(f"{type_name}:{len(text)}:".encode() + text)
+        encoded = repr(value).encode()
+        write_part(f"{type_name}:{len(encoded)}:".encode() + encoded)
     else:
         raise TypeError(
             f"{label} is a {type_name}, which has no stable name: give it a cache_key, or pass key= to cached"

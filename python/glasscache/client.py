@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
 from glasscache._local_methods import LocalMethods
-from glasscache._near import Share, strategy_of
+from glasscache._near import ShareSettings, strategy_of
 from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
 from glasscache._types import Item, Key, item_of
 from glasscache.tls import normalise_tls
@@ -113,7 +113,7 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         codec = values.resolve_codec(codec, dialect)
         check_settings(keys, timeout)
         native_strategy, scopes = strategy_of(
-            strategy, near_ttl, coherent, children_of, Share(share, share_by)
+            strategy, near_ttl, coherent, children_of, ShareSettings(share, share_by)
         )
         settings: Any = {
             "timeout": timeout, "placement": placement, "namespace": namespace, "codec": codec,

@@ -214,16 +214,16 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
         env=environment,
     )
     try:
-        output, messages = process.communicate()
+        output, messages_bytes = process.communicate()
     except BaseException:
         process.kill()
         process.wait()
         raise
-    text = messages.decode(errors="replace")
-    for line in text.splitlines():
+    messages_text = messages_bytes.decode(errors="replace")
+    for line in messages_text.splitlines():
         if line.startswith("warning: "):
             warnings.warn(line.removeprefix("warning: "), stacklevel=4)
-    return _parse_envelope(output, text, process.returncode)
+    return _parse_envelope(output, messages_text, process.returncode)
 
 
 def _run_command(command: str, *arguments: Path | int | None, **flags: Any) -> dict[str, Any]:

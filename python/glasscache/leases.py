@@ -38,23 +38,23 @@ _KEY_BYTES_MAX: Final = 200
 _TOKEN_BYTES: Final = 16
 """Of a reservation: random bytes, and its life in seconds, by which others see how old it is."""
 _RESERVATION_MIN_S: Final = 60
-_RESERVATION_LEASES: Final = 10
+_LEASES_PER_RESERVATION: Final = 10
 """A reservation lives for ten leases, a minute at least: the longest that a single filler may take."""
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
 
 def lease_key(key: Key) -> str:
-    """Return the name of the lease of `key`."""
-    raw = key.encode() if isinstance(key, str) else key
-    if len(raw) <= _KEY_BYTES_MAX:
+    """Return the key of the lease of `key`."""
+    key_bytes = key.encode() if isinstance(key, str) else key
+    if len(key_bytes) <= _KEY_BYTES_MAX:
         try:
-            return _LEASE_PREFIX + raw.decode()
+            return _LEASE_PREFIX + key_bytes.decode()
         except UnicodeDecodeError:
             pass
     import hashlib  # noqa: PLC0415 - long keys are rare, importing the package is not
 
-    return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
+    return _LEASE_PREFIX + hashlib.blake2b(key_bytes, digest_size=20).hexdigest()
 
 
 def _get_or_set_steps(
@@ -203,7 +203,7 @@ def _reserve(
     client: Any, key: Key, options: GetOrSetOptions, replaced_cas_unique: int | None = None
 ) -> Steps[tuple[bool | None, int | None]]:
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
-    lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(options.lease))
+    lifetime_s = max(_RESERVATION_MIN_S, _LEASES_PER_RESERVATION * math.ceil(options.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
     was_reserved = yield call(client, "_reserve", key, token, lifetime_s, replaced_cas_unique)
     if not was_reserved:
@@ -230,7 +230,7 @@ def _replace_expired_reservation(
 def _fill(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], cas_unique: int
 ) -> Steps[Any]:
-    """Make the value while holding the reservation, which goes whatever happens."""
+    """Make the value while holding the reservation, which is removed whatever happens."""
     is_reserved = True
     try:
         value, cost_s = yield from _time_make(make)
@@ -331,9 +331,9 @@ class SyncLeases:
             GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
         )
 
-    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: GetOrSetOptions) -> T:
+    def get_or_set_by(self, key: Key, make: Callable[[], T], options: GetOrSetOptions) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", carry_out(_get_or_set_steps(self, key, lease, make)))
+        return cast("T", carry_out(_get_or_set_steps(self, key, options, make)))
 
 
 class AsyncLeases:
@@ -396,7 +396,7 @@ class AsyncLeases:
         )
 
     async def get_or_set_by(
-        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: GetOrSetOptions
+        self, key: Key, make: Callable[[], Awaitable[T] | T], options: GetOrSetOptions
     ) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", await carry_out_async(_get_or_set_steps(self, key, lease, make)))
+        return cast("T", await carry_out_async(_get_or_set_steps(self, key, options, make)))

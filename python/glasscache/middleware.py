@@ -35,7 +35,7 @@ class SupportsRequests(Protocol):
         ...
 
 
-class _RequestNames:
+class _RequestNaming:
     """The functions of an application that name the page and the route of each request.
 
     Where one of them fails, or what it returns cannot be a name, the request goes on without it.
@@ -49,31 +49,31 @@ class _RequestNames:
         route: Callable[[Any], str | None] | None,
     ) -> None:
         self._client = client
-        self._page = page
-        self._route = route
-        self._logged: set[str] = set()
+        self._page_of = page
+        self._route_of = route
+        self._logged_arguments: set[str] = set()
 
     def begin_request(self, http_request: Any) -> AbstractContextManager[None]:
         """Return the block of a request, given its scope or environment."""
-        if self._page is not None:
+        if self._page_of is not None:
             try:
-                return self._client.request(page=self._page(http_request))
+                return self._client.request(page=self._page_of(http_request))
             except Exception:  # noqa: BLE001 - neither a function of the user's nor a page may fail a request
                 self._log_once("page")
         return self._client.request()
 
     def set_route(self, http_request: Any) -> None:
         """Name the route of the current request, given its scope or environment."""
-        if self._route is not None:
+        if self._route_of is not None:
             try:
-                if route := self._route(http_request):
+                if route := self._route_of(http_request):
                     self._client.set_route(route)
             except Exception:  # noqa: BLE001 - likewise
                 self._log_once("route")
 
     def _log_once(self, argument: str) -> None:
-        if argument not in self._logged:
-            self._logged.add(argument)
+        if argument not in self._logged_arguments:
+            self._logged_arguments.add(argument)
             _log.exception("%s= of the middleware failed; requests go on without it", argument)
 
 
@@ -98,18 +98,18 @@ class RequestASGI:
         route: Callable[[MutableMapping[str, Any]], str | None] | None = None,
     ) -> None:
         self._app = app
-        self._names = _RequestNames(client, page, route or _asgi_route)
+        self._request_naming = _RequestNaming(client, page, route or _asgi_route)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Run the application, within a request of the client if it is an HTTP request."""
         if scope.get("type") != "http":
             return await self._app(scope, receive, send)
-        with self._names.begin_request(scope):
+        with self._request_naming.begin_request(scope):
             try:
                 await self._app(scope, receive, send)
             finally:
                 # The router has found the route only now.
-                self._names.set_route(scope)
+                self._request_naming.set_route(scope)
 
 
 def _asgi_route(scope: MutableMapping[str, Any]) -> str | None:
@@ -136,15 +136,15 @@ class RequestWSGI:
         route: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:
         self._app = app
-        self._names = _RequestNames(client, page, route)
+        self._request_naming = _RequestNaming(client, page, route)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Run the application within a request of the client."""
-        with self._names.begin_request(environ):
+        with self._request_naming.begin_request(environ):
             body = self._app(environ, start_response)
             try:
                 yield from body
             finally:
                 if close := getattr(body, "close", None):
                     close()
-                self._names.set_route(environ)
+                self._request_naming.set_route(environ)

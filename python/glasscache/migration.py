@@ -242,12 +242,12 @@ def _set_many_steps(
     deadline: float | None = None,
 ) -> Steps[dict[Any, GlasscacheError]]:
     remaining_deadline = _deadline_option(deadline)
-    failures = yield _steps.call(rings.old, "delete_many", list(values), **remaining_deadline())
-    items_to_store = {key: value for key, value in values.items() if key not in failures}
+    old_failures = yield _steps.call(rings.old, "delete_many", list(values), **remaining_deadline())
+    values_to_store = {key: value for key, value in values.items() if key not in old_failures}
     new_failures = yield _steps.call(
-        rings.new, method_name, items_to_store, ttl, **remaining_deadline()
+        rings.new, method_name, values_to_store, ttl, **remaining_deadline()
     )
-    return dict(failures | new_failures)
+    return dict(old_failures | new_failures)
 
 
 def _delete_many_steps(
@@ -255,9 +255,9 @@ def _delete_many_steps(
 ) -> Steps[dict[Any, GlasscacheError]]:
     remaining_deadline = _deadline_option(deadline)
     key_list = keys_of(keys)
-    failures = yield _steps.call(rings.old, method_name, key_list, **remaining_deadline())
+    old_failures = yield _steps.call(rings.old, method_name, key_list, **remaining_deadline())
     new_failures = yield _steps.call(rings.new, method_name, key_list, **remaining_deadline())
-    return dict(failures | new_failures)
+    return dict(old_failures | new_failures)
 
 
 def _is_own_dialect(error: UnreadableValue) -> bool:

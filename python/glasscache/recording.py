@@ -145,7 +145,7 @@ class Recorder:
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
         if client.__class__.get is _native.Client.get and "get" not in vars(client):
-            begin = None if self._parent_of is None else self._begin_record
+            begin = None if self._parent_of is None else self._begin_read
             client._record_gets(self._native, begin)  # noqa: SLF001
         else:
             client.get = functools.wraps(client.get)(self._recording_get(client.get))
@@ -179,14 +179,14 @@ class Recorder:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Close the recorder."""
         self.close()
 
-    def _begin_record(
+    def _begin_read(
         self, request: _native.RecordedRequest, keys: list[Any], parent: Any = None
     ) -> bool:
         """Begin the record of a read; false if its keys or parent are none, which the call itself refuses."""
@@ -204,16 +204,16 @@ class Recorder:
     def _begin_read_record(
         self, request: _native.RecordedRequest, key: Any, parent: Any
     ) -> tuple[Any, bool]:
-        return key, self._begin_record(request, [key], parent)
+        return key, self._begin_read(request, [key], parent)
 
     def _begin_bulk_record(
         self, request: _native.RecordedRequest, keys: Any, parent: Any
     ) -> tuple[Any, bool]:
         if isinstance(keys, str | bytes):
-            return keys, self._begin_record(request, [])
+            return keys, self._begin_read(request, [])
         # An iterator can be read once only, so the call gets what was read here. Its errors are the caller's.
         keys = list(keys)
-        return keys, self._begin_record(request, keys, parent)
+        return keys, self._begin_read(request, keys, parent)
 
     def _recording_pipeline(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs a pipeline and records it as one call that reads several keys."""
@@ -226,7 +226,7 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
-            is_recorded = self._begin_record(request, read_keys)
+            is_recorded = self._begin_read(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
             finally:
@@ -252,7 +252,7 @@ class Recorder:
     def _recording_get(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """As `_record_method`, of the most frequent call: named parameters cost less than packed ones."""
         blocks, current_request = self._blocks, self._current_request.get
-        begin_record = self._begin_record
+        begin_read = self._begin_read
 
         def get(
             key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
@@ -261,7 +261,7 @@ class Recorder:
                 if deadline is None and parent is None:
                     return call(key, default)
                 return call(key, default, deadline=deadline, parent=parent)
-            is_recorded = begin_record(request, [key], parent)
+            is_recorded = begin_read(request, [key], parent)
             try:
                 return call(key, default, deadline=deadline, parent=parent)
             finally:
@@ -285,7 +285,7 @@ class Recorder:
             deadline: float | None,
             parent: Any,
         ) -> Any:
-            is_recorded = begin_record(request, [key], parent)
+            is_recorded = begin_read(request, [key], parent)
             try:
                 return await call(key, default, deadline=deadline, parent=parent)
             finally:
@@ -365,7 +365,7 @@ def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
 
 
 def _begin_call(
-    first: str, begin_record: _BeginRecord
+    first_parameter: str, begin_record: _BeginRecord
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any], bool]]:
     """Return what begins the record of a call whose first parameter has this name."""
 
@@ -376,9 +376,11 @@ def _begin_call(
         if args:
             argument, is_recorded = begin_record(request, args[0], kwargs.get("parent"))
             return (argument, *args[1:]), kwargs, is_recorded
-        if first in kwargs:
-            argument, is_recorded = begin_record(request, kwargs[first], kwargs.get("parent"))
-            return args, {**kwargs, first: argument}, is_recorded
+        if first_parameter in kwargs:
+            argument, is_recorded = begin_record(
+                request, kwargs[first_parameter], kwargs.get("parent")
+            )
+            return args, {**kwargs, first_parameter: argument}, is_recorded
         return args, kwargs, False
 
     return begin_call

@@ -119,8 +119,8 @@ class Server:
         >>> repr(own).endswith(", stopped>")
         True
         """
-        state = ", stopped" if self._process is None else ""
-        return f"<Server at {self.address}{state}>"
+        state_suffix = ", stopped" if self._process is None else ""
+        return f"<Server at {self.address}{state_suffix}>"
 
     def __enter__(self) -> Self:
         """Return the server, which ends with the block."""

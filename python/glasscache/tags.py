@@ -40,8 +40,8 @@ def _tag_keys(tags: Sequence[str]) -> list[str]:
 
 
 def _versioned_key(key: str, generations: Sequence[int]) -> str:
-    text = ",".join(map(str, generations))
-    return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    generations_text = ",".join(map(str, generations))
+    return f"{key}~{hashlib.blake2b(generations_text.encode(), digest_size=8).hexdigest()}"
 
 
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Steps[str]:

@@ -61,12 +61,12 @@ def instrument(
     """
     from opentelemetry import metrics, trace  # noqa: PLC0415 - it is optional
 
-    tracers = _provider_or_none(tracer_provider or trace.get_tracer_provider())
-    meters = _provider_or_none(meter_provider or metrics.get_meter_provider())
-    if tracers is None and meters is None:
+    usable_tracer_provider = _provider_or_none(tracer_provider or trace.get_tracer_provider())
+    usable_meter_provider = _provider_or_none(meter_provider or metrics.get_meter_provider())
+    if usable_tracer_provider is None and usable_meter_provider is None:
         return False
-    if meters is not None:
-        meter = meters.get_meter("glasscache")
+    if usable_meter_provider is not None:
+        meter = usable_meter_provider.get_meter("glasscache")
         durations = meter.create_histogram(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
@@ -75,12 +75,15 @@ def instrument(
             client,
             ObserverSettings(functools.partial(_duration_observer, durations), _never_disabled),
         )
-    if tracers is not None:
-        spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
+    if usable_tracer_provider is not None:
+        spans = _Spans(client, usable_tracer_provider.get_tracer("glasscache"), keys)
         report_calls(
             client,
             ObserverSettings(
-                spans.observer_for, _is_disabled_function(tracers), int(slower_than * 1e9), sample
+                spans.observer_for,
+                _is_disabled_function(usable_tracer_provider),
+                int(slower_than * 1e9),
+                sample,
             ),
         )
     return True
@@ -95,9 +98,9 @@ def _never_disabled() -> bool:
     return False
 
 
-def _is_disabled_function(tracers: Any) -> Callable[[], bool]:
+def _is_disabled_function(tracer_provider: Any) -> Callable[[], bool]:
     """Return a function: would every span be dropped? Only the SDK's provider knows; for another, no."""
-    processor: Any = getattr(tracers, "_active_span_processor", None)
+    processor: Any = getattr(tracer_provider, "_active_span_processor", None)
     if not hasattr(processor, "_span_processors"):
         return _never_disabled
     return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to query it
@@ -134,9 +137,9 @@ def _count_connections(client: Any, meter: Any) -> None:
 
     def observe(_options: Any) -> Iterator[Any]:
         live_client = client_ref()
-        for name, server in live_client.stats()["servers"].items() if live_client else ():
-            used_count = server["connections"] - server["idle"]
-            for state, count in (("idle", server["idle"]), ("used", used_count)):
+        for name, server_counters in live_client.stats()["servers"].items() if live_client else ():
+            used_count = server_counters["connections"] - server_counters["idle"]
+            for state, count in (("idle", server_counters["idle"]), ("used", used_count)):
                 yield Observation(
                     count,
                     {"db.client.connection.pool.name": name, "db.client.connection.state": state},
@@ -192,9 +195,9 @@ class _Spans:
 
     def _call_attributes(self, finished_call: FinishedCall) -> dict[str, Any]:
         attributes: dict[str, Any] = self._server_attributes(finished_call)
-        width = finished_call.key_count
-        if width is not None:
-            attributes["db.operation.batch.size"] = width
+        key_count = finished_call.key_count
+        if key_count is not None:
+            attributes["db.operation.batch.size"] = key_count
         if self._includes_keys:
             attributes["db.query.text"] = f"{finished_call.name} {finished_call.display_key}"
             attributes["cache.key"] = finished_call.display_key
@@ -211,17 +214,17 @@ class _Spans:
 
     def _server_attributes(self, finished_call: FinishedCall) -> dict[str, Any]:
         """Where the call went; a bulk call may go to many."""
-        name = getattr(finished_call.error, "server", "")
-        if not name and finished_call.name not in BULK_METHODS and finished_call.args:
+        server_name = getattr(finished_call.error, "server", "")
+        if not server_name and finished_call.name not in BULK_METHODS and finished_call.args:
             try:
-                name = self._server_of(finished_call.args[0])
+                server_name = self._server_of(finished_call.args[0])
             except Exception:  # noqa: BLE001 - a key that cannot be sent goes nowhere
                 return {}
-        if not name:
+        if not server_name:
             return {}
-        if name.startswith("/"):
-            return {"server.address": name}
-        host, _, port = name.rpartition(":")
+        if server_name.startswith("/"):
+            return {"server.address": server_name}
+        host, _, port = server_name.rpartition(":")
         return {"server.address": host.strip("[]"), "server.port": int(port)}
 
     def _server_of(self, key: Any) -> str:
@@ -236,8 +239,10 @@ def log_slow_calls(
     def report(finished_call: FinishedCall) -> None:
         seconds = finished_call.seconds
         if seconds >= threshold:  # a call that failed comes here however fast it was
-            width = "" if finished_call.key_count is None else f" of {finished_call.key_count} keys"
-            key_text = f" {finished_call.display_key}" if keys else width
+            width_text = (
+                "" if finished_call.key_count is None else f" of {finished_call.key_count} keys"
+            )
+            key_text = f" {finished_call.display_key}" if keys else width_text
             error_text = f", {type(finished_call.error).__name__}" if finished_call.error else ""
             logger.warning(
                 "slow call: %s%s took %.1f ms%s",

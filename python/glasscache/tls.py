@@ -90,8 +90,8 @@ def threads_tls(tls: Any) -> TLS | None:
 
 def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:
     """Whether it is a context: only a program that imported `ssl` can have one."""
-    module = sys.modules.get("ssl")
-    return module is not None and isinstance(tls, module.SSLContext)
+    ssl_module = sys.modules.get("ssl")
+    return ssl_module is not None and isinstance(tls, ssl_module.SSLContext)
 
 
 def check_tls_servers(servers: list[str]) -> None:

@@ -81,11 +81,11 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
 
     with Client(server, timeout=30) as client:
 
-        def write() -> None:
+        def store_files() -> None:
             for key, value in files.items():
                 client.set(key, value)
 
-        time_step("store", write)
+        time_step("store", store_files)
         time_step("read singly", lambda: count_wrong({key: client.get(key) for key in keys}))
 
         def read_many() -> None:
@@ -96,7 +96,7 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
 
         time_step("read by multi-get", read_many)
         stats = client.stats()
-        wire_size = _wire_bytes(client, files)
+        wire_bytes = _count_wire_bytes(client, files)
     return {
         "files": len(files),
         "bytes": sum(map(len, files.values())),
@@ -104,13 +104,13 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
         "seconds": seconds,
         "by_size": stats["by_size"],
         "by_width": stats["by_width"],
-        **wire_size,
+        "wire_bytes": wire_bytes,
     }
 
 
-def _wire_bytes(client: Client, files: dict[str, str | bytes]) -> dict[str, int]:
-    """Return what the files took on the wire."""
-    return {"wire_bytes": sum(len(client.encode(value)[1]) for value in files.values())}
+def _count_wire_bytes(client: Client, files: dict[str, str | bytes]) -> int:
+    """Return the bytes of the files on the wire."""
+    return sum(len(client.encode(value)[1]) for value in files.values())
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ __all__ = ["Codec", "RawJSON"]
 
 ObjectFormat = Literal["json", "msgpack", "pickle"]
 
-_ITEM_BYTES_MAX: Final = 255
+_ELEMENT_BYTES_MAX: Final = 255
 """Longest element of an array: its length is one byte on the wire."""
 
 _DEPTH_MAX: Final = 200
@@ -167,7 +167,7 @@ def _raw_json_or_array_fields(value: Any) -> tuple[str, Any] | None:
         )
     if _is_numpy_array(value):
         dtype = value.dtype
-        if dtype.kind not in "biufcSU" or dtype.itemsize > _ITEM_BYTES_MAX:
+        if dtype.kind not in "biufcSU" or dtype.itemsize > _ELEMENT_BYTES_MAX:
             return None
         body = value.astype(dtype.newbyteorder("<"), copy=False).tobytes()
         shape = list(value.shape)
@@ -196,16 +196,16 @@ def _refuse_lossy_value(value: Any, depth: int = 0) -> None:
     if depth > _DEPTH_MAX:
         raise UnwritableValue(f"nested deeper than {_DEPTH_MAX} (or a list that holds itself)")
     if cls is dict:
-        for key, item in value.items():
+        for key, element in value.items():
             if type(key) is not str:
                 raise UnwritableValue(
                     f"a dict key of type {type(key).__name__} would come back as str "
                     '(codec="pickle" keeps it)'
                 )
-            _refuse_lossy_value(item, depth + 1)
+            _refuse_lossy_value(element, depth + 1)
     elif cls is list:
-        for item in value:
-            _refuse_lossy_value(item, depth + 1)
+        for element in value:
+            _refuse_lossy_value(element, depth + 1)
     elif _is_numpy_array(value):
         raise UnwritableValue(f'no form for a NumPy array of {value.dtype} (codec="pickle" has)')
     else:
@@ -230,7 +230,7 @@ def _import_if_installed(name: str) -> Any:
         return None
 
 
-def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+def _find_json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the fastest JSON writer and reader at hand, found on first use."""
     if msgspec := _import_if_installed("msgspec"):
         return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
@@ -246,7 +246,7 @@ _cached_json_functions: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | 
 def _json_writer_and_reader() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     global _cached_json_functions  # noqa: PLW0603 - found once, on first use, so that importing stays cheap
     if _cached_json_functions is None:
-        _cached_json_functions = _json_functions()
+        _cached_json_functions = _find_json_functions()
     return _cached_json_functions
 
 
@@ -274,11 +274,11 @@ def _refuse_nan(value: Any) -> None:
     if type(value) is float and (value != value or value in (_INF, -_INF)):  # noqa: PLR0124
         raise UnwritableValue(f'JSON has no {value} (codec="msgpack" or "pickle" has)')
     if type(value) is dict:
-        for item in cast("dict[str, Any]", value).values():
-            _refuse_nan(item)
+        for element in cast("dict[str, Any]", value).values():
+            _refuse_nan(element)
     elif type(value) is list:
-        for item in cast("Any", value):
-            _refuse_nan(item)
+        for element in cast("Any", value):
+            _refuse_nan(element)
 
 
 _INF: Final = float("inf")
@@ -344,15 +344,17 @@ def _load_array(
 ) -> Any:
     if is_numpy:
         numpy = importlib.import_module("numpy")
-        width = {"S": 1, "U": 4}.get(typecode)
-        dtype = numpy.dtype(f"{typecode}{itemsize // width}" if width else typecode)
-        native_dtype = dtype.newbyteorder("S") if is_swapped else dtype
+        bytes_per_character = {"S": 1, "U": 4}.get(typecode)
+        dtype = numpy.dtype(
+            f"{typecode}{itemsize // bytes_per_character}" if bytes_per_character else typecode
+        )
+        original_dtype = dtype.newbyteorder("S") if is_swapped else dtype
         if not body:
-            return numpy.zeros(shape, native_dtype)
+            return numpy.zeros(shape, original_dtype)
         return (
             numpy.frombuffer(body, dtype=dtype.newbyteorder("<"))
             .reshape(shape)
-            .astype(native_dtype)
+            .astype(original_dtype)
         )
     import array  # noqa: PLC0415
 

@@ -82,13 +82,13 @@ def start_memcached(
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Callable[[str], str]:
-    """Write a strategy file of these lines, and return its path."""
+def save_strategy(tmp_path: Path) -> Callable[[str], str]:
+    """Return a function that writes a strategy file of these lines and returns its path."""
 
     def write_strategy(lines: str) -> str:
-        path = tmp_path / f"{uuid.uuid4()}.strategy"
-        path.write_text(f"glasscache-strategy 1\n{lines}")
-        return str(path)
+        strategy_file = tmp_path / f"{uuid.uuid4()}.strategy"
+        strategy_file.write_text(f"glasscache-strategy 1\n{lines}")
+        return str(strategy_file)
 
     return write_strategy
 

@@ -16,7 +16,7 @@ DOCUMENTS = [
 ]
 
 _FENCE = re.compile(
-    r"(?P<before><!-- numbers vary -->\n+)?"
+    r"(?P<marker><!-- numbers vary -->\n+)?"
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -34,16 +34,17 @@ class Block(NamedTuple):
 
 
 @dataclass
-class Step:
+class ConsoleCommand:
     """A command of a `console` block and its expected output."""
 
-    command: str
-    expected: list[str] = field(default_factory=list)
+    command_line: str
+    expected_lines: list[str] = field(default_factory=list)
     numbers_vary: bool = False
 
     def is_printed_by(self, output: str) -> bool:
         """Whether the output is what the document shows; `...` stands for anything."""
-        expected, output = (" ".join(text.split()) for text in ("\n".join(self.expected), output))
+        expected = "\n".join(self.expected_lines)
+        expected, output = (" ".join(text.split()) for text in (expected, output))
         if self.numbers_vary:
             expected, output = _NUMBER.sub("0", expected), _NUMBER.sub("0", output)
         parts = [re.escape(part) for part in re.split(r" ?\.\.\. ?", expected)]
@@ -53,22 +54,22 @@ class Step:
 def code_blocks(text: str, language: str) -> list[Block]:
     """Return the blocks of one language."""
     blocks = [
-        Block(match["language"], match["text"], match["before"] is not None)
+        Block(match["language"], match["text"], match["marker"] is not None)
         for match in _FENCE.finditer(text)
     ]
     return [block for block in blocks if block.language == language]
 
 
-def command_steps(text: str) -> list[Step]:
+def console_commands(text: str) -> list[ConsoleCommand]:
     """Return the commands of every `console` block of a document, in order."""
-    steps: list[Step] = []
+    commands: list[ConsoleCommand] = []
     for block in code_blocks(text, "console"):
         for line in block.text.splitlines():
             if line.startswith("$ "):
-                steps.append(Step(line[2:], [], block.numbers_vary))
+                commands.append(ConsoleCommand(line[2:], [], block.numbers_vary))
             else:
-                steps[-1].expected.append(line)
-    return steps
+                commands[-1].expected_lines.append(line)
+    return commands
 
 
 def heading_anchors(text: str) -> set[str]:
@@ -88,7 +89,7 @@ def heading_anchors(text: str) -> set[str]:
 
 def broken_links(documents: list[Path]) -> list[str]:
     """Return a line for each relative link that leads to no file, or to no heading of its document."""
-    broken_links_found: list[str] = []
+    findings: list[str] = []
     for document in documents:
         text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", document.read_text()))
         for match in _LINK.finditer(text):
@@ -97,11 +98,7 @@ def broken_links(documents: list[Path]) -> list[str]:
                 continue
             path = (document.parent / target) if target else document
             if not path.exists():
-                broken_links_found.append(
-                    f"{document.name}: {match['target']}: the file does not exist"
-                )
+                findings.append(f"{document.name}: {match['target']}: the file does not exist")
             elif anchor and anchor not in heading_anchors(path.read_text()):
-                broken_links_found.append(
-                    f"{document.name}: {match['target']}: the heading does not exist"
-                )
-    return broken_links_found
+                findings.append(f"{document.name}: {match['target']}: the heading does not exist")
+    return findings

@@ -62,7 +62,7 @@ class FaultyServer:
         self.ignores_writes = False
         """Whether writes get the reply of the mode and are not executed."""
         self._store: dict[bytes, tuple[bytes, bytes]] = {}
-        self._previous = b"END\r\n"
+        self._previous_reply = b"END\r\n"
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
@@ -71,7 +71,7 @@ class FaultyServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def put(self, key: bytes, value: bytes, flags: bytes = b"0") -> None:
-        """Store an item without asking."""
+        """Store an item directly, without a request."""
         self._store[key] = (flags, value)
 
     def close(self) -> None:
@@ -104,8 +104,8 @@ class FaultyServer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             reader = connection.makefile("rb")
-            for reply, is_last in self._replies(reader):
-                if not _send(self, connection, reply, is_last=is_last):
+            for reply, applies_mode in self._replies(reader):
+                if not _send(self, connection, reply, applies_mode=applies_mode):
                     return
         except (OSError, ValueError):
             pass
@@ -118,39 +118,44 @@ class FaultyServer:
         readline: Callable[[], bytes] = reader.readline  # type: ignore[attr-defined]
         read: Callable[[int], bytes] = reader.read  # type: ignore[attr-defined]
         while line := readline():
-            word, *words = line.split()
-            if word in (b"get", b"gets"):
+            command, *arguments = line.split()
+            if command in (b"get", b"gets"):
                 value_replies = b"".join(
-                    self._value_reply(key, with_unique=word == b"gets") for key in words
+                    self._value_reply(key, with_unique=command == b"gets") for key in arguments
                 )
                 yield value_replies + b"END\r\n", True
-            elif word == b"mn":
+            elif command == b"mn":
                 yield b"MN\r\n", False
-            elif word == b"version":
+            elif command == b"version":
                 yield b"VERSION 1.6.45\r\n", True
-            elif word == b"ms":
-                body = read(int(words[1]) + 2)[:-2]
-                flags = next((word[1:] for word in words[2:] if word.startswith(b"F")), b"0")
+            elif command == b"ms":
+                body = read(int(arguments[1]) + 2)[:-2]
+                flags = next(
+                    (argument[1:] for argument in arguments[2:] if argument.startswith(b"F")), b"0"
+                )
                 if not self.ignores_writes:
-                    self._store[words[0]] = (flags, body)
-                if b"q" not in words:
-                    yield b"HD" + _opaque_flag(words) + b"\r\n", True
-            elif word == b"md":
-                previous_item = self._store.get(words[0])
+                    self._store[arguments[0]] = (flags, body)
+                if b"q" not in arguments:
+                    yield b"HD" + _opaque_flag(arguments) + b"\r\n", True
+            elif command == b"md":
+                previous_item = self._store.get(arguments[0])
                 if not self.ignores_writes:
-                    self._store.pop(words[0], None)
-                if b"q" not in words:
+                    self._store.pop(arguments[0], None)
+                if b"q" not in arguments:
                     yield (
-                        (b"NF" if previous_item is None else b"HD") + _opaque_flag(words) + b"\r\n",
+                        (b"NF" if previous_item is None else b"HD")
+                        + _opaque_flag(arguments)
+                        + b"\r\n",
                         True,
                     )
-            elif word == b"mg":
-                item = self._store.get(words[0])
+            elif command == b"mg":
+                item = self._store.get(arguments[0])
                 if item is None:
                     yield b"EN\r\n", True
                 else:
-                    head = b"VA %d f%s" % (len(item[1]), item[0])
-                    yield head + _opaque_flag(words) + b"\r\n" + item[1] + b"\r\n", True
+                    flags, value = item
+                    head = b"VA %d f%s" % (len(value), flags)
+                    yield head + _opaque_flag(arguments) + b"\r\n" + value + b"\r\n", True
             else:
                 yield b"ERROR\r\n", True
 
@@ -158,19 +163,22 @@ class FaultyServer:
         item = self._store.get(key)
         if item is None:
             return b""
-        cas = b" 7" if with_unique else b""
-        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item[0], len(item[1]), cas, item[1])
+        unique_field = b" 7" if with_unique else b""
+        flags, value = item
+        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, flags, len(value), unique_field, value)
 
 
-def _opaque_flag(words: list[bytes]) -> bytes:
-    return b"".join(b" " + word for word in words[1:] if word.startswith(b"O"))
+def _opaque_flag(arguments: list[bytes]) -> bytes:
+    return b"".join(b" " + argument for argument in arguments[1:] if argument.startswith(b"O"))
 
 
-def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_last: bool) -> bool:  # noqa: C901, PLR0911, PLR0912
+def _send(  # noqa: C901, PLR0911, PLR0912
+    server: FaultyServer, connection: socket.socket, reply: bytes, *, applies_mode: bool
+) -> bool:
     """Send a reply as the mode has it; False ends the connection."""
     mode = server.mode
-    previous, server._previous = server._previous, reply
-    if mode == "ok" or not is_last:
+    previous_reply, server._previous_reply = server._previous_reply, reply
+    if mode == "ok" or not applies_mode:
         connection.sendall(reply)
         return True
     first_half = reply[: len(reply) // 2]
@@ -206,7 +214,7 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
         case "wrong_key":
             connection.sendall(reply.replace(b"VALUE k", b"VALUE x").replace(b" O", b" O9"))
         case "off_by_one":
-            connection.sendall(previous)
+            connection.sendall(previous_reply)
         case "duplicated":
             connection.sendall(reply + reply)
         case "unsolicited":
@@ -237,13 +245,13 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
         case "close_in_multiget":
             connection.sendall(reply[: max(1, len(reply) * 3 // 4)])
             return False
-        case other:
-            raise ValueError(other)
+        case unknown_mode:
+            raise ValueError(unknown_mode)
     return True
 
 
 def _change_length(reply: bytes, change: int) -> bytes:
-    """Return a reply whose first value says it is longer or shorter than it is."""
+    """Return a reply whose first value has a length that is too large or too small."""
     line, body = reply.split(b"\r\n", 1)
     words = line.split(b" ")
     index = {b"VALUE": 3, b"VA": 1}.get(words[0])

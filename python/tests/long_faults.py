@@ -34,7 +34,7 @@ SLOW_MODES = ("late", "trickle", "hang", "half_then_hang", "endless_line", "no_a
 QUICK_MODES = tuple(mode for mode in MODES if mode not in SLOW_MODES)
 QUICK_SHARE = 1 / 300
 SLOW_SHARE = 1 / 30_000
-OVERRUNS_MS = (0, 1, 5, 20, 50, 100)
+OVERRUN_LIMITS_MS = (0, 1, 5, 20, 50, 100)
 SWALLOWED_AFTER_S = 5
 """Seconds after which an exception that was to end a row of calls must have been lost in one of them."""
 
@@ -55,7 +55,7 @@ class RandomFaultServer(FaultyServer):
 
     @mode.setter
     def mode(self, _: str) -> None:
-        """A chaotic server does not listen."""
+        """Ignored: the mode is drawn anew for each reply."""
 
 
 class Tally:
@@ -66,9 +66,9 @@ class Tally:
         self.calls = 0
         self.wrong_values: list[str] = []
         self.errors: Counter[str] = Counter()
-        self.call_durations_s: list[float] = []
+        self.slow_call_durations_s: list[float] = []
 
-    def check_value(self, values: dict[Any, Any]) -> None:
+    def check_values(self, values: dict[Any, Any]) -> None:
         for key, value in values.items():
             if value is not None and value != value_of(key.encode()):
                 self.wrong_values.append(f"{key}: {value!r:.80}")
@@ -80,11 +80,11 @@ class Tally:
         if error is not None:
             self.errors[type(error).__name__] += 1
         if duration_s > TIMEOUT_S / 2:
-            self.call_durations_s.append(duration_s)
+            self.slow_call_durations_s.append(duration_s)
 
     def summary(self) -> str:
         overruns_ms = sorted(
-            max(0.0, duration_s - TIMEOUT_S) * 1e3 for duration_s in self.call_durations_s
+            max(0.0, duration_s - TIMEOUT_S) * 1e3 for duration_s in self.slow_call_durations_s
         )
 
         def overruns_at(share: float) -> float:
@@ -105,13 +105,13 @@ class Tally:
                 },
                 "late_calls": {
                     f"{ms} ms": sum(overrun_ms > ms for overrun_ms in overruns_ms)
-                    for ms in OVERRUNS_MS
+                    for ms in OVERRUN_LIMITS_MS
                 },
             }
         )
 
 
-def random_call(rng: random.Random) -> tuple[str, list[str]]:
+def choose_call(rng: random.Random) -> tuple[str, list[str]]:
     """Return what is done next, and to which keys."""
     choice = rng.random()
     if choice < 0.3:
@@ -125,27 +125,27 @@ def random_call(rng: random.Random) -> tuple[str, list[str]]:
     return "delete", [rng.choice(KEYS)]
 
 
-def values(keys: list[str]) -> dict[str, bytes]:
+def values_of(keys: list[str]) -> dict[str, bytes]:
     return {key: value_of(key.encode()) for key in keys}
 
 
 def make_random_call(client: Client, rng: random.Random, tally: Tally) -> None:
-    method, keys = random_call(rng)
+    method, keys = choose_call(rng)
     started_at, call_error = time.monotonic(), None
     try:
         if method == "get":
-            tally.check_value({keys[0]: client.get(keys[0])})
+            tally.check_values({keys[0]: client.get(keys[0])})
         elif method == "get_many":
-            tally.check_value(client.get_many(keys))
+            tally.check_values(client.get_many(keys))
         elif method == "set":
-            client.set(keys[0], values(keys)[keys[0]], noreply=rng.random() < 0.2)
+            client.set(keys[0], values_of(keys)[keys[0]], noreply=rng.random() < 0.2)
         elif method == "set_many":
-            client.set_many(values(keys))
+            client.set_many(values_of(keys))
         else:
             client.delete(keys[0])
     except GlasscacheError as error:
         call_error = error
-        tally.check_value(getattr(error, "arrived", None) or {})
+        tally.check_values(getattr(error, "arrived", None) or {})
     tally.record_call(len(keys), started_at, call_error)
 
 
@@ -171,7 +171,7 @@ def fork_and_read(client: Client, rng: random.Random) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1])
 
 
-def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
+def run_threads(addresses: list[str], operations_min: int, seed: int) -> Tally:
     """Use a client by four threads and a main thread that is interrupted and forks."""
     total = Tally()
     is_over = threading.Event()
@@ -188,7 +188,7 @@ def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
             thread.start()
         rng = random.Random(seed + 99)
         signal.signal(signal.SIGALRM, raise_interruption)
-        while sum(tally.operations for tally in tallies) + total.operations < operations:
+        while sum(tally.operations for tally in tallies) + total.operations < operations_min:
             started_at = time.monotonic()
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.02))
@@ -211,35 +211,35 @@ def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
         total.calls += tally.calls
         total.wrong_values += tally.wrong_values
         total.errors += tally.errors
-        total.call_durations_s += tally.call_durations_s
+        total.slow_call_durations_s += tally.slow_call_durations_s
     return total
 
 
-async def run_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
+async def run_tasks(addresses: list[str], operations_min: int, seed: int) -> Tally:
     """Use a client by asyncio tasks, some of which are cancelled."""
     tally, rng = Tally(), random.Random(seed)
     async with AsyncClient(addresses, timeout=TIMEOUT_S, placement="modula") as client:
 
         async def call() -> None:
-            method, keys = random_call(rng)
+            method, keys = choose_call(rng)
             started_at, call_error = time.monotonic(), None
             try:
                 if method == "get":
-                    tally.check_value({keys[0]: await client.get(keys[0])})
+                    tally.check_values({keys[0]: await client.get(keys[0])})
                 elif method == "get_many":
-                    tally.check_value(await client.get_many(keys))
+                    tally.check_values(await client.get_many(keys))
                 elif method == "set":
-                    await client.set(keys[0], values(keys)[keys[0]])
+                    await client.set(keys[0], values_of(keys)[keys[0]])
                 elif method == "set_many":
-                    await client.set_many(values(keys))
+                    await client.set_many(values_of(keys))
                 else:
                     await client.delete(keys[0])
             except GlasscacheError as error:
                 call_error = error
-                tally.check_value(getattr(error, "arrived", None) or {})
+                tally.check_values(getattr(error, "arrived", None) or {})
             tally.record_call(len(keys), started_at, call_error)
 
-        while tally.operations < operations:
+        while tally.operations < operations_min:
             tasks = [asyncio.create_task(call()) for _ in range(16)]
             if rng.random() < 0.05:
                 await asyncio.sleep(rng.random() * 0.002)
@@ -254,7 +254,7 @@ async def run_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
     return tally
 
 
-class ProgressPrinter(threading.Thread):
+class LagMeter(threading.Thread):
     """Sleeps a millisecond over and over: how late it wakes is the machine's doing and not the client's."""
 
     def __init__(self) -> None:
@@ -275,13 +275,13 @@ class ProgressPrinter(threading.Thread):
         )
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start_role(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True
     )
 
 
-def first_line(process: subprocess.Popen[str]) -> str:
+def read_first_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -303,19 +303,19 @@ def main() -> None:
     if arguments.role == "threads":
         print(run_threads(addresses, arguments.operations, arguments.seed).summary(), flush=True)
     elif arguments.role == "tasks":
-        run = run_tasks(addresses, arguments.operations, arguments.seed)
-        print(asyncio.run(run).summary(), flush=True)
+        tasks_run = run_tasks(addresses, arguments.operations, arguments.seed)
+        print(asyncio.run(tasks_run).summary(), flush=True)
     if arguments.role != "all":
         return
     print(f"seed {arguments.seed}", flush=True)
     servers = [
-        start("--role", "serve", "--seed", str(arguments.seed + number)) for number in range(3)
+        start_role("--role", "serve", "--seed", str(arguments.seed + number)) for number in range(3)
     ]
     started_at = time.monotonic()
-    progress_printer = ProgressPrinter()
-    progress_printer.start()
+    lag_meter = LagMeter()
+    lag_meter.start()
     try:
-        all_addresses = ",".join(map(first_line, servers))
+        all_addresses = ",".join(map(read_first_line, servers))
         half_of_operations = str(arguments.operations // 2)
         common_arguments = [
             "--addresses",
@@ -325,21 +325,23 @@ def main() -> None:
             "--seed",
             str(arguments.seed),
         ]
-        workers = {role: start("--role", role, *common_arguments) for role in ("threads", "tasks")}
-        outcomes_by_role = {
-            role: json.loads(first_line(worker)) for role, worker in workers.items()
+        workers = {
+            role: start_role("--role", role, *common_arguments) for role in ("threads", "tasks")
+        }
+        summaries_by_role = {
+            role: json.loads(read_first_line(worker)) for role, worker in workers.items()
         }
     finally:
         for server in servers:
             server.terminate()
-    for role, outcome in outcomes_by_role.items():
-        print(f"{role}: {outcome}")
-    print(f"the machine: {progress_printer.summary()}")
-    operations = sum(outcome["operations"] for outcome in outcomes_by_role.values())
-    wrong_values = sum(len(outcome["wrong"]) for outcome in outcomes_by_role.values())
+    for role, summary in summaries_by_role.items():
+        print(f"{role}: {summary}")
+    print(f"the machine: {lag_meter.summary()}")
+    operation_count = sum(summary["operations"] for summary in summaries_by_role.values())
+    wrong_value_count = sum(len(summary["wrong"]) for summary in summaries_by_role.values())
     duration_s = time.monotonic() - started_at
-    print(f"{operations:,} operations in {duration_s:.0f} s, {wrong_values} wrong values")
-    sys.exit(1 if wrong_values else 0)
+    print(f"{operation_count:,} operations in {duration_s:.0f} s, {wrong_value_count} wrong values")
+    sys.exit(1 if wrong_value_count else 0)
 
 
 if __name__ == "__main__":

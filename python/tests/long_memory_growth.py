@@ -19,14 +19,14 @@ from glasscache import Client
 from glasscache.server import Server
 
 VALUE_BYTES_MIN, VALUE_BYTES_MAX = 10, 1_000_000
-READINGS = 100
+READING_COUNT = 100
 GROWTH_BYTES_MAX = 1 << 20
 """Bytes by which the line may rise over all operations: less than one value of the largest size."""
 
 
 def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    page_count = int(Path("/proc/self/statm").read_text().split()[1])
+    return page_count * 4096
 
 
 def random_size(rng: random.Random) -> int:
@@ -51,21 +51,21 @@ def main() -> None:
     with Server(memory="256M") as server, Client(server.address, timeout=30) as client:
         operations = 0
         while operations < arguments.operations:
-            operations_at_next_reading = arguments.operations * (len(readings) + 1) // READINGS
+            operations_at_next_reading = arguments.operations * (len(readings) + 1) // READING_COUNT
             while operations < operations_at_next_reading:
-                subset = [keys[rng.randrange(1000)] for _ in range(20)]
-                for key in subset[:5]:
+                chosen_keys = [keys[rng.randrange(1000)] for _ in range(20)]
+                for key in chosen_keys[:5]:
                     sizes[key] = random_size(rng)
                     client.set(key, random_bytes[: sizes[key]])
-                for key in subset[5:10]:
+                for key in chosen_keys[5:10]:
                     value = client.get(key)
                     assert value is None or value == random_bytes[: sizes[key]], key
-                for key in subset[10:12]:
+                for key in chosen_keys[10:12]:
                     sizes[key] = random_size(rng)
                     client.set(key, random_bytes[: sizes[key]], noreply=True)
-                values = client.get_many(subset)
+                values = client.get_many(chosen_keys)
                 assert all(value == random_bytes[: sizes[key]] for key, value in values.items())
-                operations += 12 + len(subset)
+                operations += 12 + len(chosen_keys)
             readings.append((operations, resident_bytes()))
             if len(readings) % 10 == 0:
                 duration_s = time.monotonic() - started_at
@@ -73,7 +73,7 @@ def main() -> None:
                     f"{operations:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {duration_s:6.0f} s",
                     flush=True,
                 )
-    readings_after_warm_up = readings[READINGS // 5 :]
+    readings_after_warm_up = readings[READING_COUNT // 5 :]
     regression = statistics.linear_regression(
         [operations for operations, _ in readings_after_warm_up],
         [resident for _, resident in readings_after_warm_up],

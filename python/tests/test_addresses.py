@@ -82,7 +82,7 @@ def test_a_server_is_taken_in_each_form(
     ],
 )
 @pytest.mark.parametrize("client_class", [Client, AsyncClient])
-def test_what_names_no_server_is_refused_when_the_client_is_made(
+def test_an_invalid_server_is_refused_when_the_client_is_made(
     client_class: Any, servers: Any
 ) -> None:
     with pytest.raises(BadSetting):
@@ -99,7 +99,7 @@ def test_a_refused_address_names_the_accepted_forms() -> None:
 
 
 def test_a_weight_in_either_form_moves_the_same_keys() -> None:
-    keys = [f"key{i}" for i in range(500)]
+    keys = [f"key{number}" for number in range(500)]
     rings = [
         Client([f"cache1:1{weight}", "cache2:2"], placement="ketama") for weight in (":3", "*3", "")
     ]
@@ -115,10 +115,10 @@ def test_pairs_of_host_and_port_find_every_value(server: Server) -> None:
 
     async def count_found_async(servers: Any) -> int:
         async with AsyncClient(servers, timeout=5) as client:
-            return len(await client.get_many([f"k{i}" for i in range(100)]))
+            return len(await client.get_many([f"k{number}" for number in range(100)]))
 
     with Client(host_and_port, timeout=5) as client:
-        assert client.set_many({f"k{i}": i for i in range(100)}) == {}
+        assert client.set_many({f"k{number}": number for number in range(100)}) == {}
     for servers in (
         host_and_port,
         [host_and_port],
@@ -126,7 +126,7 @@ def test_pairs_of_host_and_port_find_every_value(server: Server) -> None:
         f"{server.address}:2",
     ):
         with Client(servers, timeout=5) as client:
-            assert len(client.get_many([f"k{i}" for i in range(100)])) == 100
+            assert len(client.get_many([f"k{number}" for number in range(100)])) == 100
         assert asyncio.run(count_found_async(servers)) == 100
     with Client("127.0.0.1:1", timeout=5) as client:
         client.set_servers([host_and_port])
@@ -134,15 +134,15 @@ def test_pairs_of_host_and_port_find_every_value(server: Server) -> None:
 
 
 def test_a_unix_socket_is_found_by_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "c.sock"
+    socket_path = tmp_path / "c.sock"
     process = subprocess.Popen(
-        [find_command(), "serve", "-u", "root", "-s", str(path)], stderr=subprocess.DEVNULL
+        [find_command(), "serve", "-u", "root", "-s", str(socket_path)], stderr=subprocess.DEVNULL
     )
     try:
         deadline = time.monotonic() + 30
-        while not path.exists() and time.monotonic() < deadline:
+        while not socket_path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        for servers in (f"unix:{path}", str(path), [f"unix:{path}"]):
+        for servers in (f"unix:{socket_path}", str(socket_path), [f"unix:{socket_path}"]):
             with Client(servers, timeout=5) as client:
                 assert client.set("k", servers) is True
                 assert client.get("k") == servers
@@ -160,7 +160,7 @@ def test_a_ring_has_only_the_servers_that_were_configured() -> None:
 
 @pytest.fixture
 def silent_port(server: Server) -> Iterator[int]:
-    """The port of a server on 127.0.0.1 whose twin on 127.0.0.2 takes no connection and says nothing."""
+    """The port of a server on 127.0.0.1 whose twin on 127.0.0.2 accepts no connection and sends nothing."""
     with contextlib.ExitStack() as stack:
         port = int(server.address.rpartition(":")[2])
         full_listener = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
@@ -198,9 +198,9 @@ def test_the_address_that_replied_last_is_tried_first(silent_port: int) -> None:
     async def main() -> None:
         _resolve_names_to_both_addresses(asyncio.get_running_loop())
         first_address = None
-        for limit in (1, 60):  # a share of the second would be half a minute
+        for limit_s in (1, 60):  # a share of the second would be half a minute
             transport, first_address = await asyncio.wait_for(
-                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first_address, {}),
+                connect(asyncio.Protocol, "two-addresses", silent_port, limit_s, first_address, {}),
                 20,
             )
             transport.close()

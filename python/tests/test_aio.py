@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
+def run_with_client(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
     """Run a coroutine function with a client of an empty cache."""
 
-    def run(use_client: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
+    def run_on_loop(use_client: Callable[[AsyncClient], Awaitable[Any]]) -> Any:
         async def main() -> Any:
             async with AsyncClient(server.address, timeout=5) as client:
                 await client.flush()
@@ -39,10 +39,10 @@ def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
 
         return uvloop.run(main()) if request.param == "uvloop" else asyncio.run(main())
 
-    return run
+    return run_on_loop
 
 
-def test_every_method(run: Callable[..., Any]) -> None:
+def test_every_method_works(run_with_client: Callable[..., Any]) -> None:
     async def use_client(client: AsyncClient) -> None:
         assert await client.get("a") is None
         assert await client.get("a", default=1) == 1
@@ -87,10 +87,10 @@ def test_every_method(run: Callable[..., Any]) -> None:
         with pytest.raises(BadKey):
             await client.get_many(["a", "a b"])
 
-    run(use_client)
+    run_with_client(use_client)
 
 
-def test_tasks_get_their_own_values(run: Callable[..., Any]) -> None:
+def test_tasks_get_their_own_values(run_with_client: Callable[..., Any]) -> None:
     async def use_client(client: AsyncClient) -> None:
         async def set_and_get_own_key(number: int) -> None:
             for round_number in range(30):
@@ -102,11 +102,11 @@ def test_tasks_get_their_own_values(run: Callable[..., Any]) -> None:
         await asyncio.gather(*(set_and_get_own_key(number) for number in range(64)))
         assert threading.active_count() == thread_count_before
 
-    run(use_client)
+    run_with_client(use_client)
 
 
 @pytest.mark.parametrize("size", [0, 4097, 65536, 1_000_000])
-def test_values_of_every_size_come_back(size: int, run: Callable[..., Any]) -> None:
+def test_values_of_every_size_come_back(size: int, run_with_client: Callable[..., Any]) -> None:
     async def use_client(client: AsyncClient) -> None:
         value = os.urandom(size)
         assert await client.set("v", value)
@@ -114,10 +114,10 @@ def test_values_of_every_size_come_back(size: int, run: Callable[..., Any]) -> N
         assert await client.set_many({"v": value, "w": value}) == {}
         assert await client.get_many(["v", "w"]) == {"v": value, "w": value}
 
-    run(use_client)
+    run_with_client(use_client)
 
 
-def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> None:
+def test_a_value_that_is_too_large_is_never_silent(run_with_client: Callable[..., Any]) -> None:
     async def use_client(client: AsyncClient) -> None:
         large_value = os.urandom(2_000_000)
         await client.set("big", "an older value")
@@ -134,7 +134,7 @@ def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> N
         assert (value_error.value_bytes, value_error.limit) == (2_000_000, 1 << 20)
         assert await client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
-    run(use_client)
+    run_with_client(use_client)
 
 
 def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
@@ -162,13 +162,14 @@ def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
 
 
 def test_more_than_the_peer_takes_at_once_is_held_back(
-    run: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    run_with_client: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     value = os.urandom(900_000)
 
     async def use_client(client: AsyncClient) -> None:
-        (rows,) = (await client.server_stats()).values()
-        os.kill(int(rows["pid"]), signal.SIGSTOP)  # it takes no more than the kernel's buffers hold
+        (server_stats,) = (await client.server_stats()).values()
+        # The stopped server takes no more than the kernel's buffers hold.
+        os.kill(int(server_stats["pid"]), signal.SIGSTOP)
         try:
             keys = [f"k{number}" for number in range(30)]
             set_tasks = [asyncio.create_task(client.set(key, value)) for key in keys]
@@ -184,12 +185,12 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
             await asyncio.sleep(0.01)
             assert not late_task.done()
         finally:
-            os.kill(int(rows["pid"]), signal.SIGCONT)
+            os.kill(int(server_stats["pid"]), signal.SIGCONT)
         assert await late_task
         assert all(await asyncio.gather(*set_tasks))
         assert not connection.must_wait_to_write
 
-    run(use_client)
+    run_with_client(use_client)
     assert caplog.records == []
 
 
@@ -207,7 +208,7 @@ def test_a_value_over_the_clients_own_limit_leaves_no_older_one(
     asyncio.run(main())
 
 
-def test_a_server_that_is_gone_is_named(run: Callable[..., Any]) -> None:
+def test_an_error_names_the_server_that_is_gone(run_with_client: Callable[..., Any]) -> None:
     async def use_client(_client: AsyncClient) -> None:
         with Server() as stopped_server:
             other_client = AsyncClient(stopped_server.address, timeout=2)
@@ -218,7 +219,7 @@ def test_a_server_that_is_gone_is_named(run: Callable[..., Any]) -> None:
         assert error.value.server == stopped_server.address
         await other_client.close()
 
-    run(use_client)
+    run_with_client(use_client)
 
 
 def test_a_closed_client_does_not_connect_again(server: Server) -> None:
@@ -309,9 +310,9 @@ def test_connecting_that_is_interrupted_leaves_nothing_in_the_log(
             gc.collect()
 
     with (
-        socket.create_server(("127.0.0.1", 0), backlog=100) as silent,
+        socket.create_server(("127.0.0.1", 0), backlog=100) as silent_listener,
         # Closing uvloop's loop waits for every socket that was left open.
         asyncio.Runner(loop_factory=make_loop) as runner,
     ):
-        runner.run(interrupt_connecting(f"127.0.0.1:{silent.getsockname()[1]}"))
+        runner.run(interrupt_connecting(f"127.0.0.1:{silent_listener.getsockname()[1]}"))
     assert reported_errors == []

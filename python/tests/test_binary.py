@@ -44,9 +44,9 @@ def address(
 @pytest.fixture(scope="module")
 def login_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server that requires a login by SASL."""
-    users: Path = tmp_path_factory.mktemp("users") / "users"
-    users.write_text("app:pass word\n")
-    with Server(arguments=("-S", "-Y", str(users))) as server:
+    users_file: Path = tmp_path_factory.mktemp("users") / "users"
+    users_file.write_text("app:pass word\n")
+    with Server(arguments=("-S", "-Y", str(users_file))) as server:
         yield server.address
 
 
@@ -120,7 +120,7 @@ def test_a_value_that_is_too_large_is_refused_and_the_connection_stays(address: 
         assert client.get("small") == 1
 
 
-def test_what_binary_has_no_form_for_is_named(address: str) -> None:
+def test_a_call_without_a_binary_form_is_refused_by_name(address: str) -> None:
     with (
         Client(address, protocol="binary", timeout=TIMEOUT_S) as client,
         pytest.raises(Unsupported, match="get_with_meta"),

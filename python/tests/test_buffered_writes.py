@@ -25,10 +25,11 @@ def write_burst(client: Client, key: str) -> None:
         client.incr(key, initial=1, noreply=True)
 
 
-def wait_for(client: Client, key: str, value: int) -> None:
+def wait_until_stored(client: Client, key: str, expected: int) -> None:
     deadline = time.monotonic() + 20
-    while (stored := int(client.get(key, 0))) != value:  # a number made by incr reads as its text
-        assert time.monotonic() < deadline, f"{key} is {stored} and not {value}"
+    # A number made by incr reads as its text.
+    while (stored := int(client.get(key, 0))) != expected:
+        assert time.monotonic() < deadline, f"{key} is {stored} and not {expected}"
 
 
 def write_burst_in_child(address: str, key: str) -> None:
@@ -54,7 +55,7 @@ def test_a_later_call_of_any_thread_finds_a_burst_executed(server: Server) -> No
 def test_the_last_of_a_burst_arrives_without_another_call(client: Client, server: Server) -> None:
     writer = Client(server.address, timeout=20)
     write_burst(writer, "sum-alone")
-    wait_for(client, "sum-alone", BURST_WRITES)
+    wait_until_stored(client, "sum-alone", BURST_WRITES)
     writer.send_gathered()
     assert int(client.get("sum-alone")) == BURST_WRITES
 
@@ -64,12 +65,12 @@ def test_a_burst_arrives_when_its_client_is_closed_or_collected(
 ) -> None:
     with Client(server.address, timeout=20) as writer:
         write_burst(writer, "sum-with")
-    wait_for(client, "sum-with", BURST_WRITES)
+    wait_until_stored(client, "sum-with", BURST_WRITES)
     writer = Client(server.address, timeout=20)
     write_burst(writer, "sum-collected")
     del writer
     gc.collect()
-    wait_for(client, "sum-collected", BURST_WRITES)
+    wait_until_stored(client, "sum-collected", BURST_WRITES)
 
 
 def test_a_burst_arrives_when_the_program_ends(client: Client, server: Server) -> None:
@@ -81,7 +82,7 @@ for _ in range({BURST_WRITES}):
     kept.incr("sum-program", initial=1, noreply=True)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    wait_for(client, "sum-program", BURST_WRITES)
+    wait_until_stored(client, "sum-program", BURST_WRITES)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -95,7 +96,7 @@ def test_a_burst_arrives_when_a_child_of_multiprocessing_ends(
     child_process.start()
     child_process.join()
     assert child_process.exitcode == 0
-    wait_for(client, key, BURST_WRITES)
+    wait_until_stored(client, key, BURST_WRITES)
 
 
 def test_a_fork_during_quiet_writes_sends_no_write_twice(server: Server) -> None:
@@ -110,4 +111,4 @@ def test_a_fork_during_quiet_writes_sends_no_write_twice(server: Server) -> None
             client.send_gathered()
             os._exit(0 if results == (None, True) else 1)
         assert os.waitpid(child_pid, 0)[1] == 0
-    wait_for(client, "sum-forks", 2 * fork_count * BURST_WRITES)
+    wait_until_stored(client, "sum-forks", 2 * fork_count * BURST_WRITES)

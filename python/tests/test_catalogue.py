@@ -59,8 +59,8 @@ def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -
     ]
     assert "0 wrong pages or missing keys" in completed.stdout
     assert completed.stdout.count("calls, keys, bytes and used keys are those of the forecast") == 2
-    for page in ("replay.html", "replay-relay.html"):
-        assert (folder / page).read_text().endswith("</html>\n")
+    for page_file in ("replay.html", "replay-relay.html"):
+        assert (folder / page_file).read_text().endswith("</html>\n")
     # Without the strategy, with it, and with it through the relay.
     assert len(list((folder / "log").glob("forecast-*.json"))) == 3
 
@@ -72,8 +72,8 @@ def test_a_relay_passes_everything_on_with_delays_of_the_table(
 
     rng = random.Random(1)
     delays_ms = sorted(1e3 * relay.draw_delay_s(rng) for _ in range(10_001))
-    for percent, ms in relay.DELAY_MS_PCT:
-        assert delays_ms[percent * 100] == pytest.approx(ms, rel=0.1)
+    for percent, expected_ms in relay.DELAY_MS_BY_PERCENT:
+        assert delays_ms[percent * 100] == pytest.approx(expected_ms, rel=0.1)
     with (
         relay.Relay(server.address) as relay_between,
         Client(relay_between.address, timeout=60) as client,
@@ -83,7 +83,7 @@ def test_a_relay_passes_everything_on_with_delays_of_the_table(
         assert client.get_many(values) == values
         started_at = time.monotonic()
         assert client.get("relay:1") == bytes(1)
-        assert time.monotonic() - started_at >= relay.DELAY_MS_PCT[0][1] / 1e3
+        assert time.monotonic() - started_at >= relay.DELAY_MS_BY_PERCENT[0][1] / 1e3
 
 
 def test_a_relay_passes_the_end_of_a_connection_on_in_both_directions(modules: Any) -> None:
@@ -109,17 +109,22 @@ def test_a_relay_passes_the_end_of_a_connection_on_in_both_directions(modules: A
 def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strategy(
     modules: Any, server: Server, tmp_path: Path
 ) -> None:
-    app, catalogue, visitors = modules
-    file, strategy = tmp_path / "c.db", tmp_path / "s.strategy"
-    catalogue.create(file, 200)
-    strategy.write_text("glasscache-strategy 1\nstrategy lru:9+children\nchild topic:0 topic:0/0\n")
-    environment_without_strategy = {"CATALOGUE_FILE": str(file), "CATALOGUE_CACHE": server.address}
+    catalogue_app, catalogue, visitors = modules
+    database_file, strategy_file = tmp_path / "c.db", tmp_path / "s.strategy"
+    catalogue.create(database_file, 200)
+    strategy_file.write_text(
+        "glasscache-strategy 1\nstrategy lru:9+children\nchild topic:0 topic:0/0\n"
+    )
+    environment_without_strategy = {
+        "CATALOGUE_FILE": str(database_file),
+        "CATALOGUE_CACHE": server.address,
+    }
 
     async def read_pages(environment: dict[str, str]) -> list[str | None]:
-        topic_pages = app.pages_from_environment(environment)
+        topic_pages = catalogue_app.pages_from_environment(environment)
         paths = [*visitors.visited_paths(topic_pages, 20, seed=1), "0", "0/0"]
         statuses = [
-            await visitors.request_page(app.application(topic_pages), path)
+            await visitors.request_page(catalogue_app.application(topic_pages), path)
             for path in [*paths, "0/x"]
         ]
         assert statuses == [200] * len(paths) + [404]
@@ -128,18 +133,18 @@ def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strateg
         topic_pages.catalogue.close()
         return page_texts
 
-    first_pages = asyncio.run(read_pages(environment_without_strategy))
+    pages_without_strategy = asyncio.run(read_pages(environment_without_strategy))
     assert (
         asyncio.run(
-            read_pages({**environment_without_strategy, "CATALOGUE_STRATEGY": str(strategy)})
+            read_pages({**environment_without_strategy, "CATALOGUE_STRATEGY": str(strategy_file)})
         )
-        == first_pages
+        == pages_without_strategy
     )
-    assert "<p>Topic 0<h1>Topic 0/0</h1>" in str(first_pages[-1])
-    assert "<li>Topic 0/0: " in str(first_pages[-2])
+    assert "<p>Topic 0<h1>Topic 0/0</h1>" in str(pages_without_strategy[-1])
+    assert "<li>Topic 0/0: " in str(pages_without_strategy[-2])
 
 
-DJANGO = """
+DJANGO_PROGRAM = """
 import sys
 folder, file, server, log, strategy, *paths = sys.argv[1:]
 sys.path.insert(0, folder)
@@ -189,45 +194,51 @@ def test_a_django_site_of_the_catalogue_makes_the_calls_that_were_forecast(
 ) -> None:
     pytest.importorskip("django")
     _, catalogue, _ = modules
-    file, log, strategy = tmp_path / "c.db", tmp_path / "log", tmp_path / "s.strategy"
-    catalogue.create(file, 300)
-    topics = catalogue.Catalogue(file)
+    database_file, log_folder, strategy_file = (
+        tmp_path / "c.db",
+        tmp_path / "log",
+        tmp_path / "s.strategy",
+    )
+    catalogue.create(database_file, 300)
+    open_catalogue = catalogue.Catalogue(database_file)
     paths = ["0", "1", "0/1", "0/1", "2", "0/1/0", "0", "1/2", "3", "0/1/0", "2", "4"]
 
     def run_django_site(*files: Path | str) -> str:
-        arguments = [str(argument) for argument in (FOLDER, file, server.address, *files, *paths)]
-        command = [sys.executable, "-c", DJANGO, *arguments]
+        arguments = [
+            str(argument) for argument in (FOLDER, database_file, server.address, *files, *paths)
+        ]
+        command = [sys.executable, "-c", DJANGO_PROGRAM, *arguments]
         completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
     run_django_site("-", "-")
-    run_django_site(log, "-")
-    (part,) = log.glob("requests-*.jsonl")
-    rows = [json.loads(line) for line in part.read_text().splitlines()]
+    run_django_site(log_folder, "-")
+    (log_part,) = log_folder.glob("requests-*.jsonl")
+    rows = [json.loads(line) for line in log_part.read_text().splitlines()]
 
     def expected_items(path: str) -> list[str]:
-        topics_read = [path, *catalogue.ancestors(path), *topics.children_of(path)]
-        return [f":1:{catalogue.key_of(each)}" for each in topics_read]
+        read_paths = [path, *catalogue.ancestors(path), *open_catalogue.children_of(path)]
+        return [f":1:{catalogue.key_of(read_path)}" for read_path in read_paths]
 
     assert [row["items"] for row in rows] == [expected_items(path) for path in paths]
     assert {row["route"] for row in rows} == {"topic/<path:path>"}
-    (log / "latency.json").write_text('{"unit":"us","single_us":[[1,9]],"batch_us":[[1,9]]}')
+    (log_folder / "latency.json").write_text('{"unit":"us","single_us":[[1,9]],"batch_us":[[1,9]]}')
     strategy_name = "fixed:3+lru:20+children"
-    forecast = lab.simulate(log, strategies=[strategy_name], save=strategy)["strategies"][
-        strategy_name
-    ]["all"]
-    assert int(run_django_site("-", strategy)) == forecast["calls"]
+    forecast = lab.simulate(log_folder, strategies=[strategy_name], save=strategy_file)[
+        "strategies"
+    ][strategy_name]["all"]
+    assert int(run_django_site("-", strategy_file)) == forecast["calls"]
     assert forecast["calls"] < forecast["used_keys"]
 
 
 def test_visitors_are_the_same_for_a_seed_and_prefer_some_topics(
     modules: Any, server: Server, tmp_path: Path
 ) -> None:
-    app, catalogue, visitors = modules
+    catalogue_app, catalogue, visitors = modules
     catalogue.create(tmp_path / "c.db", 2000)
     environment = {"CATALOGUE_FILE": str(tmp_path / "c.db"), "CATALOGUE_CACHE": server.address}
-    pages = app.pages_from_environment(environment)
+    pages = catalogue_app.pages_from_environment(environment)
     paths = list(visitors.visited_paths(pages, 2000, seed=5))
     assert paths == list(visitors.visited_paths(pages, 2000, seed=5))
     assert paths != list(visitors.visited_paths(pages, 2000, seed=6))

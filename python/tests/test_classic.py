@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 META_COMMANDS = (b"mn", b"mg", b"ms", b"md", b"ma", b"me")
-CLASSIC_COMMANDS: dict[str, Any] = {"timeout": 5, "keys": "base64", "codec": "raw"}
+CLIENT_OPTIONS: dict[str, Any] = {"timeout": 5, "keys": "base64", "codec": "raw"}
 
 
 class ClassicOnlyRelay:
     """Passes bytes between clients and a server, and closes on a connection's first meta command."""
 
-    def __init__(self, server: str) -> None:
-        host, port = server.rsplit(":", 1)
+    def __init__(self, server_address: str) -> None:
+        host, port = server_address.rsplit(":", 1)
         self._server = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -35,16 +35,20 @@ class ClassicOnlyRelay:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
+        with (
+            client,
+            socket.create_connection(self._server) as upstream,
+            contextlib.suppress(OSError),
+        ):
             first_bytes = client.recv(65536)
             if not first_bytes.startswith(META_COMMANDS):
-                server.sendall(first_bytes)
+                upstream.sendall(first_bytes)
                 reply_thread = threading.Thread(
-                    target=self._forward, args=(server, client), daemon=True
+                    target=self._forward, args=(upstream, client), daemon=True
                 )
                 reply_thread.start()
-                self._forward(client, server)
-                server.shutdown(socket.SHUT_WR)
+                self._forward(client, upstream)
+                upstream.shutdown(socket.SHUT_WR)
                 reply_thread.join()
 
     @staticmethod
@@ -58,15 +62,19 @@ class ClassicOnlyRelay:
 
 
 @pytest.fixture
-def classic_server(server: Server) -> Iterator[str]:
+def classic_only_address(server: Server) -> Iterator[str]:
     relay = ClassicOnlyRelay(server.address)
     yield relay.address
     relay.close()
 
 
-async def call_by_name(client: Any, name: str, *arguments: Any) -> Any:
-    outcome = getattr(client, name)(*arguments)
-    return await outcome if asyncio.iscoroutine(outcome) else outcome
+async def call_by_name(client: Any, method: str, *arguments: Any) -> Any:
+    result_or_coroutine = getattr(client, method)(*arguments)
+    return (
+        await result_or_coroutine
+        if asyncio.iscoroutine(result_or_coroutine)
+        else result_or_coroutine
+    )
 
 
 async def check_bulk_calls(client: Any) -> None:
@@ -93,14 +101,14 @@ async def check_bulk_calls(client: Any) -> None:
     assert await call_by_name(client, "get_many", list(items)) == {}
 
 
-def test_the_blocking_clients_bulk_calls_need_no_meta(classic_server: str) -> None:
-    with Client(classic_server, **CLASSIC_COMMANDS) as client:
+def test_the_blocking_clients_bulk_calls_need_no_meta(classic_only_address: str) -> None:
+    with Client(classic_only_address, **CLIENT_OPTIONS) as client:
         asyncio.run(check_bulk_calls(client))
 
 
-def test_asyncios_bulk_calls_need_no_meta(classic_server: str) -> None:
+def test_asyncios_bulk_calls_need_no_meta(classic_only_address: str) -> None:
     async def main() -> None:
-        async with AsyncClient(classic_server, **CLASSIC_COMMANDS) as client:
+        async with AsyncClient(classic_only_address, **CLIENT_OPTIONS) as client:
             await check_bulk_calls(client)
 
     asyncio.run(main())

@@ -71,10 +71,10 @@ def test_clear_without_a_namespace_is_refused(addresses: list[str]) -> None:
 def test_clear_is_seen_at_once_by_a_client_with_a_near_cache(
     addresses: list[str], tmp_path: Path
 ) -> None:
-    strategy = tmp_path / "near.strategy"
-    strategy.write_text("glasscache-strategy 1\nstrategy lru:100\n")
+    strategy_file = tmp_path / "near.strategy"
+    strategy_file.write_text("glasscache-strategy 1\nstrategy lru:100\n")
     with Client(
-        addresses, namespace="n:", strategy=str(strategy), timeout=TIMEOUT_S, codec="raw"
+        addresses, namespace="n:", strategy=str(strategy_file), timeout=TIMEOUT_S, codec="raw"
     ) as client:
         for _ in range(3):
             assert client.set("key", b"old")

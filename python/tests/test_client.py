@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_every_method(client: Client) -> None:
+def test_every_method_works(client: Client) -> None:
     assert client.get("a") is None
     assert client.get("a", default=1) == 1
     assert client.set("a", "x", ttl=60)
@@ -74,8 +74,8 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
         pipeline.incr("text")
         pipeline.get("gone")
         pipeline.delete("a")
-    *later_results, refused, missing, deleted = pipeline.results
-    assert later_results == [True, 6, 6, True]
+    *first_results, refused, missing, deleted = pipeline.results
+    assert first_results == [True, 6, 6, True]
     assert isinstance(refused, RequestRefused)
     assert (missing, deleted) == (None, True)
 
@@ -99,8 +99,8 @@ def test_threads_and_forked_children_share_connections_fairly(client: Client) ->
         for _ in range(10):
             child_pid = os.fork()
             if child_pid == 0:
-                are_all_correct = all(client.get(key, deadline=5) == key * 30 for key in keys * 5)
-                os._exit(0 if are_all_correct else 1)
+                all_are_correct = all(client.get(key, deadline=5) == key * 30 for key in keys * 5)
+                os._exit(0 if all_are_correct else 1)
             assert os.waitpid(child_pid, 0)[1] == 0
     finally:
         is_over.set()
@@ -129,9 +129,9 @@ def test_a_value_too_large_for_a_pipeline_is_named_and_the_rest_is_done(client: 
     with client.pipeline() as pipeline:
         pipeline.set("big", os.urandom(2_000_000))
         pipeline.set("a", 1)
-    value_error, get_result = pipeline.results
+    value_error, set_result = pipeline.results
     assert isinstance(value_error, ValueTooLarge)
-    assert (value_error.key, value_error.value_bytes, get_result) == ("big", 2_000_000, True)
+    assert (value_error.key, value_error.value_bytes, set_result) == ("big", 2_000_000, True)
 
 
 @pytest.mark.parametrize("amount", [-1, -5, 2**64, pytest.param(10**5000, id="5001 digits")])
@@ -156,18 +156,18 @@ def test_an_amount_beyond_64_bits_is_refused_with_the_accepted_range(
 
 
 def test_a_client_shows_its_servers_and_placement() -> None:
-    names = [f"10.0.0.{host}:11211" for host in range(1, 8)]
-    assert repr(Client(names[0])) == "<Client of 10.0.0.1:11211, placement ketama>"
-    client_of_many_servers = Client(names, placement="rendezvous")
+    addresses = [f"10.0.0.{host}:11211" for host in range(1, 8)]
+    assert repr(Client(addresses[0])) == "<Client of 10.0.0.1:11211, placement ketama>"
+    client_of_many_servers = Client(addresses, placement="rendezvous")
     assert (
         repr(client_of_many_servers)
-        == f"<Client of {', '.join(names[:4])} and 3 more, placement rendezvous>"
+        == f"<Client of {', '.join(addresses[:4])} and 3 more, placement rendezvous>"
     )
     client_of_many_servers.set_servers("/run/of.sock")
     assert repr(client_of_many_servers) == "<Client of /run/of.sock, placement rendezvous>"
 
 
-def test_what_is_sent_without_waiting_arrives_in_order(client: Client) -> None:
+def test_noreply_writes_are_executed_in_order(client: Client) -> None:
     for number in range(3000):
         client.set("n", number, noreply=True)
     assert client.get("n") == 2999
@@ -258,9 +258,9 @@ def test_three_servers_share_the_keys() -> None:
             values = {f"key{number}": number for number in range(600)}
             assert client.set_many(values) == {}
             assert client.get_many(values) == values
-            counts = [int(rows["curr_items"]) for rows in client.server_stats().values()]
-            assert sum(counts) == 600
-            assert counts[2] == max(counts)
+            item_counts = [int(rows["curr_items"]) for rows in client.server_stats().values()]
+            assert sum(item_counts) == 600
+            assert item_counts[2] == max(item_counts)
             second_server.stop()
             with pytest.raises(ServerUnavailable) as error:
                 client.get_many(values)
@@ -299,8 +299,8 @@ def test_an_invalid_deadline_is_refused(client: Client) -> None:
     assert client.get("a") == 1
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
-    for settings_ in (
+def test_invalid_settings_are_refused() -> None:
+    for client_settings in (
         {"servers": ""},
         {"servers": "host:99999"},
         {"placement": "nearest"},
@@ -308,7 +308,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         {"dialect": "klingon"},
     ):
         with pytest.raises(BadSetting):
-            Client(**settings_)  # type: ignore[arg-type]
+            Client(**client_settings)  # type: ignore[arg-type]
 
 
 def test_a_call_on_a_closed_client_raises_client_closed(server: Server) -> None:
@@ -319,15 +319,15 @@ def test_a_call_on_a_closed_client_raises_client_closed(server: Server) -> None:
         client.get("a")
 
 
-def test_costs_are_found_by_size_and_width(client: Client) -> None:
+def test_costs_are_counted_by_size_and_width(client: Client) -> None:
     client.set("a", {"x": "y" * 5000})
     client.get("a")
     client.get_many(["a", "b", "c"])
     stats = client.stats()
     assert {row["operation"] for row in stats["by_size"]} >= {"read", "write"}
-    write = next(row for row in stats["by_size"] if row["operation"] == "write")
-    assert write["seconds"]["compress"] > 0
-    assert write["seconds"]["network+server"] > 0
+    write_row = next(row for row in stats["by_size"] if row["operation"] == "write")
+    assert write_row["seconds"]["compress"] > 0
+    assert write_row["seconds"]["network+server"] > 0
     assert stats["by_width"][0]["keys_from"] == 2
     assert "network" not in str(client.explain("a"))
     assert "compress" in str(client.explain_value({"x": list("abc")}))

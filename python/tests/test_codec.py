@@ -89,7 +89,7 @@ def test_a_decompression_bomb_is_refused() -> None:
         Codec(decompressed_bytes_max=1_000_000).decode(flags, body)
 
 
-def test_foreign_flags_are_named() -> None:
+def test_an_error_names_unknown_flags() -> None:
     with pytest.raises(UnreadableValue) as error:
         Codec().decode(1, b"\x80\x05.")
     assert error.value.flags == 1
@@ -99,14 +99,16 @@ def test_the_memory_of_a_long_list_is_retained_for_the_next() -> None:
     codec = Codec()
     flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
 
-    def page_faults() -> int:
+    def count_page_faults() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     codec.decode(flags, body)
-    faults_before = page_faults()
+    faults_before = count_page_faults()
     for _ in range(10):
         codec.decode(flags, body)
-    assert page_faults() - faults_before < 10 * 300, "some 1,000 each where the room is given back"
+    assert count_page_faults() - faults_before < 10 * 300, (
+        "about 1,000 each if the memory is returned"
+    )
 
 
 @pytest.mark.parametrize("text", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, ["\ud83d\ude00"]])
@@ -118,7 +120,7 @@ def test_text_without_a_utf8_form_is_refused_or_pickled(text: Any) -> None:
     assert pickle_codec.decode(*pickle_codec.encode(text)) == text
 
 
-def test_what_no_writer_takes_is_refused_in_one_way() -> None:
+def test_a_value_that_no_serialiser_takes_is_unwritable() -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
@@ -137,25 +139,25 @@ def test_what_no_writer_takes_is_refused_in_one_way() -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (5, 0), (300, 4)])
 def test_numpy_arrays_keep_their_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
     numpy = pytest.importorskip("numpy")
-    array = numpy.ones(shape, dtype)
+    array_value = numpy.ones(shape, dtype)
     for codec in (Codec(), Codec(compress=None), Codec(objects="pickle")):
-        decoded = codec.decode(*codec.encode(array))
-        assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
-        assert decoded.dtype.byteorder == array.dtype.byteorder
-        assert (decoded == array).all()
+        decoded = codec.decode(*codec.encode(array_value))
+        assert (decoded.dtype, decoded.shape) == (array_value.dtype, array_value.shape)
+        assert decoded.dtype.byteorder == array_value.dtype.byteorder
+        assert (decoded == array_value).all()
         assert decoded.flags.writeable
 
 
 @pytest.mark.parametrize("dtype", ["O", "M8[s]", "i4,f8", "S300", "V4"])
 def test_numpy_arrays_without_a_form_are_refused_or_pickled(dtype: str) -> None:
     numpy = pytest.importorskip("numpy")
-    array = numpy.zeros((2, 3), dtype)
+    array_value = numpy.zeros((2, 3), dtype)
     with pytest.raises(UnwritableValue, match="pickle"):
-        Codec().encode(array)
+        Codec().encode(array_value)
     pickle_codec = Codec(objects="pickle")
-    decoded = pickle_codec.decode(*pickle_codec.encode(array))
-    assert decoded.dtype == array.dtype
-    assert decoded.tolist() == array.tolist()
+    decoded = pickle_codec.decode(*pickle_codec.encode(array_value))
+    assert decoded.dtype == array_value.dtype
+    assert decoded.tolist() == array_value.tolist()
 
 
 @pytest.mark.parametrize("compress", ["zstd", "zlib", "lz4", "quicklz"])
@@ -190,6 +192,6 @@ def test_what_was_appended_to_a_packed_value_is_never_overlooked(codec: Codec, v
         {"compress": "zlib", "level": 10},
     ],
 )
-def test_settings_out_of_range_are_named(setting: dict[str, Any]) -> None:
+def test_an_error_names_a_setting_out_of_range(setting: dict[str, Any]) -> None:
     with pytest.raises(BadSetting, match=str(next(reversed(setting.values())))):
         Codec(**setting)

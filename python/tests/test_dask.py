@@ -46,12 +46,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         processes=True,
         dashboard_address=None,
         host="127.0.0.1",
-    ) as cluster:
-        yield cluster
+    ) as local_cluster:
+        yield local_cluster
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a generated request log."""
     folder = tmp_path_factory.mktemp("dask") / "site"
     lab.generate("topic-tree", folder, requests=4000, items=600)
@@ -59,8 +59,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys_and_sizes() -> tuple[Any, Any]:
-    random = np.random.default_rng(5)
-    keys = random.zipf(1.2, 30_000) % 4000
+    rng = np.random.default_rng(5)
+    keys = rng.zipf(1.2, 30_000) % 4000
     return keys, (keys * 37) % 900
 
 
@@ -81,13 +81,13 @@ def test_file_with_ttls_on_a_cluster_equals_the_single_process(
         f"{index},{(index * index) % 97},{index % 50 + 1},{'set' if index % 7 == 0 else 'get'},{index % 5}"
         for index in range(3000)
     ]
-    trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(["time,key,size,op,ttl", *rows]) + "\n")
+    trace_file = tmp_path / "trace.csv"
+    trace_file.write_text("\n".join(["time,key,size,op,ttl", *rows]) + "\n")
     result_of_process = sim.curve(
-        trace, mode="bytes", policies=["LRU", "FIFO"], capacities=[100, 0.3]
+        trace_file, mode="bytes", policies=["LRU", "FIFO"], capacities=[100, 0.3]
     )
     assert result_of_process == sim.curve(
-        trace,
+        trace_file,
         mode="bytes",
         policies=["LRU", "FIFO"],
         capacities=[100, 0.3],
@@ -95,33 +95,35 @@ def test_file_with_ttls_on_a_cluster_equals_the_single_process(
     )
 
 
-def test_simulate_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
+def test_simulate_on_a_cluster_equals_the_single_process(cluster: Any, log_folder: Path) -> None:
     for draw_seed in (None, 3):
-        result_of_process = sim.simulate(site, STRATEGIES, draw_seed=draw_seed)
+        result_of_process = sim.simulate(log_folder, STRATEGIES, draw_seed=draw_seed)
         result_on_cluster = sim.simulate(
-            site, STRATEGIES, draw_seed=draw_seed, dask=cluster.scheduler_address
+            log_folder, STRATEGIES, draw_seed=draw_seed, dask=cluster.scheduler_address
         )
         assert result_on_cluster == result_of_process
         assert list(result_on_cluster) == list(result_of_process)
 
 
-def test_search_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
-    result_of_process = sim.search(site, memory=300_000)
+def test_search_on_a_cluster_equals_the_single_process(cluster: Any, log_folder: Path) -> None:
+    result_of_process = sim.search(log_folder, memory=300_000)
     assert result_of_process["tried"] > 200
-    assert sim.search(site, memory=300_000, threads=1) == result_of_process
-    assert sim.search(site, memory=300_000, dask=cluster.scheduler_address) == result_of_process
+    assert sim.search(log_folder, memory=300_000, threads=1) == result_of_process
+    assert (
+        sim.search(log_folder, memory=300_000, dask=cluster.scheduler_address) == result_of_process
+    )
 
 
 def test_results_are_the_same_when_a_worker_is_killed(
-    cluster: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, log_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_dask, "PART_BYTES", 10_000)  # the killed worker holds some of many parts
     strategies = [f"lru:{count}+children" for count in range(1, 200)]
-    result_of_process = sim.simulate(site, strategies)
+    result_of_process = sim.simulate(log_folder, strategies)
     outcomes: dict[str, sim.Outcome] = {}
 
     def simulate() -> None:
-        outcomes.update(sim.simulate(site, strategies, dask=cluster.scheduler_address))
+        outcomes.update(sim.simulate(log_folder, strategies, dask=cluster.scheduler_address))
 
     simulating_thread = threading.Thread(target=simulate)
     simulating_thread.start()
@@ -155,16 +157,16 @@ def running_computations(worker_state: Any) -> list[str]:
     ]
 
 
-def test_refusals_are_those_of_the_single_process(cluster: Any, site: Path) -> None:
+def test_refusals_are_those_of_the_single_process(cluster: Any, log_folder: Path) -> None:
     address = cluster.scheduler_address
     with pytest.raises(BadSetting, match="mru"):
         sim.curve([1], policies=["mru"], dask=address)
     with pytest.raises(BadSetting, match="nothing-known"):
-        sim.simulate(site, ["nothing-known"], dask=address)
+        sim.simulate(log_folder, ["nothing-known"], dask=address)
     with pytest.raises(BadSetting, match='route "absent"'):
-        sim.search(site, exclude=["absent"], dask=address)
+        sim.search(log_folder, exclude=["absent"], dask=address)
     with pytest.raises(BadSetting, match="at least 0"):
-        sim.search(site, memory=-1)
+        sim.search(log_folder, memory=-1)
 
 
 def test_worker_of_another_version_is_refused() -> None:

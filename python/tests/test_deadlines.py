@@ -22,8 +22,8 @@ from glasscache import AsyncClient, Client, DeadlineExceeded, ServerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-CALLS = 2000
-MIXED_CALLS = int(os.environ.get("GLASSCACHE_TEST_CALLS", "600"))
+CALL_COUNT = 2000
+MIXED_CALL_COUNT = int(os.environ.get("GLASSCACHE_TEST_CALLS", "600"))
 DEADLINE_S = 0.005
 OVERRUN_P999_MAX_S = 0.02
 OVERRUN_MAX_S = 0.1
@@ -49,11 +49,11 @@ class StallingServer:
         with selectors.DefaultSelector() as selector, self._listener:
             selector.register(self._listener, selectors.EVENT_READ)
             while not self._is_over.is_set():
-                for key, _ in selector.select(0.05):
+                for selector_key, _ in selector.select(0.05):
                     with contextlib.suppress(OSError):
-                        self._handle_readable(selector, key.fileobj)  # type: ignore[arg-type]
-            for key in list(selector.get_map().values()):
-                key.fileobj.close()  # type: ignore[union-attr]
+                        self._handle_readable(selector, selector_key.fileobj)  # type: ignore[arg-type]
+            for selector_key in list(selector.get_map().values()):
+                selector_key.fileobj.close()  # type: ignore[union-attr]
 
     def _handle_readable(self, selector: selectors.BaseSelector, readable: socket.socket) -> None:
         if readable is self._listener:
@@ -107,7 +107,7 @@ def assert_within_bounds(client_name: str, overruns_s: list[float]) -> None:
 def test_calls_end_at_their_deadline(stalling_server: StallingServer) -> None:
     overruns_s = []
     with Client(stalling_server.address, timeout=5) as client:
-        for number in range(CALLS):
+        for number in range(CALL_COUNT):
             started_at = time.perf_counter()
             with pytest.raises(DeadlineExceeded):
                 if number % 3:
@@ -129,7 +129,7 @@ def test_awaited_calls_end_at_their_deadline(stalling_server: StallingServer) ->
 
     async def main() -> None:
         async with AsyncClient(stalling_server.address, timeout=0.5) as client:
-            for _ in range(CALLS // 10):
+            for _ in range(CALL_COUNT // 10):
                 await asyncio.gather(*(call(client) for _ in range(10)))
 
     asyncio.run(main())
@@ -157,16 +157,20 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("keys", ["k", ["k", "l"]])
+@pytest.mark.parametrize("key_or_keys", ["k", ["k", "l"]])
 def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
-    stalling_server: StallingServer, keys: str | list[str]
+    stalling_server: StallingServer, key_or_keys: str | list[str]
 ) -> None:
     """Closing may take 20 s here, for a busy machine; the timeout is a minute."""
 
     async def main() -> None:
         client = AsyncClient(stalling_server.address, timeout=60)
-        read = client.get(keys) if isinstance(keys, str) else client.get_many(keys)
-        task = asyncio.ensure_future(read)
+        read_call = (
+            client.get(key_or_keys)
+            if isinstance(key_or_keys, str)
+            else client.get_many(key_or_keys)
+        )
+        task = asyncio.ensure_future(read_call)
         await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait_for(client.close(), 20)
@@ -184,8 +188,8 @@ def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connect
         keys = [f"key{number}" for number in range(50)]
         assert {client.server_of(key) for key in keys} == {stalling_server.address, silent_address}
         stalling_key = next(key for key in keys if client.server_of(key) == stalling_server.address)
-        for read in (client.get(stalling_key), client.get_many(keys)):
-            task = asyncio.ensure_future(read)
+        for read_call in (client.get(stalling_key), client.get_many(keys)):
+            task = asyncio.ensure_future(read_call)
             await asyncio.sleep(0.2)
             task.cancel()
             await asyncio.wait([task])
@@ -199,26 +203,25 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(
     probed_stalling_server: ProbedStallingServer,
 ) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
-    concurrent_calls = max(MIXED_CALLS // 10, 1)
-    longest_deadline_s = 5.0 if MIXED_CALLS >= 10_000 else 0.5
+    concurrent_call_count = max(MIXED_CALL_COUNT // 10, 1)
+    longest_deadline_s = 5.0 if MIXED_CALL_COUNT >= 10_000 else 0.5
     rng = random.Random(7)
     overruns_s: list[float] = []
     loop_lags_s: list[float] = []
-    calls_while_down = [0]
+    calls_while_down = 0
 
     async def call(client: AsyncClient) -> None:
+        nonlocal calls_while_down
         while True:
-            deadline = rng.uniform(0.005, longest_deadline_s)
+            deadline_s = rng.uniform(0.005, longest_deadline_s)
             started_at = time.perf_counter()
             try:
-                await client.get("k", deadline=deadline)
+                await client.get("k", deadline=deadline_s)
             except DeadlineExceeded:
-                overruns_s.append(time.perf_counter() - started_at - deadline)
+                overruns_s.append(time.perf_counter() - started_at - deadline_s)
                 return
             except ServerUnavailable:
-                calls_while_down[0] += (
-                    1  # after missed deadlines it counts as down, until a probe succeeds
-                )
+                calls_while_down += 1  # down after missed deadlines, until a probe succeeds
                 await asyncio.sleep(0.02)
 
     async def measure_loop_lag() -> None:
@@ -231,8 +234,10 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(
         async with AsyncClient(probed_stalling_server.address, timeout=10) as client:
             lag_task = asyncio.create_task(measure_loop_lag())
             workers = [
-                asyncio.create_task(_repeat(lambda: call(client), MIXED_CALLS // concurrent_calls))
-                for _ in range(concurrent_calls)
+                asyncio.create_task(
+                    _repeat(lambda: call(client), MIXED_CALL_COUNT // concurrent_call_count)
+                )
+                for _ in range(concurrent_call_count)
             ]
             await asyncio.gather(*workers)
             lag_task.cancel()
@@ -242,7 +247,7 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(
     lag_p999_s = loop_lags_s[len(loop_lags_s) * 999 // 1000]
     print(  # noqa: T201 - as above
         f"loop: {len(loop_lags_s)} naps of 1 ms, late by {lag_p999_s * 1e3:.2f} ms at p99.9, "
-        f"{loop_lags_s[-1] * 1e3:.2f} at worst; {calls_while_down[0]} calls met a server known to be down; "
+        f"{loop_lags_s[-1] * 1e3:.2f} at worst; {calls_while_down} calls met a server known to be down; "
         f"ended early by {max(0.0, -min(overruns_s)) * 1e3:.2f} ms at most"
     )
     assert_within_bounds("asyncio, many deadlines", overruns_s)

@@ -18,17 +18,17 @@ class ServerListRecorder:
         self.server_lists.append(servers)
 
 
-def _name_server(
-    replies: bytes, count: int, response_code: int = 0
+def _serve_one_query(
+    records: bytes, record_count: int, response_code: int = 0
 ) -> tuple[str, threading.Thread]:
-    """A name server for one query, which replies with these records."""
+    """Start a name server that replies to one query with these records; return its address and thread."""
     name_server_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     name_server_socket.bind(("127.0.0.1", 0))
 
     def serve() -> None:
         query, client_address = name_server_socket.recvfrom(512)
-        header = query[:2] + struct.pack(">HHHHH", 0x8180 | response_code, 1, count, 0, 0)
-        name_server_socket.sendto(header + query[12:] + replies, client_address)
+        header = query[:2] + struct.pack(">HHHHH", 0x8180 | response_code, 1, record_count, 0, 0)
+        name_server_socket.sendto(header + query[12:] + records, client_address)
         name_server_socket.close()
 
     thread = threading.Thread(target=serve)
@@ -43,18 +43,18 @@ def _srv_record(priority: int, weight: int, port: int, host: str) -> bytes:
 
 
 def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
-    replies = _srv_record(1, 2, 11211, "a.example") + _srv_record(1, 1, 11212, "b.example")
-    replies += _srv_record(9, 1, 1, "spare.example")
-    nameserver, thread = _name_server(replies, 3)
-    servers = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
+    records = _srv_record(1, 2, 11211, "a.example") + _srv_record(1, 1, 11212, "b.example")
+    records += _srv_record(9, 1, 1, "spare.example")
+    name_server_address, thread = _serve_one_query(records, 3)
+    servers = discovery.srv("_memcache._tcp.example", nameserver=name_server_address)()
     thread.join()
     assert servers == ["a.example:11211*2", "b.example:11212*1"]
 
 
-def test_a_name_without_records_is_a_sentence() -> None:
-    nameserver, thread = _name_server(b"", 0, response_code=3)
+def test_a_name_without_records_is_a_discovery_error() -> None:
+    name_server_address, thread = _serve_one_query(b"", 0, response_code=3)
     with pytest.raises(discovery.DiscoveryError, match="no such record"):
-        discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
+        discovery.srv("_memcache._tcp.example", nameserver=name_server_address)()
     thread.join()
 
 
@@ -62,15 +62,15 @@ def test_a_dns_reply_whose_name_points_at_itself_is_refused() -> None:
     self_pointing_record = (
         b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
     )
-    nameserver, thread = _name_server(self_pointing_record + b"\xc0\x2a", 1)
+    name_server_address, thread = _serve_one_query(self_pointing_record + b"\xc0\x2a", 1)
     with pytest.raises((discovery.DiscoveryError, UnicodeDecodeError, struct.error, IndexError)):
-        discovery.srv("a.b", nameserver=nameserver)()
+        discovery.srv("a.b", nameserver=name_server_address)()
     thread.join()
 
 
-def test_a_cluster_names_its_nodes() -> None:
-    text = "12\nnode1|10.0.0.1|11211 node2||11212\n"
-    assert discovery.cluster_nodes(text) == ["10.0.0.1:11211", "node2:11212"]
+def test_the_nodes_of_a_configuration_become_servers() -> None:
+    configuration = "12\nnode1|10.0.0.1|11211 node2||11212\n"
+    assert discovery.cluster_nodes(configuration) == ["10.0.0.1:11211", "node2:11212"]
     with pytest.raises(discovery.DiscoveryError, match="without a version"):
         discovery.cluster_nodes("nothing")
 

@@ -33,7 +33,7 @@ class Cluster:
         self.endpoint = Server(arguments=("--cluster-file", str(self._file)))
 
     def announce(self, *indices: int) -> list[str]:
-        """Write the file anew; its servers."""
+        """Write the file anew; return the addresses in it, sorted."""
         self._version += 1
         addresses = [self.servers[index].address for index in indices]
         nodes = " ".join(f"node|{address.replace(':', '|')}" for address in addresses)
@@ -69,14 +69,14 @@ class Findings:
 
 
 def _read_and_write(
-    client: Client, name: str, stop_event: threading.Event, findings: Findings
+    client: Client, key_prefix: str, stop_event: threading.Event, findings: Findings
 ) -> None:
     """Write and read keys of its own until `stop_event` is set."""
     written: dict[str, int] = {}
     round_number = 0
     while not stop_event.is_set():
         round_number += 1
-        key = f"{name}-{round_number % 50}"
+        key = f"{key_prefix}-{round_number % 50}"
         try:
             findings.check(key, client.get(key), written.get(key, -1))
             written.pop(key, None)
@@ -117,16 +117,16 @@ def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> N
                 thread.start()
             announced_addresses = cluster.announce(0, 1, 2)
             _wait_until(lambda: _servers_in_use(client) == announced_addresses)
-            calls = findings.calls
-            _wait_until(lambda: findings.calls > calls + 200)
+            calls_before = findings.calls
+            _wait_until(lambda: findings.calls > calls_before + 200)
             assert findings.failed_servers == set()
             cluster.servers[1].stop()
             _wait_until(lambda: findings.failed_servers == {lost_address})
             announced_addresses = cluster.announce(0, 2)
             _wait_until(lambda: _servers_in_use(client) == announced_addresses)
             findings.failed_servers.clear()
-            calls = findings.calls
-            _wait_until(lambda: findings.calls > calls + 200)
+            calls_before = findings.calls
+            _wait_until(lambda: findings.calls > calls_before + 200)
             stop_event.set()
             for thread in threads:
                 thread.join()
@@ -135,7 +135,7 @@ def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> N
         assert findings.wrong_values == []
 
 
-def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
+def test_asyncio_clients_follow_the_list_of_servers(cluster: Cluster) -> None:
     async def run() -> None:
         source = discovery.elasticache(cluster.endpoint.address)
         async with AsyncClient(cluster.servers[0].address, timeout=5) as client:
@@ -159,7 +159,7 @@ def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
 
 
 class NameServer:
-    """Answers A, AAAA and SRV questions over UDP from lists that may change."""
+    """Replies to A, AAAA and SRV questions over UDP from lists that may change."""
 
     RECORD_TYPES = {1: "A", 28: "AAAA", 33: "SRV"}  # noqa: RUF012 - a constant
 
@@ -178,10 +178,14 @@ class NameServer:
                 self._socket.close()
                 return
             record_type = struct.unpack(">H", query[-4:-2])[0]
-            replies = self.records.get(self.RECORD_TYPES[record_type], [])
-            reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(replies), 0, 0) + query[12:]
-            for data in replies:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", record_type, 1, 5, len(data)) + data
+            records = self.records.get(self.RECORD_TYPES[record_type], [])
+            reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0) + query[12:]
+            for record_data in records:
+                reply += (
+                    b"\xc0\x0c"
+                    + struct.pack(">HHIH", record_type, 1, 5, len(record_data))
+                    + record_data
+                )
             self._socket.sendto(reply, client_address)
 
     def stop(self) -> None:
@@ -198,9 +202,9 @@ def name_server() -> Iterator[NameServer]:
 
 
 def _service_records(addresses: list[str]) -> list[bytes]:
-    name = b"\x09localhost\x00"
+    host_name = b"\x09localhost\x00"
     ports = [int(address.rpartition(":")[2]) for address in addresses]
-    return [struct.pack(">HHH", 1, 1, port) + name for port in ports]
+    return [struct.pack(">HHH", 1, 1, port) + host_name for port in ports]
 
 
 def test_addresses_of_both_families_are_resolved_again(name_server: NameServer) -> None:
@@ -222,7 +226,7 @@ def test_a_service_that_moves_takes_the_client_along(
         Client("127.0.0.1:1", timeout=5) as client,
         discovery.Watch(client, source, interval=INTERVAL_S),
     ):
-        ports = {name.rpartition(":")[2] for name in _servers_in_use(client)}
+        ports = {address.rpartition(":")[2] for address in _servers_in_use(client)}
         assert ports == {address.rpartition(":")[2] for address in addresses[:2]}
         assert client.set("k", 1)
         name_server.records["SRV"] = _service_records(addresses[2:])

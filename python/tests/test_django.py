@@ -33,7 +33,7 @@ class CustomSerde:
     """A serialiser of the project's own."""
 
 
-def serde(name: str) -> Any:
+def pymemcache_serde_named(name: str) -> Any:
     return getattr(__import__("pymemcache.serde").serde, name)
 
 
@@ -99,14 +99,14 @@ def test_an_option_of_the_old_backend_is_translated(
         **expected,
     }
     assert translation.client_options["codec"].dialect == like
-    plan_without_like = translate_settings(ADDRESS, options)
-    assert plan_without_like.refusals == []
-    assert len(plan_without_like.advice) == (0 if options.keys() <= {"timeout"} else 1)
+    translation_without_like = translate_settings(ADDRESS, options)
+    assert translation_without_like.refusals == []
+    assert len(translation_without_like.advice) == (0 if options.keys() <= {"timeout"} else 1)
 
 
-INVALID_OPTIONS = 10**400
+OUT_OF_RANGE_NUMBER = 10**400
 """Neither a float nor a number of 64 bits."""
-OUT_OF_RANGE = 'OPTIONS["recorder"]: a number is out of range'
+RECORDER_OUT_OF_RANGE_TEXT = 'OPTIONS["recorder"]: a number is out of range'
 
 REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"retry_attempts": 2}, "gutter"),
@@ -151,28 +151,28 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lease": "x"}, "seconds"),
     ({"connections_max": 0}, "connections_max"),
     ({"connections_max": -1}, 'OPTIONS["connections_max"] is out of range'),
-    ({"connections_max": INVALID_OPTIONS}, 'OPTIONS["connections_max"] is out of range'),
-    ({"max_pool_size": INVALID_OPTIONS}, 'OPTIONS["connections_max"] is out of range'),
-    ({"value_bytes_max": INVALID_OPTIONS}, 'OPTIONS["value_bytes_max"] is out of range'),
-    ({"timeout": INVALID_OPTIONS}, 'OPTIONS["timeout"] is out of range'),
-    ({"stale": INVALID_OPTIONS}, 'OPTIONS["stale"] is out of range'),
-    ({"near_ttl": INVALID_OPTIONS}, 'OPTIONS["near_ttl"] is out of range'),
-    ({"share": INVALID_OPTIONS}, 'OPTIONS["share"] is out of range'),
-    ({"connect_timeout": INVALID_OPTIONS}, 'OPTIONS["connect_timeout"]: out of range'),
-    ({"behaviors": {"receive_timeout": INVALID_OPTIONS}}, '"receive_timeout": out of range'),
-    ({"recorder": {"folder": "log", "sample": INVALID_OPTIONS}}, OUT_OF_RANGE),
-    ({"recorder": {"folder": "log", "rotate_bytes": INVALID_OPTIONS}}, OUT_OF_RANGE),
-    ({"recorder": {"folder": "log", "memory_bytes": -1}}, OUT_OF_RANGE),
+    ({"connections_max": OUT_OF_RANGE_NUMBER}, 'OPTIONS["connections_max"] is out of range'),
+    ({"max_pool_size": OUT_OF_RANGE_NUMBER}, 'OPTIONS["connections_max"] is out of range'),
+    ({"value_bytes_max": OUT_OF_RANGE_NUMBER}, 'OPTIONS["value_bytes_max"] is out of range'),
+    ({"timeout": OUT_OF_RANGE_NUMBER}, 'OPTIONS["timeout"] is out of range'),
+    ({"stale": OUT_OF_RANGE_NUMBER}, 'OPTIONS["stale"] is out of range'),
+    ({"near_ttl": OUT_OF_RANGE_NUMBER}, 'OPTIONS["near_ttl"] is out of range'),
+    ({"share": OUT_OF_RANGE_NUMBER}, 'OPTIONS["share"] is out of range'),
+    ({"connect_timeout": OUT_OF_RANGE_NUMBER}, 'OPTIONS["connect_timeout"]: out of range'),
+    ({"behaviors": {"receive_timeout": OUT_OF_RANGE_NUMBER}}, '"receive_timeout": out of range'),
+    ({"recorder": {"folder": "log", "sample": OUT_OF_RANGE_NUMBER}}, RECORDER_OUT_OF_RANGE_TEXT),
+    ({"recorder": {"folder": "log", "rotate_bytes": OUT_OF_RANGE_NUMBER}}, RECORDER_OUT_OF_RANGE_TEXT),
+    ({"recorder": {"folder": "log", "memory_bytes": -1}}, RECORDER_OUT_OF_RANGE_TEXT),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "sentence"), REFUSED_OPTIONS)
+@pytest.mark.parametrize(("options", "expected_text"), REFUSED_OPTIONS)
 def test_an_option_without_a_translation_is_refused_with_what_to_write(
-    options: dict[str, Any], sentence: str
+    options: dict[str, Any], expected_text: str
 ) -> None:
     translation = translate_settings(ADDRESS, options)
     assert len(translation.refusals) >= 1
-    assert sentence in translation.refusals[0]
+    assert expected_text in translation.refusals[0]
 
 
 def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
@@ -194,7 +194,7 @@ def test_the_serdes_of_pymemcache_are_taken_over() -> None:
     pytest.importorskip("pymemcache")
     value = {"a": ("x" * 100, {1, 2}), "b": bytearray(b"b" * 2000)}
     for name in ("pickle_serde", "compressed_serde"):
-        pymemcache_serde = serde(name)
+        pymemcache_serde = pymemcache_serde_named(name)
         translation = translate_settings(ADDRESS, {"like": "pymemcache", "serde": pymemcache_serde})
         assert translation.refusals == []
         codec: Codec = translation.client_options["codec"]
@@ -223,9 +223,11 @@ def three_servers() -> Iterator[list[str]]:
         yield [first.address, second.address, third.address]
 
 
-def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[str]) -> None:
+def test_each_placement_of_libmemcached_finds_its_keys_or_is_refused(
+    three_servers: list[str],
+) -> None:
     pylibmc = pytest.importorskip("pylibmc")
-    choices: dict[str, list[Any]] = {
+    behavior_choices: dict[str, list[Any]] = {
         "hash": [None, "default", "md5", "crc", "fnv1_64"],
         "ketama": [None, 0, 1],
         "ketama_weighted": [None, 0, 1],
@@ -233,10 +235,10 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[s
     }
     keys = [f"key{number}" for number in range(60)]
     accepted_count, wrong_placements = 0, []
-    for values in itertools.product(*choices.values()):
+    for values in itertools.product(*behavior_choices.values()):
         behaviors = {
             name: behavior
-            for name, behavior in zip(choices, values, strict=True)
+            for name, behavior in zip(behavior_choices, values, strict=True)
             if behavior is not None
         }
         translation = translate_settings(three_servers, {"like": "pylibmc", "behaviors": behaviors})
@@ -245,10 +247,12 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[s
         accepted_count += 1
         pylibmc_client = pylibmc.Client(three_servers, behaviors=behaviors)
         pylibmc_client.set_multi(dict.fromkeys(keys, b"v"))
-        with Client(translation.servers, **{**translation.client_options, "timeout": 5}) as ours:
-            if len(ours.get_many(keys)) != len(keys):
+        with Client(
+            translation.servers, **{**translation.client_options, "timeout": 5}
+        ) as our_client:
+            if len(our_client.get_many(keys)) != len(keys):
                 wrong_placements.append(behaviors)
-            ours.flush()
+            our_client.flush()
         pylibmc_client.disconnect_all()
     assert wrong_placements == []
     assert accepted_count > 60
@@ -298,8 +302,13 @@ def test_check_refuses_an_option_without_a_traceback_and_without_an_app() -> Non
 
 
 def test_check_is_silent_about_what_is_translated() -> None:
-    documented = {"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True}
-    completed = run_site(CHECK_PROGRAM, OPTIONS={**documented, "like": "pymemcache"})
+    documented_options = {
+        "no_delay": True,
+        "ignore_exc": True,
+        "max_pool_size": 4,
+        "use_pooling": True,
+    }
+    completed = run_site(CHECK_PROGRAM, OPTIONS={**documented_options, "like": "pymemcache"})
     assert (completed.returncode, completed.stdout.strip()) == (
         0,
         "System check identified no issues (0 silenced).",
@@ -354,26 +363,26 @@ print(asyncio.run(awaited()))
 print(cache.stats()["misses_by_error"])
 """
     server_location = {"LOCATION": server.address}
-    site_run = run_site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **server_location)
-    lines = site_run.stdout.splitlines()
+    completed = run_site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **server_location)
+    lines = completed.stdout.splitlines()
     assert [line for line in lines if line.startswith("LOG")] == [
         line for line in lines if 'set OPTIONS["like"]' in line
     ]
-    assert sum(line.startswith("LOG WARNING") for line in lines) == 1, site_run.stdout
+    assert sum(line.startswith("LOG WARNING") for line in lines) == 1, completed.stdout
     # Another client's pickles are read where its flags are the same; our own dialect's values are not.
-    assert "missed" in site_run.stdout
+    assert "missed" in completed.stdout
 
-    other_codec = run_site(
+    completed_with_other_codec = run_site(
         program,
         OPTIONS={"dialect": "own", "codec": "json", "namespace": "", "timeout": 5},
         **server_location,
     )
-    assert other_codec.returncode == 0, other_codec.stderr
+    assert completed_with_other_codec.returncode == 0, completed_with_other_codec.stderr
 
 
 def test_a_pickle_of_a_class_that_is_gone_is_a_miss(server: Server) -> None:
     pickle_of_missing_class = b"cgone_module\nGone\n."
-    with Client(server.address, timeout=5, codec=flagged_values()) as other_client:
+    with Client(server.address, timeout=5, codec=flagged_codec()) as other_client:
         other_client.set(":1:gone", (1, pickle_of_missing_class))
         other_client.set(":1:odd", (0x400, b"?"))
     program = """
@@ -387,11 +396,11 @@ print(cache.get("gone"), cache.stats()["misses_by_error"])
         lines = completed.stdout.splitlines()
         assert lines[-2:] == ["missed missed {}", "[1] 4"], completed.stdout + completed.stderr
         assert sum(line.startswith("LOG") for line in lines) == 1
-        with Client(server.address, timeout=5, codec=flagged_values()) as other_client:
+        with Client(server.address, timeout=5, codec=flagged_codec()) as other_client:
             other_client.set(":1:gone", (1, pickle_of_missing_class))
 
 
-def flagged_values() -> Any:
+def flagged_codec() -> Any:
     from glasscache.compat._flagged import FlaggedCodec
 
     return FlaggedCodec()
@@ -466,19 +475,19 @@ except ImportError:
     urlpatterns.append(path("__debug__/", include("debug_toolbar.urls")))
 
 from debug_toolbar.toolbar import DebugToolbar
-seen = []
+panels = []
 import glasscache.contrib.debug_toolbar as module
-real = module.GlasscachePanel.generate_stats
-def kept(self, request, response):
-    real(self, request, response)
-    seen.append((self.get_stats(), self.nav_subtitle, self.content))
-module.GlasscachePanel.generate_stats = kept
+original_generate_stats = module.GlasscachePanel.generate_stats
+def generate_stats_and_keep_panel(self, request, response):
+    original_generate_stats(self, request, response)
+    panels.append((self.get_stats(), self.nav_subtitle, self.content))
+module.GlasscachePanel.generate_stats = generate_stats_and_keep_panel
 assert Client().get("/page").status_code == 200
 cache.get("outside")
 async def awaited():
     assert (await AsyncClient().get("/apage")).status_code == 200
 asyncio.run(awaited())
-for stats, subtitle, content in seen:
+for stats, subtitle, content in panels:
     calls = [[call["name"], call["keys"], call["found"]] for call in stats["calls"]]
     print(json.dumps(calls), subtitle.split(",")[0], "get</td>" in content)
 """

@@ -29,16 +29,21 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_hold(name: str, client: Client, server: Server) -> None:
+@pytest.mark.parametrize("module_name", MODULES)
+def test_examples_in_docstrings_hold(module_name: str, client: Client, server: Server) -> None:
     import glasscache
 
-    module = importlib.import_module(name)
-    names: dict[str, Any] = {**vars(glasscache), **vars(module), "client": client, "server": server}
-    names["Server"] = importlib.import_module("glasscache.server").Server
+    module = importlib.import_module(module_name)
+    namespace: dict[str, Any] = {
+        **vars(glasscache),
+        **vars(module),
+        "client": client,
+        "server": server,
+    }
+    namespace["Server"] = importlib.import_module("glasscache.server").Server
     finder = doctest.DocTestFinder(exclude_empty=True)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in finder.find(module, name, extraglobs=names):
+    for test in finder.find(module, module_name, extraglobs=namespace):
         client.flush()
         runner.run(test)
     assert runner.summarize(verbose=False).failed == 0
@@ -48,26 +53,26 @@ def test_examples_in_native_docstrings_hold(client: Client) -> None:
     from glasscache import _native
 
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
-    count = 0
-    for name, member in inspect.getmembers(_native.Client):
+    documented_method_count = 0
+    for method_name, member in inspect.getmembers(_native.Client):
         text = inspect.getdoc(member) or ""
         if ">>>" in text:
             client.flush()
-            runner.run(parser.get_doctest(text, {"client": client}, name, None, None))
-            count += 1
-    assert count >= 6
+            runner.run(parser.get_doctest(text, {"client": client}, method_name, None, None))
+            documented_method_count += 1
+    assert documented_method_count >= 6
     assert runner.summarize(verbose=False).failed == 0
 
 
 def test_every_name_in_the_reference_exists() -> None:
-    page = Path(__file__).parents[2] / "docs/reference/python.md"
-    names = re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
+    reference_page = Path(__file__).parents[2] / "docs/reference/python.md"
+    names = re.findall(r"^::: (\S+)$", reference_page.read_text(), flags=re.MULTILINE)
     assert len(names) >= 10
     for name in names:
         assert pydoc.locate(name) is not None, name
 
 
-def test_the_stubs_are_the_module() -> None:
+def test_the_stubs_match_the_native_module() -> None:
     command = [sys.executable, "-m", "mypy.stubtest", "glasscache._native"]
     root = Path(__file__).parents[2]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)

@@ -12,12 +12,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import DOCUMENTS, README, ROOT, Step, broken_links, code_blocks, command_steps
+from documents import (
+    DOCUMENTS,
+    README,
+    ROOT,
+    ConsoleCommand,
+    broken_links,
+    code_blocks,
+    console_commands,
+)
 from glasscache.server import find_command
 
 WORDS_MAX = 700
 FIGURES_MAX = 6
-RUN_ELSEWHERE = {
+PROGRAMS_NOT_RUN = {
     "cargo",
     "export",
     "glasscache",
@@ -39,10 +47,10 @@ glasscache() { # As root a server needs -u, and a busy machine needs more than a
     command glasscache "$@"
 }
 # A reader waits until the server listens, and until there is something to see.
-listening() {
+wait_until_listening() {
     for _ in $(seq 600); do command glasscache ping && [ -s "$1" ] && return; sleep 0.05; done
 } >"ping.out" 2>&1
-busy() {
+wait_until_busy() {
     for _ in $(seq 600); do
         gets=$(command glasscache stats --all | awk '$1 == "cmd_get" { print $2 }')
         [ "${gets:-0}" -gt 1000 ] && return
@@ -53,52 +61,58 @@ trap 'kill $(jobs -p) 2>/dev/null' EXIT
 """
 
 
-def program_of_steps(steps: list[Step]) -> str:
-    """Return a script that runs every step, its output behind a line `@@number`."""
+def script_of_commands(commands: list[ConsoleCommand]) -> str:
+    """Return a script that runs every command, its output behind a line `@@number`."""
     lines = [PRELUDE]
-    for number, step in enumerate(steps):
+    for number, command in enumerate(commands):
         lines.append(f"printf '\\n@@{number}\\n'")
-        if not step.command.endswith("&"):
-            lines.append(f"{{ {step.command}\n}} 2>&1")
+        if not command.command_line.endswith("&"):
+            lines.append(f"{{ {command.command_line}\n}} 2>&1")
             continue
         output_file = f"background.{number}"
-        lines.append(f"{step.command[:-1].rstrip()} >{output_file} 2>&1 &")
+        lines.append(f"{command.command_line[:-1].rstrip()} >{output_file} 2>&1 &")
         lines.append(
-            f"listening {output_file}; cat {output_file}" if " serve" in step.command else "busy"
+            f"wait_until_listening {output_file}; cat {output_file}"
+            if " serve" in command.command_line
+            else "wait_until_busy"
         )
     return "\n".join(lines) + "\n"
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        port: int = reserved_socket.getsockname()[1]
         return port
 
 
-def figures_in_document(document: Path) -> str:
+def path_in_checkout(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
 DOCUMENTS_WITH_COMMANDS = [
-    document for document in DOCUMENTS if command_steps(document.read_text())
+    document for document in DOCUMENTS if console_commands(document.read_text())
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=figures_in_document)
+@pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=path_in_checkout)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
-    port = str(free_port())
-    steps = command_steps(document.read_text().replace("11211", port))
+    port_text = str(free_port())
+    commands = console_commands(document.read_text().replace("11211", port_text))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    path = [str(Path(find_command()).parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    program_folders = [
+        str(Path(find_command()).parent),
+        str(Path(sys.executable).parent),
+        os.environ["PATH"],
+    ]
     completed = subprocess.run(
-        ["bash", "-c", program_of_steps(steps)],  # noqa: S607 - the reader's own
+        ["bash", "-c", script_of_commands(commands)],  # noqa: S607 - the reader's own
         cwd=tmp_path,
         env={
             **os.environ,
-            "PATH": os.pathsep.join(path),
-            "GLASSCACHE_SERVER": f"127.0.0.1:{port}",
-            "TEST_PORT": port,
+            "PATH": os.pathsep.join(program_folders),
+            "GLASSCACHE_SERVER": f"127.0.0.1:{port_text}",
+            "TEST_PORT": port_text,
             "COLUMNS": "200",
         },
         stdin=subprocess.DEVNULL,
@@ -108,12 +122,12 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
         check=False,
     )
     outputs = re.split(r"\n@@\d+\n", completed.stdout)[1:]
-    assert len(outputs) == len(steps), completed.stdout + completed.stderr
+    assert len(outputs) == len(commands), completed.stdout + completed.stderr
     unexpected_outputs = [
-        f"$ {step.command}\n{output}\n---- shown in {figures_in_document(document)}:\n"
-        + "\n".join(step.expected)
-        for step, output in zip(steps, outputs, strict=True)
-        if not step.is_printed_by(output)
+        f"$ {command.command_line}\n{output}\n---- shown in {path_in_checkout(document)}:\n"
+        + "\n".join(command.expected_lines)
+        for command, output in zip(commands, outputs, strict=True)
+        if not command.is_printed_by(output)
     ]
     assert not unexpected_outputs, "\n\n".join(unexpected_outputs)
 
@@ -124,21 +138,21 @@ def test_readme_and_the_guides_have_commands() -> None:
 
 
 def test_a_command_that_prints_something_else_is_noticed() -> None:
-    step = Step("echo", ["1 of ... hit"])
-    assert step.is_printed_by("1 of 22 hit\n")
-    assert not step.is_printed_by("2 of 22 hit\n")
-    assert Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2,000.5 hit\n")
-    assert not Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2 missed\n")
+    command = ConsoleCommand("echo", ["1 of ... hit"])
+    assert command.is_printed_by("1 of 22 hit\n")
+    assert not command.is_printed_by("2 of 22 hit\n")
+    assert ConsoleCommand("echo", ["1 hit"], numbers_vary=True).is_printed_by("2,000.5 hit\n")
+    assert not ConsoleCommand("echo", ["1 hit"], numbers_vary=True).is_printed_by("2 missed\n")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=figures_in_document)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=path_in_checkout)
 def test_blocks_that_are_not_run_are_about_installing_or_another_machine(document: Path) -> None:
     if "decisions" in document.parts:
         return
     for block in code_blocks(document.read_text(), "sh"):
         programs = {line.split()[0].rpartition("/")[2] for line in block.text.splitlines() if line}
-        assert programs <= RUN_ELSEWHERE, (
-            f"run it: mark the block as console, not as sh: {programs - RUN_ELSEWHERE}"
+        assert programs <= PROGRAMS_NOT_RUN, (
+            f"run it: mark the block as console, not as sh: {programs - PROGRAMS_NOT_RUN}"
         )
 
 
@@ -194,8 +208,8 @@ def test_what_readme_installs_can_be_installed() -> None:
     assert cargo[:3] == ["cargo", "install", "--path"]
     manifest = ROOT / cargo[3] / "Cargo.toml"
     options = "metadata --no-deps --offline --format-version=1 --manifest-path"
-    command = ["cargo", *options.split(), str(manifest)]
-    metadata = subprocess.run(command, capture_output=True, check=True)
+    cargo_command = ["cargo", *options.split(), str(manifest)]
+    metadata = subprocess.run(cargo_command, capture_output=True, check=True)
     packages = json.loads(metadata.stdout)["packages"]
     targets = [
         target["name"]
@@ -208,13 +222,15 @@ def test_what_readme_installs_can_be_installed() -> None:
 
 
 def run_figures_script(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
+    figures_command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
     environment = {**os.environ, "FIGURES_ROOT": str(root)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        figures_command, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Path:
+def checkout_copy(tmp_path: Path) -> Path:
     """A copy of the figures, to be changed."""
     shutil.copytree(ROOT / "bench", tmp_path / "bench")
     (tmp_path / "docs" / "reference").mkdir(parents=True)
@@ -233,23 +249,25 @@ def test_every_missed_figure_is_listed_with_its_reason() -> None:
     assert completed.returncode == 0, completed.stderr
 
 
-def test_a_missed_figure_that_is_not_listed_fails(bench: Path) -> None:
-    missed = bench / "bench" / "missed.toml"
-    missed_figure = re.search(r'^what = "(.*)"$', missed.read_text(), re.MULTILINE)
+def test_a_missed_figure_that_is_not_listed_fails(checkout_copy: Path) -> None:
+    missed_file = checkout_copy / "bench" / "missed.toml"
+    missed_figure = re.search(r'^what = "(.*)"$', missed_file.read_text(), re.MULTILINE)
     assert missed_figure is not None
-    missed.write_text(missed.read_text().replace(missed_figure[0], 'what = "a figure that is met"'))
-    completed = run_figures_script("--kept", root=bench)
+    missed_file.write_text(
+        missed_file.read_text().replace(missed_figure[0], 'what = "a figure that is met"')
+    )
+    completed = run_figures_script("--kept", root=checkout_copy)
     assert completed.returncode == 1
     assert f"missed, and not listed in bench/missed.toml: {missed_figure[1]}" in completed.stderr
     assert "listed in bench/missed.toml, and not missed: a figure that is met" in completed.stderr
 
 
-def test_a_page_of_figures_that_is_out_of_date_is_noticed(bench: Path) -> None:
-    assert run_figures_script("--check", root=bench).returncode == 0
-    figures_file = bench / "bench" / "figures" / "speed.toml"
+def test_a_page_of_figures_that_is_out_of_date_is_noticed(checkout_copy: Path) -> None:
+    assert run_figures_script("--check", root=checkout_copy).returncode == 0
+    figures_file = checkout_copy / "bench" / "figures" / "speed.toml"
     figures_file.write_text(figures_file.read_text().replace("<= 0.95", "<= 0.90"))
-    completed = run_figures_script("--check", root=bench)
+    completed = run_figures_script("--check", root=checkout_copy)
     assert completed.returncode == 1
     assert "docs/reference/figures.md" in completed.stdout
-    assert run_figures_script("--write", root=bench).returncode == 0
-    assert run_figures_script("--check", root=bench).returncode == 0
+    assert run_figures_script("--write", root=checkout_copy).returncode == 0
+    assert run_figures_script("--check", root=checkout_copy).returncode == 0

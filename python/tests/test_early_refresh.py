@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
@@ -82,8 +82,8 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
             assert await client.get("k") == "new"
 
             @client.cached(ttl=60, early=True)
-            async def double(sequence_numbers: int) -> int:
-                return 2 * sequence_numbers
+            async def double(number: int) -> int:
+                return 2 * number
 
             assert await double(4) == await double(4) == await double.refresh(4) == 8
             item = await client.get_with_meta(double.cache_key(4))
@@ -113,6 +113,14 @@ def test_a_constant_needs_no_stored_cost() -> None:
     assert not options_by_cost.is_due_for_refresh(3, random_fraction=1e-9, cost=0)
 
 
+class StoredItem(NamedTuple):
+    """An item of the simulated store; the value of a reservation is a tuple."""
+
+    value: Any
+    unique: int
+    expires_at: int
+
+
 class SimulatedStore:
     """Time that only the simulation moves, and a server that counts whole seconds."""
 
@@ -121,9 +129,10 @@ class SimulatedStore:
     def __init__(self) -> None:
         self.now = 1000.25
         self.codec = Codec()
-        self.items: dict[str, tuple[Any, int, int]] = {}
+        self.items: dict[str, StoredItem] = {}
         self.uniques = itertools.count(1)
-        self.unstored = 0
+        self.compute_info_by_unique: dict[int, tuple[float, float]] = {}
+        self.unstored_count = 0
 
     def time(self) -> float:
         return self.now
@@ -135,14 +144,14 @@ class SimulatedStore:
         return True
 
     def _count_unstored(self) -> None:
-        self.unstored += 1
+        self.unstored_count += 1
 
-    def find(self, key: str) -> tuple[Any, int, int] | None:
+    def find(self, key: str) -> StoredItem | None:
         stored = self.items.get(key)
-        return None if stored is None or stored[2] <= int(self.now) else stored
+        return None if stored is None or stored.expires_at <= int(self.now) else stored
 
     def put(self, key: str, value: Any, ttl: float) -> bool:
-        self.items[key] = (value, next(self.uniques), int(self.now) + math.ceil(ttl))
+        self.items[key] = StoredItem(value, next(self.uniques), int(self.now) + math.ceil(ttl))
         return True
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -151,23 +160,21 @@ class SimulatedStore:
 
     def get_with_meta(self, key: str) -> Item | None:
         stored = self.find(key)
-        if stored is None or isinstance(stored[0], tuple):
+        if stored is None or isinstance(stored.value, tuple):
             return None
         value, unique, expires_at = stored
-        computation = None
+        compute_info = None
         if type(value) is ComputedValue:
-            computation = self.computations[unique]
+            compute_info = self.compute_info_by_unique[unique]
             value = value.value
-        return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, computation)
-
-    computations: dict[int, tuple[float, float]]
+        return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, compute_info)
 
     def add(self, key: str, value: Any, ttl: float) -> bool:
         return self.find(key) is None and self.put(key, value, ttl)
 
     def cas(self, key: str, value: Any, unique: int, ttl: float) -> bool | None:
         stored = self.find(key)
-        if stored is None or stored[1] != unique:
+        if stored is None or stored.unique != unique:
             return None if stored is None else False
         return self.put(key, value, ttl)
 
@@ -179,35 +186,35 @@ class SimulatedStore:
 
     def _reservation(self, key: str) -> tuple[bytes, int, int] | None:
         stored = self.find(key)
-        if stored is None or not isinstance(stored[0], tuple):
+        if stored is None or not isinstance(stored.value, tuple):
             return None
-        return stored[0][0], stored[1], 50
+        return stored.value[0], stored.unique, 50
 
 
-class Requests:
+class SimulatedRequests:
     """Requests at a rate, each with the steps of a `get_or_set`, on the time of a simulated store."""
 
     def __init__(self, store: SimulatedStore, cost_s: float) -> None:
         self.store, self.cost_s = store, cost_s
         self.events: list[tuple[float, int, Generator[Any, Any, Any], Any]] = []
-        self.number = itertools.count()
+        self.event_numbers = itertools.count()
         self.computed_at: list[float] = []
-        self.running = self.concurrent_computations_max = self.waits = 0
-        self.ages: list[float] = []
+        self.running_count = self.concurrent_computations_max = self.wait_count = 0
+        self.value_ages_s: list[float] = []
 
     def run_at(self, at: float, steps: Generator[Any, Any, Any], outcome: Any = None) -> None:
-        heapq.heappush(self.events, (at, next(self.number), steps, outcome))
+        heapq.heappush(self.events, (at, next(self.event_numbers), steps, outcome))
 
     def run(self) -> None:
         store = self.store
         while self.events:
             store.now, _, steps, outcome = heapq.heappop(self.events)
             if outcome == "made":
-                self.running -= 1
+                self.running_count -= 1
                 outcome = store.now
-            self.run_until_event(steps, outcome)
+            self.run_to_next_wait(steps, outcome)
 
-    def run_until_event(self, steps: Generator[Any, Any, Any], outcome: Any) -> None:
+    def run_to_next_wait(self, steps: Generator[Any, Any, Any], outcome: Any) -> None:
         store = self.store
         try:
             step = steps.send(outcome)
@@ -218,20 +225,22 @@ class Requests:
                     and reply is True
                     and type(step.arguments[1]) is ComputedValue
                 ):
-                    unique = store.items[step.arguments[0]][1]
-                    store.computations[unique] = (store.now, self.cost_s)
+                    unique = store.items[step.arguments[0]].unique
+                    store.compute_info_by_unique[unique] = (store.now, self.cost_s)
                 step = steps.send(reply)
-        except StopIteration as end:
-            self.ages.append(store.now - end.value)
+        except StopIteration as stop:
+            self.value_ages_s.append(store.now - stop.value)
             return
         if type(step) is CallFunction:
             self.computed_at.append(store.now)
-            self.running += 1
-            self.concurrent_computations_max = max(self.concurrent_computations_max, self.running)
+            self.running_count += 1
+            self.concurrent_computations_max = max(
+                self.concurrent_computations_max, self.running_count
+            )
             self.run_at(store.now + self.cost_s, steps, "made")
         else:
             assert type(step) is Sleep
-            self.waits += 1
+            self.wait_count += 1
             self.run_at(store.now + step.seconds, steps)
 
 
@@ -242,9 +251,8 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     seed = random.randrange(2**32)
     monkeypatch.setattr(random, "random", random.Random(seed).random)
     store = SimulatedStore()
-    store.computations = {}
     monkeypatch.setattr(leases, "time", store)
-    requests, duration_s, rate_per_s = Requests(store, 0.05), 60, 500
+    requests, duration_s, rate_per_s = SimulatedRequests(store, 0.05), 60, 500
     options = GetOrSetOptions(ttl=ttl, early=True)
     for number in range(duration_s * rate_per_s):
         steps = leases._get_or_set_steps(store, "k", options, lambda: None)
@@ -252,28 +260,27 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     first_steps = leases._get_or_set_steps(store, "k", options, lambda: None)
     requests.run_at(1000.25, first_steps)
     requests.run()
-    assert requests.waits == 0, seed
+    assert requests.wait_count == 0, seed
     assert requests.concurrent_computations_max == 1, seed
     assert len(requests.computed_at) <= 1.15 * (duration_s + 1) / ttl + 1, (
         seed,
         len(requests.computed_at),
     )
-    assert max(requests.ages) <= ttl, seed
-    assert store.unstored == 0
+    assert max(requests.value_ages_s) <= ttl, seed
+    assert store.unstored_count == 0
 
 
 def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     store = SimulatedStore()
-    store.computations = {}
     monkeypatch.setattr(leases, "time", store)
-    requests = Requests(store, 0.05)
+    requests = SimulatedRequests(store, 0.05)
     for number in range(10 * 500):
         requests.run_at(
             1001 + number / 500,
             leases._get_or_set_steps(store, "k", GetOrSetOptions(ttl=2), lambda: None),
         )
     requests.run()
-    assert requests.waits > 100
+    assert requests.wait_count > 100
 
 
 def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +288,8 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
     monkeypatch.setattr(random, "random", lambda: 0.0)  # no refresh before the end
     for stale in (0, 30):
         store = SimulatedStore()
-        store.computations = {}
         monkeypatch.setattr(leases, "time", store)
-        requests = Requests(store, 0.5)
+        requests = SimulatedRequests(store, 0.5)
         options = GetOrSetOptions(ttl=2, early=True, stale=stale)
         requests.run_at(1000.25, leases._get_or_set_steps(store, "k", options, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
@@ -292,5 +298,5 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
             )
         requests.run()
         assert len(requests.computed_at) == 2
-        assert (requests.waits == 0) == (stale > 0)
-        assert (max(requests.ages) <= 2) == (stale == 0)
+        assert (requests.wait_count == 0) == (stale > 0)
+        assert (max(requests.value_ages_s) <= 2) == (stale == 0)

@@ -25,7 +25,7 @@ EXPECTED_OUTPUTS = {
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
-def test_there_are_examples() -> None:
+def test_every_example_has_an_expected_output() -> None:
     assert {example.stem for example in EXAMPLES} == EXPECTED_OUTPUTS.keys()
 
 

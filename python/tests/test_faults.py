@@ -109,7 +109,9 @@ def test_no_fault_gives_a_wrong_value_or_a_late_return(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_asyncio_has_no_wrong_value_either(mode: str, faulty_server: FaultyServer) -> None:
+def test_no_fault_gives_asyncio_a_wrong_value_or_a_late_return(
+    mode: str, faulty_server: FaultyServer
+) -> None:
     async def get_one(client: AsyncClient, key: str, durations_s: list[float]) -> None:
         started_at = time.monotonic()
         with contextlib.suppress(GlasscacheError):
@@ -269,7 +271,7 @@ def test_asyncio_replaces_a_stale_connection_too(faulty_server: FaultyServer) ->
 UNCERTAIN_MODES = ("hang", "close", "half_then_close", "reset", "garbage")
 
 
-def make_uncertain(faulty_server: FaultyServer, mode: str) -> None:
+def lose_writes(faulty_server: FaultyServer, mode: str) -> None:
     """Let writes end without a reply and without being executed."""
     faulty_server.put(b"k0", b"old")
     faulty_server.mode, faulty_server.ignores_writes = mode, True
@@ -281,7 +283,7 @@ def test_a_write_without_a_reply_leaves_no_older_value(
 ) -> None:
     with Client(faulty_server.address, timeout=TIMEOUT_S) as client:
         assert client.get("k2") == value_of(b"k2")
-        make_uncertain(faulty_server, mode)
+        lose_writes(faulty_server, mode)
         with pytest.raises(GlasscacheError) as error:
             client.set("k0", b"new")
         assert getattr(error.value, "retry_is_safe", False) is False
@@ -297,7 +299,7 @@ def test_a_removal_without_a_reply_is_repeated(
 ) -> None:
     with Client(faulty_server.address, timeout=TIMEOUT_S) as client:
         assert client.get("k2") == value_of(b"k2")
-        make_uncertain(faulty_server, mode)
+        lose_writes(faulty_server, mode)
         if is_bulk:
             assert set(client.delete_many(["k0"])) == {"k0"}
         else:
@@ -315,7 +317,7 @@ def test_asyncio_repeats_a_removal_without_a_reply(
     async def main() -> None:
         async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
             assert await client.get("k2") == value_of(b"k2")
-            make_uncertain(faulty_server, "hang")
+            lose_writes(faulty_server, "hang")
             if is_bulk:
                 assert set(await client.delete_many(["k0"])) == {"k0"}
             else:
@@ -336,7 +338,7 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
     """Gathered writes are sent first, for up to a quarter of a second: without the interpreter lock."""
     counted_rounds, is_over = [0], threading.Event()
 
-    def count() -> None:
+    def count_rounds() -> None:
         while not is_over.is_set():
             counted_rounds[0] += 1
             time.sleep(0.0002)
@@ -349,10 +351,10 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
         connection.sendall(b"END\r\n")
         return connection
 
-    counting_thread = threading.Thread(target=count)
+    counting_thread = threading.Thread(target=count_rounds)
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as listener,
-        contextlib.ExitStack() as held,
+        contextlib.ExitStack() as open_sockets,
     ):
         client = Client(f"127.0.0.1:{listener.getsockname()[1]}", timeout=5)
         served_connections: list[socket.socket] = []
@@ -362,7 +364,7 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
         serving_thread.join()
         # From now on no client can connect: the queue of the listener is full.
         for _ in range(4):
-            waiting_socket = held.enter_context(socket.socket())
+            waiting_socket = open_sockets.enter_context(socket.socket())
             waiting_socket.setblocking(False)
             waiting_socket.connect_ex(listener.getsockname())
         served_connections[0].close()
@@ -376,19 +378,21 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
             rounds_before = counted_rounds[0]
             del client
             gc.collect()
-            count_after = counted_rounds[0]
+            rounds_after = counted_rounds[0]
         finally:
             is_over.set()
             counting_thread.join()
-    assert count_after - rounds_before >= 20
+    assert rounds_after - rounds_before >= 20
 
 
 @pytest.mark.parametrize("mode", UNCERTAIN_MODES)
-def test_asyncio_leaves_no_older_value_either(mode: str, faulty_server: FaultyServer) -> None:
+def test_asyncio_leaves_no_older_value_after_a_write_without_a_reply(
+    mode: str, faulty_server: FaultyServer
+) -> None:
     async def main() -> None:
         async with AsyncClient(faulty_server.address, timeout=TIMEOUT_S) as client:
             assert await client.get("k2") == value_of(b"k2")
-            make_uncertain(faulty_server, mode)
+            lose_writes(faulty_server, mode)
             with pytest.raises(GlasscacheError):
                 await client.set("k0", b"new")
             faulty_server.mode, faulty_server.ignores_writes = "ok", False
@@ -521,7 +525,7 @@ def test_a_cancelled_bulk_call_of_asyncio_leaves_the_connection_to_the_others(
 class RefusalFlood:
     """A server that refuses the first quiet write without end, and counts what the client takes."""
 
-    ENOUGH_BYTES = 32 << 20
+    SENT_BYTES_MAX = 32 << 20
 
     def __init__(self) -> None:
         self.sent_bytes = 0
@@ -538,7 +542,7 @@ class RefusalFlood:
                 connection.sendall(b"MN\r\n" if line == b"mn\r\n" else b"ERROR\r\n")
             opaque = next(word for word in line.split() if word.startswith(b"O"))
             refusals = b"NS %s\r\n" % opaque * 5000
-            while self.sent_bytes < self.ENOUGH_BYTES:
+            while self.sent_bytes < self.SENT_BYTES_MAX:
                 connection.sendall(refusals)
                 self.sent_bytes += len(refusals)
 
@@ -550,9 +554,9 @@ def test_refusals_of_a_quiet_write_without_end_are_not_kept() -> None:
             await client.set("a", 1, noreply=True)
             await asyncio.to_thread(server.thread.join, 60)
             assert not server.thread.is_alive()
-            assert server.sent_bytes < server.ENOUGH_BYTES
-            (counted,) = client.stats()["servers"].values()
-            assert counted["faults"] == 1
-            assert counted["noreply_failures"] == 1
+            assert server.sent_bytes < server.SENT_BYTES_MAX
+            (server_stats,) = client.stats()["servers"].values()
+            assert server_stats["faults"] == 1
+            assert server_stats["noreply_failures"] == 1
 
     asyncio.run(main())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from glasscache import Server
 
-FORKS = int(os.environ.get("GLASSCACHE_TEST_FORKS", "120"))
+FORK_COUNT = int(os.environ.get("GLASSCACHE_TEST_FORKS", "120"))
 KEYS = [f"fork{number}" for number in range(50)]
 WRONG_VALUE_EXIT_CODE, FAILED_EXIT_CODE = 2, 3
 
@@ -41,7 +41,7 @@ fork_in_c: Callable[[], int] = ctypes.PyDLL(None).fork
 
 
 def run_in_child(fork: Callable[[], int], check_values: Callable[[], bool]) -> int:
-    """Return the process id of a child that does `check_values` and ends with what came of it."""
+    """Return the process id of a child that calls `check_values` and exits with a code for its result."""
     child_pid = fork()
     if child_pid:
         return child_pid
@@ -53,7 +53,7 @@ def run_in_child(fork: Callable[[], int], check_values: Callable[[], bool]) -> i
     os._exit(exit_code)
 
 
-def exit_codes(child_pids: list[int]) -> list[int]:
+def wait_for_exit_codes(child_pids: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]) for child_pid in child_pids]
 
 
@@ -85,23 +85,23 @@ def test_children_get_replies_to_their_own_requests_alone(
     with Client(server.address, timeout=10) as client:
         store_own_values(client)
         exit_codes_of_children: list[int] = []
-        for number in range(0, FORKS, 2):
-            for number_of_round in range(3):
-                client.set(f"unasked{number_of_round}", number, noreply=True)
+        for number in range(0, FORK_COUNT, 2):
+            for write_number in range(3):
+                client.set(f"unasked{write_number}", number, noreply=True)
             child_pids = [
                 run_in_child(
                     fork,
-                    lambda number=number + number_of_round: reads_only_own_values(client, number),
+                    lambda number=number + child_number: reads_only_own_values(client, number),
                 )
-                for number_of_round in (0, 1)
+                for child_number in (0, 1)
             ]
             assert reads_only_own_values(client, number)
-            exit_codes_of_children += exit_codes(child_pids)
+            exit_codes_of_children += wait_for_exit_codes(child_pids)
         assert exit_codes_of_children == [0] * len(exit_codes_of_children)
         assert client.stats()["servers"][server.address]["noreply_failures"] == 0
 
 
-SLOW_SERVER = """
+SLOW_SERVER_PROGRAM = """
     import asyncio
 
     async def serve(reader, writer):
@@ -127,7 +127,7 @@ SLOW_SERVER = """
 @pytest.fixture
 def slow_address() -> Iterator[str]:
     """Yield the address of a server that replies to each read after 4 ms with its key."""
-    command = [sys.executable, "-c", textwrap.dedent(SLOW_SERVER)]
+    command = [sys.executable, "-c", textwrap.dedent(SLOW_SERVER_PROGRAM)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -140,36 +140,36 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
     slow_address: str,
 ) -> None:
     with Client(slow_address, timeout=10, dialect="raw") as client:
-        parent = os.getpid()
+        parent_pid = os.getpid()
         child_pids: list[int] = []
 
-        def fork(_number: int, _frame: object) -> None:
+        def fork_on_alarm(_number: int, _frame: object) -> None:
             child_pids.append(fork_in_c())
 
         def call(key: str) -> None:
             try:
                 value = client.get(key)
             except ServerUnavailable:
-                assert os.getpid() != parent  # only the child's call ends
+                assert os.getpid() != parent_pid  # only the child's call ends
             else:
                 assert value == key.encode()
 
-        handler_before = signal.signal(signal.SIGALRM, fork)
+        handler_before = signal.signal(signal.SIGALRM, fork_on_alarm)
         exit_codes_of_children: list[int] = []
         try:
             assert client.get("first") == b"first"
-            for number in range(FORKS):
+            for number in range(FORK_COUNT):
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
                 try:
                     call(f"during{number}")
                     if 0 in child_pids:
-                        replies_are_own = [
-                            client.get(f"child{number_of_round}") == b"child%d" % number_of_round
-                            for number_of_round in (0, 1)
+                        are_replies_own = [
+                            client.get(f"child{read_number}") == b"child%d" % read_number
+                            for read_number in (0, 1)
                         ]
-                        os._exit(0 if all(replies_are_own) else WRONG_VALUE_EXIT_CODE)
+                        os._exit(0 if all(are_replies_own) else WRONG_VALUE_EXIT_CODE)
                 except BaseException:
-                    if os.getpid() != parent:
+                    if os.getpid() != parent_pid:
                         traceback.print_exc()
                         os._exit(FAILED_EXIT_CODE)
                     raise
@@ -177,19 +177,19 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
                     time.sleep(0.001)  # the alarm came after the reply
                     if 0 in child_pids:
                         os._exit(0)
-                exit_codes_of_children += exit_codes(child_pids)
+                exit_codes_of_children += wait_for_exit_codes(child_pids)
                 child_pids.clear()
         finally:
             signal.signal(signal.SIGALRM, handler_before)
-        assert exit_codes_of_children == [0] * FORKS
+        assert exit_codes_of_children == [0] * FORK_COUNT
 
 
 def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_address: str) -> None:
     async def reads_own_values_in_child_loop(client: AsyncClient) -> bool:
         return all(
             [
-                await client.get(f"child{number_of_round}") == b"child%d" % number_of_round
-                for number_of_round in (0, 1)
+                await client.get(f"child{read_number}") == b"child%d" % read_number
+                for read_number in (0, 1)
             ]
         )
 
@@ -200,7 +200,7 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
     async def main() -> list[int]:
         exit_codes_of_children: list[int] = []
         async with AsyncClient(slow_address, timeout=10, dialect="raw") as client:
-            for number in range(0, FORKS, 2):
+            for number in range(0, FORK_COUNT, 2):
                 tasks = [
                     asyncio.create_task(client.get(f"during{number}-{task_number}"))
                     for task_number in range(4)
@@ -213,7 +213,7 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
                 assert replies == [
                     b"during%d-%d" % (number, task_number) for task_number in range(4)
                 ]
-                exit_codes_of_children += exit_codes(child_pids)
+                exit_codes_of_children += wait_for_exit_codes(child_pids)
         return exit_codes_of_children
 
     exit_codes_of_children = asyncio.run(main())
@@ -228,7 +228,7 @@ def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_addr
         child_pid = run_in_child(
             fork_in_c, lambda: loop.run_until_complete(client.get("child")) == b"child"
         )
-        assert exit_codes([child_pid]) == [0]
+        assert wait_for_exit_codes([child_pid]) == [0]
         # The parent's connection is as it was: neither shut down nor taken out of its selector.
         assert loop.run_until_complete(client.get("after")) == b"after"
         assert client.stats()["servers"][slow_address]["times_down"] == 0
@@ -237,7 +237,7 @@ def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_addr
         loop.close()
 
 
-APPLICATION = """
+UWSGI_APPLICATION = """
     import os
     from glasscache import Client
 
@@ -273,24 +273,24 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
     command = uwsgi_command()
     if command is None:
         pytest.skip("no uwsgi: pip install uwsgi, or GLASSCACHE_TEST_UWSGI=path")
-    (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
+    (tmp_path / "application.py").write_text(textwrap.dedent(UWSGI_APPLICATION))
     with socket.socket() as reserved_socket:
         reserved_socket.bind(("127.0.0.1", 0))
         port = reserved_socket.getsockname()[1]
-    package = str(Path(__file__).parent.parent)
+    package_folder = str(Path(__file__).parent.parent)
     arguments = [
         "--http-socket", f"127.0.0.1:{port}", "--master", "--processes", "4", "--die-on-term",
-        "--wsgi-file", "application.py", "--pythonpath", package, "--disable-logging",
+        "--wsgi-file", "application.py", "--pythonpath", package_folder, "--disable-logging",
         "--max-requests", "25",
     ]  # fmt: skip
     log = (tmp_path / "log").open("w+b")
-    environment = {**os.environ, "CACHE": server.address, "PYTHONPATH": package}
+    environment = {**os.environ, "CACHE": server.address, "PYTHONPATH": package_folder}
     process = subprocess.Popen(
         [*command, *arguments], cwd=tmp_path, env=environment, stdout=log, stderr=log
     )
     replies: list[bytes] = []
 
-    def request(numbers: range) -> None:
+    def send_requests(numbers: range) -> None:
         for number in numbers:
             for _ in range(200):
                 with contextlib.suppress(OSError):
@@ -302,7 +302,7 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
 
     try:
         threads = [
-            threading.Thread(target=request, args=(range(first_number, FORKS * 4, 8),))
+            threading.Thread(target=send_requests, args=(range(first_number, FORK_COUNT * 4, 8),))
             for first_number in range(8)
         ]
         for thread in threads:
@@ -315,4 +315,4 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
         log.seek(0)
         log_text = log.read().decode(errors="replace")
         log.close()
-    assert replies == [b"right"] * (FORKS * 4), log_text[-3000:]
+    assert replies == [b"right"] * (FORK_COUNT * 4), log_text[-3000:]

@@ -22,7 +22,7 @@ class Servers:
         self.kept_server, self.lost_server, self.gutter_server = Server(), Server(), Server()
 
     @property
-    def main(self) -> list[str]:
+    def main_addresses(self) -> list[str]:
         return [self.kept_server.address, self.lost_server.address]
 
     def stop(self) -> None:
@@ -43,7 +43,7 @@ def _keys_of_lost_server(client: Client, servers: Servers) -> list[str]:
 
 def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers: Servers) -> None:
     with Client(
-        servers.main, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
+        servers.main_addresses, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
     ) as client:
         assert isinstance(client, Client)
         assert client.set_many(dict.fromkeys(KEYS, "old")) == {}
@@ -76,7 +76,7 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
 
 def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
     values = dict.fromkeys(KEYS, "quiet")
-    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
+    with Client(servers.main_addresses, timeout=5, gutter=servers.gutter_server.address) as client:
         lost_keys = _keys_of_lost_server(client, servers)
         servers.lost_server.stop()
         assert client.get(lost_keys[0]) is None  # from now on it is known to be down
@@ -89,7 +89,7 @@ def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
 
     async def run() -> None:
         async with AsyncClient(
-            servers.main, timeout=5, gutter=servers.gutter_server.address
+            servers.main_addresses, timeout=5, gutter=servers.gutter_server.address
         ) as client:
             assert await client.get(lost_keys[0]) is None
             assert await client.set_many(values, noreply=True) == {}
@@ -102,7 +102,9 @@ def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
 
 def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
     port = int(servers.lost_server.address.rpartition(":")[2])
-    with Client(servers.main, timeout=5, gutter=[servers.gutter_server.address]) as client:
+    with Client(
+        servers.main_addresses, timeout=5, gutter=[servers.gutter_server.address]
+    ) as client:
         key = _keys_of_lost_server(client, servers)[0]
         servers.lost_server.stop()
         client.set(key, "in the gutter")
@@ -119,7 +121,7 @@ def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
 
 
 def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: Servers) -> None:
-    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
+    with Client(servers.main_addresses, timeout=5, gutter=servers.gutter_server.address) as client:
         key = _keys_of_lost_server(client, servers)[0]
         servers.lost_server.stop()
         servers.gutter_server.stop()
@@ -129,7 +131,7 @@ def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: 
             client.get_many(KEYS)
         assert client.set_many({key: 1}).keys() == {key}
     with Client(
-        servers.main, timeout=5, gutter=servers.gutter_server.address, on_error="miss"
+        servers.main_addresses, timeout=5, gutter=servers.gutter_server.address, on_error="miss"
     ) as client:
         assert client.get(key, "miss") == "miss"
         assert client.set(key, 1) is False
@@ -137,10 +139,10 @@ def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: 
         assert client.stats()["gutter"]["misses_by_error"] > 0
 
 
-def test_the_methods_with_a_gutter_can_be_watched(
+def test_slow_calls_of_a_client_with_a_gutter_are_logged(
     servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Client(servers.main, timeout=5, gutter=servers.gutter_server.address) as client:
+    with Client(servers.main_addresses, timeout=5, gutter=servers.gutter_server.address) as client:
         log_slow_calls(client, threshold=0)
         client.get("k")
     assert "slow call: get" in caplog.text
@@ -149,10 +151,10 @@ def test_the_methods_with_a_gutter_can_be_watched(
 def test_the_asyncio_client_moves_to_the_gutter_as_well(servers: Servers) -> None:
     async def run() -> None:
         async with AsyncClient(
-            servers.main, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
+            servers.main_addresses, timeout=5, gutter=servers.gutter_server.address, gutter_ttl=7
         ) as client:
-            with Client(servers.main) as blocking:
-                lost_keys = _keys_of_lost_server(blocking, servers)
+            with Client(servers.main_addresses) as blocking_client:
+                lost_keys = _keys_of_lost_server(blocking_client, servers)
             assert await client.set_many(dict.fromkeys(KEYS, "old")) == {}
             assert await client.gets_many(KEYS[:3]) == {
                 key: await client.gets(key) for key in KEYS[:3]

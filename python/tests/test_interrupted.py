@@ -13,7 +13,7 @@ from glasscache import Client, Codec, UnreadableValue, errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-KEYS = [f"k{n}" for n in range(20)]
+KEYS = [f"k{number}" for number in range(20)]
 VALUES = {key: value_of(key.encode()) for key in KEYS}
 
 
@@ -25,9 +25,9 @@ class SingleReplyServer(FaultyServer):
     """Replies to one request, and then hangs."""
 
     def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
-        for reply, is_last in super()._replies(reader):
-            yield reply, is_last
-            if is_last:
+        for reply, applies_mode in super()._replies(reader):
+            yield reply, applies_mode
+            if applies_mode:
                 self.mode = "hang"
 
 
@@ -80,7 +80,7 @@ def assert_interrupted(call: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def client_of_addresses(*servers: FaultyServer) -> Iterator[Client]:
+def client_of_servers(*servers: FaultyServer) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(contextlib.closing(server))
@@ -89,16 +89,16 @@ def client_of_addresses(*servers: FaultyServer) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("method", ["delete_many", "get_many"])
-def test_servers_that_hang_keep_no_bulk_call(method: str) -> None:
+def test_a_bulk_call_to_hanging_servers_is_interrupted(method: str) -> None:
     first_server, second_server = FaultyServer(), FaultyServer()
-    with client_of_addresses(first_server, second_server) as client:
+    with client_of_servers(first_server, second_server) as client:
         assert client.set_many(VALUES) == {}
         first_server.mode = second_server.mode = "hang"
         assert_interrupted(lambda: getattr(client, method)(KEYS))
 
 
 def test_a_server_that_replies_for_one_key_only_does_not_hold_a_bulk_call() -> None:
-    with client_of_addresses(SingleReplyServer()) as client:
+    with client_of_servers(SingleReplyServer()) as client:
         assert_interrupted(lambda: client.delete_many(KEYS))
 
 
@@ -106,12 +106,12 @@ def test_no_refused_value_is_stored_again_after_an_interruption() -> None:
     refusing_server = RefusingServer(
         b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False
     )
-    with client_of_addresses(refusing_server) as client:
+    with client_of_servers(refusing_server) as client:
         assert_interrupted(lambda: client.set_many(VALUES))
 
 
 @pytest.mark.parametrize("method", ["set", "set_many", "pipeline"])
-def test_the_limit_of_a_server_is_not_waited_for(method: str) -> None:
+def test_a_call_that_reads_the_limit_of_a_server_is_interrupted(method: str) -> None:
     def set_by_pipeline(client: Client) -> None:
         with client.pipeline() as pipeline:
             pipeline.set("k", b"v")
@@ -124,14 +124,14 @@ def test_the_limit_of_a_server_is_not_waited_for(method: str) -> None:
     refusing_server = RefusingServer(
         b"SERVER_ERROR object too large for cache\r\n", refuses_all=True
     )
-    with client_of_addresses(refusing_server) as client:
+    with client_of_servers(refusing_server) as client:
         assert_interrupted(lambda: calls[method](client))
 
 
 @pytest.mark.parametrize("method", ["version", "server_stats", "flush"])
 def test_an_interrupted_call_sends_no_further_request(method: str) -> None:
     first_server, second_server = FaultyServer(), FaultyServer()
-    with client_of_addresses(first_server, second_server) as client:
+    with client_of_servers(first_server, second_server) as client:
         first_server.mode = second_server.mode = "hang"
         assert_interrupted(getattr(client, method))
 
@@ -160,11 +160,11 @@ def test_a_signal_while_failures_are_reported_is_not_one_of_them(
         calls[method](client)
 
 
-def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> None:
+def test_a_signal_while_a_value_is_decoded_is_not_an_unreadable_value() -> None:
     codec = Codec(objects="pickle")
     server = FaultyServer()
     server.put(b"foreign", b"?", flags=b"4000000000")
-    with client_of_addresses(server), Client(server.address, codec=codec) as client:
+    with client_of_servers(server), Client(server.address, codec=codec) as client:
         client.set("signal", SignalOnUnpickle())
         with pytest.raises(UnreadableValue):
             client.get_many(["foreign"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from glasscache import Server
 
-RACES = int(os.environ.get("GLASSCACHE_TEST_RACES", "400"))
+RACE_COUNT = int(os.environ.get("GLASSCACHE_TEST_RACES", "400"))
 DIALECTS = ["own", "pymemcache", "pylibmc", "python-memcached", "bmemcached", "php-memcached",
             "pecl-memcache", "dalli", "spymemcached"]  # fmt: skip
 
@@ -42,12 +42,12 @@ class ForeignClient:
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
         """Return flags and bytes."""
-        first_line = self.send_line(b"get " + key).split()
-        if first_line == [b"END"]:
+        words = self.send_line(b"get " + key).split()
+        if words == [b"END"]:
             return None
-        body = self._reader.read(int(first_line[3]) + 2)[:-2]
+        body = self._reader.read(int(words[3]) + 2)[:-2]
         assert self._reader.readline() == b"END\r\n"
-        return int(first_line[2]), body
+        return int(words[2]), body
 
     def close(self) -> None:
         """Close the connection."""
@@ -56,7 +56,7 @@ class ForeignClient:
 
 
 @pytest.fixture(scope="module")
-def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+def memcached_address(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
     """Yield the address of memcached."""
     with start_memcached() as address:
         yield address
@@ -66,8 +66,8 @@ def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> It
 def address(request: pytest.FixtureRequest, glasscache_server: Server) -> str:
     if request.param == "glasscache":
         return glasscache_server.address
-    memcached: str = request.getfixturevalue("memcached")
-    return memcached
+    memcached_address: str = request.getfixturevalue("memcached_address")
+    return memcached_address
 
 
 def named_invalidations(
@@ -100,8 +100,10 @@ def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> No
         Client(address, timeout=30) as other_client,
     ):
         invalidations = named_invalidations(client, other_client, foreign_client)
-        for number in range(RACES):
-            name, (invalidate, left) = list(invalidations.items())[number % len(invalidations)]
+        for number in range(RACE_COUNT):
+            invalidation_name, (invalidate, expected_value) = list(invalidations.items())[
+                number % len(invalidations)
+            ]
             other_client.delete("k")
 
             def compute_and_invalidate() -> str:
@@ -109,11 +111,11 @@ def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> No
                 return "overtaken"
 
             assert client.get_or_set("k", compute_and_invalidate, ttl=60) == "overtaken"
-            assert client.get("k") == left, name
+            assert client.get("k") == expected_value, invalidation_name
             other_client.delete("k")
             assert client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
-            assert client.get("k") == "kept", name
-        assert client.stats()["fills_not_stored"] == RACES
+            assert client.get("k") == "kept", invalidation_name
+        assert client.stats()["fills_not_stored"] == RACE_COUNT
     foreign_client.close()
 
 
@@ -125,8 +127,10 @@ def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> No
         Client(address, timeout=30) as other_client,
     ):
         invalidations = named_invalidations(client, other_client, foreign_client)
-        for number in range(min(RACES, 200)):
-            name, (invalidate, left) = list(invalidations.items())[number % len(invalidations)]
+        for number in range(min(RACE_COUNT, 200)):
+            invalidation_name, (invalidate, expected_value) = list(invalidations.items())[
+                number % len(invalidations)
+            ]
             other_client.set("k", "old", ttl=10)
 
             def compute_and_invalidate() -> str:
@@ -134,7 +138,7 @@ def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> No
                 return "overtaken"
 
             assert client.get_or_set("k", compute_and_invalidate, ttl=60, stale=20) == "overtaken"
-            assert client.get("k") == left, name
+            assert client.get("k") == expected_value, invalidation_name
     foreign_client.close()
 
 
@@ -148,13 +152,13 @@ def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> Non
 
     async def main() -> None:
         async with AsyncClient(address, timeout=30) as client:
-            for _ in range(min(RACES, 200)):
+            for _ in range(min(RACE_COUNT, 200)):
                 assert await client.get_or_set("k", compute_and_invalidate, ttl=60) == "overtaken"
                 assert await client.get("k") is None
                 assert await client.get_or_set("k", lambda: "kept", ttl=60) == "kept"
                 assert await client.get("k") == "kept"
                 await client.delete("k")
-            assert client.stats()["fills_not_stored"] == min(RACES, 200)
+            assert client.stats()["fills_not_stored"] == min(RACE_COUNT, 200)
 
     asyncio.run(main())
     foreign_client.close()
@@ -176,7 +180,7 @@ def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address:
         client.delete("row")
         for filler in fillers:
             filler.start()
-        for number in range(1, RACES + 1):
+        for number in range(1, RACE_COUNT + 1):
             current_row[0] = number
             if number % 2:
                 client.delete("row")
@@ -190,7 +194,7 @@ def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address:
         for filler in fillers:
             filler.join()
         value = client.get("row")
-        assert value is None or value == RACES
+        assert value is None or value == RACE_COUNT
     foreign_client.close()
     assert wrong_rows == []
 

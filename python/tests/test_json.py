@@ -76,7 +76,7 @@ def test_small_commands_print_lists_and_objects(address: str) -> None:
 
 
 def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
-    table = tmp_path / "l.json"
+    latency_file = tmp_path / "l.json"
     short_run_options = [
         "--calls",
         "200",
@@ -85,13 +85,13 @@ def test_profile_prints_its_figures(address: str, tmp_path: Path) -> None:
         "--widths",
         "1,2",
         "--latency-out",
-        str(table),
+        str(latency_file),
     ]
     result = run_for_envelope("profile", address, "--vs", address, *short_run_options)["result"]
     assert [row["bytes"] for row in result["by_size"]] == [10, 100]
     assert result["wrong_values"] == 0
     assert "ratio" in result
-    assert "single_us" in json.loads(table.read_text())
+    assert "single_us" in json.loads(latency_file.read_text())
 
 
 def test_bench_prints_its_figures(address: str) -> None:
@@ -114,21 +114,25 @@ def test_codec_measures_the_serialisers_of_python(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLASSCACHE_PYTHON", sys.executable)
-    samples = tmp_path / "values.jsonl"
-    samples.write_text("".join(f'{{"id": {number}, "tags": ["a", "b"]}}\n' for number in range(30)))
-    result = run_for_envelope("codec", str(samples), "--server", address)["result"]
-    forms = {row["codec"] for row in result["candidates"]}
-    assert {"Codec", "pickle", "json + zlib 6", "msgspec + lz4"} <= forms
+    samples_file = tmp_path / "values.jsonl"
+    samples_file.write_text(
+        "".join(f'{{"id": {number}, "tags": ["a", "b"]}}\n' for number in range(30))
+    )
+    result = run_for_envelope("codec", str(samples_file), "--server", address)["result"]
+    codec_names = {row["codec"] for row in result["candidates"]}
+    assert {"Codec", "pickle", "json + zlib 6", "msgspec + lz4"} <= codec_names
     assert result["client"] == "Python's Client"
     assert any(reason.startswith("packed (TypeError") for reason in result["left_out"])
     recommended = result["recommended"]
-    parts = sum(recommended["get"].values())
-    assert parts > recommended["get"]["deserialise_us"] > 0
+    parts_us_sum = sum(recommended["get"].values())
+    assert parts_us_sum > recommended["get"]["deserialise_us"] > 0
     assert recommended["measured"]["wrong"] == 0 == result["wrong_values"]
     assert Codec(**recommended["arguments"]).encode({"a": 1})
 
-    samples.write_text("".join(f"[{number}, {number + 1}, {number + 5}]\n" for number in range(30)))
-    result = run_for_envelope("codec", str(samples), "--server", address)["result"]
+    samples_file.write_text(
+        "".join(f"[{number}, {number + 1}, {number + 5}]\n" for number in range(30))
+    )
+    result = run_for_envelope("codec", str(samples_file), "--server", address)["result"]
     assert "packed" in {row["codec"] for row in result["candidates"]}
     assert run_for_envelope("keys", "-s", address)["result"] == []
 
@@ -185,22 +189,26 @@ def test_web_prints_what_the_http_cache_stores(
 
 
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
-    trace, site = str(tmp_path / "t.csv"), str(tmp_path / "site")
-    generated = run_for_envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")
-    assert generated["result"]["requests"] == 5000
-    assert run_for_envelope("curve", trace)["result"]["results"]
-    assert run_for_envelope("inspect", trace)["command"] == "inspect"
-    sized_trace = str(tmp_path / "s.csv")
-    run_for_envelope(
-        "generate", "zipf", sized_trace, "--requests", "5000", "--keys", "300", "--size", "500"
+    trace_file, log_folder = str(tmp_path / "t.csv"), str(tmp_path / "site")
+    generated = run_for_envelope(
+        "generate", "zipf", trace_file, "--requests", "5000", "--keys", "300"
     )
-    costs = ("--cost-per-gb", "60", "--miss-cost-ms", "5")
+    assert generated["result"]["requests"] == 5000
+    assert run_for_envelope("curve", trace_file)["result"]["results"]
+    assert run_for_envelope("inspect", trace_file)["command"] == "inspect"
+    sized_trace_file = str(tmp_path / "s.csv")
+    run_for_envelope(
+        "generate", "zipf", sized_trace_file, "--requests", "5000", "--keys", "300", "--size", "500"
+    )
+    cost_options = ("--cost-per-gb", "60", "--miss-cost-ms", "5")
     curve_over_memory = run_for_envelope(
-        "curve", sized_trace, "--server", "--capacities", "4m,64m", *costs
+        "curve", sized_trace_file, "--server", "--capacities", "4m,64m", *cost_options
     )["result"]
     assert [row["m_bytes"] for row in curve_over_memory["server"]] == [4 << 20, 64 << 20]
-    assert run_for_envelope("generate", "topic-tree", site)["command"] == "generate topic-tree"
-    assert "log" in run_for_envelope("simulate", site)["result"]
+    assert (
+        run_for_envelope("generate", "topic-tree", log_folder)["command"] == "generate topic-tree"
+    )
+    assert "log" in run_for_envelope("simulate", log_folder)["result"]
     assert run_for_envelope("slabs")["result"]["chunk_sizes"][0] == 96
     assert run_for_envelope("config", "show")["result"]["settings"]
     assert run_for_envelope("config", "check", "-m", "64")["result"]["ok"] is True
@@ -219,7 +227,7 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
         (["curve", "no-such-file"], 3, "unreachable", "curve"),
     ],
 )
-def test_failures_are_envelopes_too(
+def test_a_failure_is_printed_as_an_envelope(
     arguments: list[str], exit_code: int, error_kind: str, command: str | None
 ) -> None:
     document = run_for_envelope(*arguments, exit_code=exit_code)

@@ -23,22 +23,22 @@ def test_results_of_the_measuring_commands_are_dicts(server: Server, tmp_path: P
     )
     assert result["wrong_values"] == 0
     assert result["run"]["arguments"][0] == "bench"
-    samples = tmp_path / "values.jsonl"
-    samples.write_text('{"a": [1, 2]}\n' * 20)
-    result = lab.codec(samples, server=server.address, network="as-measured")
+    samples_file = tmp_path / "values.jsonl"
+    samples_file.write_text('{"a": [1, 2]}\n' * 20)
+    result = lab.codec(samples_file, server=server.address, network="as-measured")
     assert result["client"] == "Python's Client"
     assert Codec(**result["recommended"]["arguments"]).encode([1])
 
 
 def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None:
-    trace, site = tmp_path / "t.csv", tmp_path / "site"
-    assert lab.generate("zipf", trace, requests=2000, keys=100)["requests"] == 2000
-    rows = lab.curve(trace, policies=["lru", "fifo"], capacities=[10, 50])["results"]
+    trace_file, log_folder = tmp_path / "t.csv", tmp_path / "site"
+    assert lab.generate("zipf", trace_file, requests=2000, keys=100)["requests"] == 2000
+    rows = lab.curve(trace_file, policies=["lru", "fifo"], capacities=[10, 50])["results"]
     assert {row["policy"] for row in rows} == {"LRU", "FIFO"}
-    assert lab.inspect(trace)["requests"] == 2000
+    assert lab.inspect(trace_file)["requests"] == 2000
     assert lab.slabs()["chunk_sizes"][0] == 96
-    lab.generate("topic-tree", site, requests=2000, items=500)
-    result = lab.simulate(site, strategies=["remote", "lru:20"])
+    lab.generate("topic-tree", log_folder, requests=2000, items=500)
+    result = lab.simulate(log_folder, strategies=["remote", "lru:20"])
     assert set(result["strategies"]) == {"remote", "lru:20"}
     assert lab.run("config check", memory_limit=64)["ok"] is True
     with pytest.raises(lab.LabError, match="no result of a command") as error_info:
@@ -49,10 +49,10 @@ def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None
 def test_a_strategy_is_replayed_and_compared_with_its_forecast(
     server: Server, tmp_path: Path
 ) -> None:
-    site, strategy = tmp_path / "site", tmp_path / "best.strategy"
-    lab.generate("topic-tree", site, requests=400, items=200)
-    lab.simulate(site, strategies=["fixed:20+children"], save=strategy)
-    result = lab.replay(site, target=server.address, strategy=strategy, fill=True)
+    log_folder, strategy_file = tmp_path / "site", tmp_path / "best.strategy"
+    lab.generate("topic-tree", log_folder, requests=400, items=200)
+    lab.simulate(log_folder, strategies=["fixed:20+children"], save=strategy_file)
+    result = lab.replay(log_folder, target=server.address, strategy=strategy_file, fill=True)
     assert result["strategy"] == "fixed:20+children"
     assert result["error"]["all"]["calls"] == result["error"]["all"]["bytes"] == 0
     assert result["forecast"]["second_half"]["requests"] == 200
@@ -72,10 +72,15 @@ def test_errors_have_their_kind_and_a_message_of_the_command() -> None:
         lab.inspect("-t.csv")
 
 
-def test_a_warning_of_the_command_is_a_warning() -> None:
+def test_a_warning_of_the_command_becomes_a_python_warning() -> None:
     from glasscache import Server
 
-    with Server(memory="4M") as small, pytest.warns(UserWarning, match="most gets missed"):
+    with Server(memory="4M") as small_server, pytest.warns(UserWarning, match="most gets missed"):
         lab.bench(
-            small.address, for_="200ms", warm_up="50ms", keys=20_000, size=1000, connections=2
+            small_server.address,
+            for_="200ms",
+            warm_up="50ms",
+            keys=20_000,
+            size=1000,
+            connections=2,
         )

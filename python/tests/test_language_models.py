@@ -82,9 +82,9 @@ def test_requests_at_the_same_time_wait_for_one_call(example: Any, client: Clien
     model.may_reply.clear()
     cache = example.CompletionCache(client, model)
     with ThreadPoolExecutor(8) as pool:
-        calls = [pool.submit(cache.complete, **request_of("a")) for _ in range(8)]
+        futures = [pool.submit(cache.complete, **request_of("a")) for _ in range(8)]
         model.may_reply.set()
-        texts = {call.result(timeout=10).text for call in calls}
+        texts = {future.result(timeout=10).text for future in futures}
     assert (texts, len(model.requests)) == ({"reply 1"}, 1)
 
 

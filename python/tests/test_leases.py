@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _get_or_set_in_process(
-    address: str, log_file: str, results: multiprocessing.Queue[object]
+    address: str, log_file: str, results_queue: multiprocessing.Queue[object]
 ) -> None:
     def fill() -> dict[str, list[int]]:
         with Path(log_file).open("a") as log_stream:
@@ -35,31 +35,31 @@ def _get_or_set_in_process(
         return {"made": [1]}
 
     with Client(address, timeout=10) as client:
-        results.put(client.get_or_set("cold", fill, ttl=60, lease=30))
+        results_queue.put(client.get_or_set("cold", fill, ttl=60, lease=30))
 
 
 def test_of_many_processes_one_fills(
     glasscache_client: Client, glasscache_server: Server, tmp_path: Path
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    log_file, results = str(tmp_path / "fills"), context.Queue()
-    arguments = (glasscache_server.address, log_file, results)
-    count = int(os.environ.get("GLASSCACHE_TEST_PROCESSES", "8"))
+    log_file, results_queue = str(tmp_path / "fills"), context.Queue()
+    arguments = (glasscache_server.address, log_file, results_queue)
+    process_count = int(os.environ.get("GLASSCACHE_TEST_PROCESSES", "8"))
     processes = [
-        context.Process(target=_get_or_set_in_process, args=arguments) for _ in range(count)
+        context.Process(target=_get_or_set_in_process, args=arguments) for _ in range(process_count)
     ]
     for process in processes:
         process.start()
-    results_of_processes = [results.get(timeout=60) for _ in processes]
+    results = [results_queue.get(timeout=60) for _ in processes]
     for process in processes:
         process.join()
-    assert results_of_processes == [{"made": [1]}] * count
+    assert results == [{"made": [1]}] * process_count
     assert Path(log_file).read_text() == "x"
 
 
 def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Client) -> None:
     client = glasscache_client
-    # A life of 10 s of which 20 would be stale: worn from the start.
+    # A life of 10 s of which 20 would be stale: stale from the start.
     client.set("k", "old", ttl=10)
     is_filling, may_finish = threading.Event(), threading.Event()
 
@@ -68,14 +68,16 @@ def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Cl
         may_finish.wait(10)
         return "new"
 
-    options = {"ttl": 60, "stale": 20, "lease": 30}
-    filler = threading.Thread(target=lambda: client.get_or_set("k", compute_slowly, **options))
+    get_or_set_arguments = {"ttl": 60, "stale": 20, "lease": 30}
+    filler = threading.Thread(
+        target=lambda: client.get_or_set("k", compute_slowly, **get_or_set_arguments)
+    )
     filler.start()
     assert is_filling.wait(10)
-    assert client.get_or_set("k", lambda: "other", **options) == "old"
+    assert client.get_or_set("k", lambda: "other", **get_or_set_arguments) == "old"
     may_finish.set()
     filler.join()
-    assert client.get_or_set("k", lambda: "other", **options) == "new"
+    assert client.get_or_set("k", lambda: "other", **get_or_set_arguments) == "new"
 
 
 def test_a_failed_fill_releases_its_lease(glasscache_client: Client) -> None:
@@ -95,8 +97,8 @@ def test_a_stale_value_may_stand_in_for_an_error(glasscache_client: Client) -> N
         raise RuntimeError("no database")
 
     glasscache_client.set("k", "old", ttl=10)
-    options = {"ttl": 60, "stale": 20, "stale_if_error": True}
-    assert glasscache_client.get_or_set("k", fail, **options) == "old"
+    get_or_set_arguments = {"ttl": 60, "stale": 20, "stale_if_error": True}
+    assert glasscache_client.get_or_set("k", fail, **get_or_set_arguments) == "old"
 
 
 def test_a_none_is_kept_for_none_ttl(glasscache_client: Client) -> None:
@@ -142,21 +144,21 @@ def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:
 
 
 def test_tasks_of_one_loop_fill_once(glasscache_client: Client, glasscache_server: Server) -> None:
-    fills = 0
+    fill_count = 0
 
     async def fill() -> str:
-        nonlocal fills
-        fills += 1
+        nonlocal fill_count
+        fill_count += 1
         await asyncio.sleep(0.05)
         return "made"
 
     async def main() -> list[str]:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
-            calls = [client.get_or_set("cold", fill, ttl=60) for _ in range(50)]
-            return await asyncio.gather(*calls)
+            get_or_set_calls = [client.get_or_set("cold", fill, ttl=60) for _ in range(50)]
+            return await asyncio.gather(*get_or_set_calls)
 
     assert set(asyncio.run(main())) == {"made"}
-    assert fills == 1
+    assert fill_count == 1
 
 
 def test_a_decorated_function_distinguishes_the_types_of_its_arguments(
@@ -165,16 +167,16 @@ def test_a_decorated_function_distinguishes_the_types_of_its_arguments(
     calls = []
 
     @cached(glasscache_client, ttl=60)
-    def double(number: float, by: float = 2) -> float:
+    def list_arguments(number: float, by: float = 2) -> float:
         calls.append(number)
         return [number, by]
 
-    assert double(1) == double(1, by=2) == double(number=1) == [1, 2]
-    assert double(True) == [True, 2]
+    assert list_arguments(1) == list_arguments(1, by=2) == list_arguments(number=1) == [1, 2]
+    assert list_arguments(True) == [True, 2]
     assert calls == [1, True]
-    assert double.cache_info() == (4, 2)
-    assert double.invalidate(1)
-    double(1)
+    assert list_arguments.cache_info() == (4, 2)
+    assert list_arguments.invalidate(1)
+    list_arguments(1)
     assert calls == [1, True, 1]
 
 
@@ -201,16 +203,16 @@ def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client: Client)
 
 def test_an_invalidated_tag_takes_its_values_along(glasscache_client: Client) -> None:
     client = glasscache_client
-    client_of_both_tags, client_of_one_tag = (
+    tagged_with_both, tagged_with_one = (
         Tagged(client, "user:7", "prices"),
         Tagged(client, "user:7"),
     )
-    client_of_both_tags.set("k", 1, ttl=60)
-    client_of_one_tag.set("k", 2, ttl=60)
-    assert (client_of_both_tags.get("k"), client_of_one_tag.get("k")) == (1, 2)
+    tagged_with_both.set("k", 1, ttl=60)
+    tagged_with_one.set("k", 2, ttl=60)
+    assert (tagged_with_both.get("k"), tagged_with_one.get("k")) == (1, 2)
     invalidate_tag(client, "prices")
-    assert (client_of_both_tags.get("k"), client_of_one_tag.get("k")) == (None, 2)
-    assert client_of_both_tags.get_or_set("k", lambda: 3, ttl=60) == 3
+    assert (tagged_with_both.get("k"), tagged_with_one.get("k")) == (None, 2)
+    assert tagged_with_both.get_or_set("k", lambda: 3, ttl=60) == 3
 
 
 def test_the_results_of_a_tagged_function_go_with_the_tag(
@@ -286,13 +288,13 @@ def test_the_lease_is_released_whatever_the_function_raises(
 
 
 def test_steps_whose_coroutine_is_discarded_end_quietly() -> None:
-    class Never:
+    class NeverReady:
         def __await__(self) -> Generator[None]:
             yield
 
     def inner_steps() -> Steps[None]:
         try:
-            yield CallFunction(Never)
+            yield CallFunction(NeverReady)
         finally:
             yield Sleep(0)
 

@@ -21,9 +21,9 @@ RIGHT_PASSWORD, WRONG_PASSWORD = "pass word", "wrong"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a server that requires a login."""
-    users: Path = tmp_path_factory.mktemp("users") / "users"
-    users.write_text("app:pass word\n")
-    with Server(arguments=("-Y", str(users))) as server:
+    users_file: Path = tmp_path_factory.mktemp("users") / "users"
+    users_file.write_text("app:pass word\n")
+    with Server(arguments=("-Y", str(users_file))) as server:
         yield server.address
 
 
@@ -89,7 +89,7 @@ def test_the_error_of_the_function_is_in_the_error_of_the_call(address: str) -> 
         client.get("key")
 
 
-def test_a_user_needs_a_password_and_both_must_be_possible() -> None:
+def test_a_user_without_a_password_or_an_invalid_one_is_refused() -> None:
     for user, password in [("app", None), (None, "x"), ("", "x"), ("a b", "x"), ("app", "")]:
         with pytest.raises(BadSetting):
             Client("127.0.0.1:1", user=user, password=password)

@@ -52,8 +52,10 @@ class _ConfigHandler(socketserver.StreamRequestHandler):
         while self.rfile.readline() == b"config get cluster\r\n":
             endpoint.version += 1
             nodes = " ".join("|".join(("", *node.split(":"))) for node in endpoint.nodes)
-            text = f"{endpoint.version}\n{nodes}\n".encode()
-            self.wfile.write(b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(text), text))
+            configuration = f"{endpoint.version}\n{nodes}\n".encode()
+            self.wfile.write(
+                b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(configuration), configuration)
+            )
 
 
 @contextlib.contextmanager
@@ -75,8 +77,8 @@ def notified_by_endpoint(
         thread = threading.Thread(target=endpoint.serve_forever)
         thread.start()
 
-        def notify(nodes: list[str]) -> None:
-            endpoint.nodes = nodes
+        def notify(new_nodes: list[str]) -> None:
+            endpoint.nodes = new_nodes
 
         yield discovery.elasticache(endpoint.address), notify
         endpoint.shutdown()
@@ -100,37 +102,37 @@ class ObservedCalls:
         self.calls += 1
         self.errors.append((key, f"{type(error).__name__}: {error}"))
 
-    def has_only_failures_of(self, lost: str, servers: list[str]) -> bool:
+    def has_only_failures_of(self, lost_address: str, addresses: list[str]) -> bool:
         """Whether every error was about a key whose server was the lost one."""
         owners = [
-            servers[index]
+            addresses[index]
             for index in _native.server_of(
-                "ketama", servers, [key.encode() for key, _ in self.errors]
+                "ketama", addresses, [key.encode() for key, _ in self.errors]
             )
         ]
         errors_of_other_servers = [
-            error for error, owner in zip(self.errors, owners, strict=True) if owner != lost
+            error for error, owner in zip(self.errors, owners, strict=True) if owner != lost_address
         ]
         assert not errors_of_other_servers, errors_of_other_servers[:3]
         assert not self.wrong_values, self.wrong_values[:3]
         return True
 
 
-def read_until_end(client: Client, record: ObservedCalls, is_over: threading.Event) -> None:
+def read_until_end(client: Client, observed: ObservedCalls, is_over: threading.Event) -> None:
     for number, key in enumerate(itertools.cycle(KEYS)):
         if is_over.is_set():
             return
         try:
             if number % 3:
-                record.record_value(key, client.get(key))
+                observed.record_value(key, client.get(key))
             else:
                 client.set(key, f"value of {key}")
         except GlasscacheError as error:
-            record.record_failure(key, error)
+            observed.record_failure(key, error)
 
 
 def wait_until(condition: Callable[[], bool]) -> float:
-    """Seconds until a condition holds."""
+    """Wait until a condition holds, and return the seconds that it took."""
     started_at = time.monotonic()
     while not condition():
         assert time.monotonic() - started_at < 30, "it never did"
@@ -150,22 +152,22 @@ def test_an_added_and_a_removed_server_are_noticed_under_load(
         notified([first_address, second_address]) as (source, notify),
         Client(source(), timeout=2.0) as client,
     ):
-        is_over, records = threading.Event(), [ObservedCalls() for _ in range(4)]
+        is_over, observations = threading.Event(), [ObservedCalls() for _ in range(4)]
         with discovery.Watch(client, source, interval=POLL_INTERVAL_S):
             threads = [
-                threading.Thread(target=read_until_end, args=(client, record, is_over))
-                for record in records
+                threading.Thread(target=read_until_end, args=(client, observed, is_over))
+                for observed in observations
             ]
             for thread in threads:
                 thread.start()
-            wait_until(lambda: all(record.calls > 200 for record in records))
+            wait_until(lambda: all(observed.calls > 200 for observed in observations))
 
             notify([first_address, second_address, third_address])
             assert (
                 wait_until(lambda: third_address in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
             )
             wait_until(lambda: client.stats()["servers"][third_address]["connections"] > 0)
-            assert not [error for record in records for error in record.errors]
+            assert not [error for observed in observations for error in observed.errors]
 
             three_servers[1].stop()
             notify([first_address, third_address])
@@ -173,12 +175,12 @@ def test_an_added_and_a_removed_server_are_noticed_under_load(
                 wait_until(lambda: second_address not in client.stats()["servers"])
                 <= NOTICE_TIMEOUT_S
             )
-            calls_before = [record.calls for record in records]
-            errors_before = [len(record.errors) for record in records]
+            calls_before = [observed.calls for observed in observations]
+            errors_before = [len(observed.errors) for observed in observations]
             wait_until(
                 lambda: all(
-                    record.calls > count_before + 500
-                    for record, count_before in zip(records, calls_before, strict=True)
+                    observed.calls > count_before + 500
+                    for observed, count_before in zip(observations, calls_before, strict=True)
                 )
             )
             is_over.set()
@@ -186,11 +188,13 @@ def test_an_added_and_a_removed_server_are_noticed_under_load(
                 thread.join()
 
         all_servers = sorted([first_address, second_address, third_address])
-        assert all(record.has_only_failures_of(second_address, all_servers) for record in records)
+        assert all(
+            observed.has_only_failures_of(second_address, all_servers) for observed in observations
+        )
         # A call that was on its way to the lost server when the ring changed may fail after it.
         assert all(
-            len(record.errors) <= count_before + 1
-            for record, count_before in zip(records, errors_before, strict=True)
+            len(observed.errors) <= count_before + 1
+            for observed, count_before in zip(observations, errors_before, strict=True)
         )
         assert sorted(client.get_many(KEYS)) == sorted(
             key for key in KEYS if client.get(key) is not None
@@ -201,19 +205,19 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
     first_address, second_address, third_address = (server.address for server in three_servers)
     current_nodes = [[first_address, second_address]]
 
-    async def read_until_over(
-        client: AsyncClient, record: ObservedCalls, is_over: asyncio.Event
+    async def read_until_end_async(
+        client: AsyncClient, observed: ObservedCalls, is_over: asyncio.Event
     ) -> None:
         for number, key in enumerate(itertools.cycle(KEYS)):
             if is_over.is_set():
                 return
             try:
                 if number % 3:
-                    record.record_value(key, await client.get(key))
+                    observed.record_value(key, await client.get(key))
                 else:
                     await client.set(key, f"value of {key}")
             except GlasscacheError as error:
-                record.record_failure(key, error)
+                observed.record_failure(key, error)
 
     async def wait_until_async(condition: Callable[[], bool]) -> float:
         started_at = time.monotonic()
@@ -223,7 +227,7 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
         return time.monotonic() - started_at
 
     async def run() -> list[ObservedCalls]:
-        records, is_over = [ObservedCalls() for _ in range(8)], asyncio.Event()
+        observations, is_over = [ObservedCalls() for _ in range(8)], asyncio.Event()
         async with AsyncClient(current_nodes[-1], timeout=2.0) as client:
             keep_up_task = asyncio.create_task(
                 discovery.keep_up(
@@ -231,9 +235,10 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
                 )
             )
             tasks = [
-                asyncio.create_task(read_until_over(client, record, is_over)) for record in records
+                asyncio.create_task(read_until_end_async(client, observed, is_over))
+                for observed in observations
             ]
-            await wait_until_async(lambda: all(record.calls > 100 for record in records))
+            await wait_until_async(lambda: all(observed.calls > 100 for observed in observations))
             current_nodes.append([first_address, second_address, third_address])
             assert (
                 await wait_until_async(lambda: third_address in client._names.values())
@@ -242,7 +247,7 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
             await wait_until_async(
                 lambda: client.stats()["servers"][third_address]["speaks_meta"] is True
             )
-            assert not [error for record in records for error in record.errors]
+            assert not [error for observed in observations for error in observed.errors]
             current_nodes.append(
                 [first_address, third_address]
             )  # it leaves, and is still there: nothing may fail
@@ -250,24 +255,24 @@ def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> N
                 await wait_until_async(lambda: second_address not in client._names.values())
                 <= NOTICE_TIMEOUT_S
             )
-            calls_before = min(record.calls for record in records)
+            calls_before = min(observed.calls for observed in observations)
             await wait_until_async(
-                lambda: all(record.calls > calls_before + 300 for record in records)
+                lambda: all(observed.calls > calls_before + 300 for observed in observations)
             )
-            assert not [error for record in records for error in record.errors]
+            assert not [error for observed in observations for error in observed.errors]
             await asyncio.to_thread(three_servers[1].stop)
             await wait_until_async(
-                lambda: all(record.calls > calls_before + 600 for record in records)
+                lambda: all(observed.calls > calls_before + 600 for observed in observations)
             )
             is_over.set()
             await asyncio.gather(*tasks)
             keep_up_task.cancel()
             await client.get_many(KEYS)
-        return records
+        return observations
 
-    for record in asyncio.run(run()):
-        assert not record.wrong_values
-        assert not record.errors
+    for observed in asyncio.run(run()):
+        assert not observed.wrong_values
+        assert not observed.errors
 
 
 def test_calls_in_flight_end_where_they_began_and_connections_that_stay_are_kept(
@@ -276,12 +281,12 @@ def test_calls_in_flight_end_where_they_began_and_connections_that_stay_are_kept
     first_address, second_address, third_address = (server.address for server in three_servers)
     with Client([first_address, second_address], timeout=2.0) as client:
         assert not client.set_many({key: key for key in KEYS})
-        connections = int(client.server_stats()[first_address]["total_connections"])
+        connections_before = int(client.server_stats()[first_address]["total_connections"])
         client.set_servers([first_address, third_address])
         assert set(client.stats()["servers"]) == {first_address, third_address}
         client.set_servers([first_address])
         assert {key for key in KEYS if client.get(key) == key}
-        assert int(client.server_stats()[first_address]["total_connections"]) == connections
+        assert int(client.server_stats()[first_address]["total_connections"]) == connections_before
         client.set_servers([second_address, first_address])
         assert client.get_many(KEYS) == {key: key for key in KEYS if client.get(key) is not None}
         with pytest.raises(GlasscacheError):

@@ -31,12 +31,12 @@ def _old_client(servers: list[str]) -> Client:
     return Client(servers, timeout=5, **OLD_SETTINGS)
 
 
-def _moving_client(servers: list[str]) -> MigratingClient:
+def _migrating_client(servers: list[str]) -> MigratingClient:
     return MigratingClient(servers, old=OLD_SETTINGS, codec="pickle", timeout=5)
 
 
 def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -> None:
-    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+    with _old_client(servers) as old_client, _migrating_client(servers) as migrating_client:
         values = {
             key: [key, "é", 1, True, {"n": None}][number % 5] for number, key in enumerate(KEYS)
         }
@@ -58,7 +58,7 @@ def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -
 
 
 def test_an_old_value_never_comes_back(servers: list[str]) -> None:
-    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+    with _old_client(servers) as old_client, _migrating_client(servers) as migrating_client:
         old_client.set_many(dict.fromkeys(KEYS, "old"))
         assert migrating_client.set_many(dict.fromkeys(KEYS[:20], "new")) == {}
         for key in KEYS[20:]:
@@ -73,7 +73,7 @@ def test_an_old_value_never_comes_back(servers: list[str]) -> None:
 
 
 def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
-    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+    with _old_client(servers) as old_client, _migrating_client(servers) as migrating_client:
         for key in KEYS[:8]:
             old_client.flush()
             old_client.set(key, 5, 100)
@@ -100,8 +100,8 @@ def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
             assert migrating_client.touch("nothing", 1) is False
 
 
-def test_leases_and_the_decorator_work_over_both(servers: list[str]) -> None:
-    with _old_client(servers) as old_client, _moving_client(servers) as migrating_client:
+def test_get_or_set_and_cached_work_over_both_rings(servers: list[str]) -> None:
+    with _old_client(servers) as old_client, _migrating_client(servers) as migrating_client:
         old_client.set("k", "kept")
         assert migrating_client.get_or_set("k", lambda: "made", ttl=60) == "kept"
         assert migrating_client.get_or_set("l", lambda: "made", ttl=60) == "made"
@@ -119,7 +119,7 @@ def test_two_foreign_dialects_are_refused() -> None:
         MigratingClient("127.0.0.1:1", old=OLD_SETTINGS, dialect="dalli")
 
 
-def test_the_asyncio_client_moves_alike(servers: list[str]) -> None:
+def test_the_asyncio_client_migrates_in_the_same_way(servers: list[str]) -> None:
     async def run() -> None:
         async with AsyncMigratingClient(
             servers, old=OLD_SETTINGS, codec="pickle", timeout=5

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    Save = Callable[[str], str]
+    SaveStrategy = Callable[[str], str]
 
 
 def test_a_value_from_the_process_is_made_anew_for_each_read(
-    server: Any, save: Save, namespace: str
+    server: Any, save_strategy: SaveStrategy, namespace: str
 ) -> None:
-    client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
+    client = Client(server.address, namespace=namespace, strategy=save_strategy("strategy lru:10"))
     values = {
         "dict": {"a": [1]},
         "list": [1, {2: 3}],
@@ -61,29 +61,29 @@ def test_a_value_from_the_process_is_made_anew_for_each_read(
 
 
 def test_own_writes_are_seen_at_once_and_those_of_others_after_near_ttl(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
-    strategy = save("strategy s3fifo:10")
-    client = Client(server.address, namespace=namespace, strategy=strategy, near_ttl=0.2)
+    strategy_file = save_strategy("strategy s3fifo:10")
+    client = Client(server.address, namespace=namespace, strategy=strategy_file, near_ttl=0.2)
     client.set("k", "old")
     assert client.get("k") == "old"
     client.set("k", "own")
     assert client.get("k") == "own"
     other_client.set("k", "other's")
     assert client.get("k") == "own"
-    deadline = threading.Event()
+    pause = threading.Event()
     while client.get("k") != "other's":
-        deadline.wait(0.01)
+        pause.wait(0.01)
     client.delete("k")
     assert client.get("k") is None
 
 
 def test_a_request_fetches_what_belongs_together_and_no_key_twice(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set_many({key: key.upper() for key in "abcdef"})
     lines = "strategy fixed:1+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
-    client = Client(server.address, namespace=namespace, strategy=save(lines))
+    client = Client(server.address, namespace=namespace, strategy=save_strategy(lines))
     with client.request(page="a"):
         assert [client.get(key) for key in "abcdefa"] == list("ABCDEFA")
         assert client.get_many(["b", "nobody"]) == {"b": "B"}
@@ -100,12 +100,12 @@ def test_a_request_fetches_what_belongs_together_and_no_key_twice(
 
 
 def test_a_strategy_over_binary_warns_once_that_it_keeps_nothing(
-    server: Any, save: Save, namespace: str, caplog: pytest.LogCaptureFixture
+    server: Any, save_strategy: SaveStrategy, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {
         "namespace": namespace,
         "protocol": "binary",
-        "strategy": save("strategy lru:10"),
+        "strategy": save_strategy("strategy lru:10"),
     }
     client = Client(server.address, **settings)
     client.set("k", 1)
@@ -123,7 +123,11 @@ def test_a_strategy_over_binary_warns_once_that_it_keeps_nothing(
 
 
 def test_children_are_those_that_the_application_names(
-    server: Any, save: Save, namespace: str, other_client: Client, caplog: pytest.LogCaptureFixture
+    server: Any,
+    save_strategy: SaveStrategy,
+    namespace: str,
+    other_client: Client,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     other_client.set_many({"a": 1, "b": 2, "c": 3})
 
@@ -133,7 +137,7 @@ def test_children_are_those_that_the_application_names(
     client = Client(
         server.address,
         namespace=namespace,
-        strategy=save("strategy children"),
+        strategy=save_strategy("strategy children"),
         children_of=children_of,
     )
     with client.request():
@@ -148,7 +152,7 @@ def test_children_are_those_that_the_application_names(
 )
 def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
     server: Any,
-    save: Save,
+    save_strategy: SaveStrategy,
     namespace: str,
     caplog: pytest.LogCaptureFixture,
     children_of: Any,
@@ -156,7 +160,7 @@ def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
     client = Client(
         server.address,
         namespace=namespace,
-        strategy=save("strategy children"),
+        strategy=save_strategy("strategy children"),
         children_of=children_of,
     )
     for _ in range(2):
@@ -169,10 +173,10 @@ def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
 
 
 def test_threads_and_tasks_have_requests_of_their_own(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set("k", 1)
-    client = Client(server.address, namespace=namespace, strategy=save("strategy remote"))
+    client = Client(server.address, namespace=namespace, strategy=save_strategy("strategy remote"))
 
     def read() -> None:
         with client.request():
@@ -187,16 +191,16 @@ def test_threads_and_tasks_have_requests_of_their_own(
 
     async def run() -> None:
         async_client = AsyncClient(
-            server.address, namespace=namespace, strategy=save("strategy remote")
+            server.address, namespace=namespace, strategy=save_strategy("strategy remote")
         )
 
-        async def task() -> None:
+        async def read_twice() -> None:
             with async_client.request():
                 assert await async_client.get("k") == 1
                 await asyncio.sleep(0)
                 assert await async_client.get("k") == 1
 
-        await asyncio.gather(*(task() for _ in range(8)))
+        await asyncio.gather(*(read_twice() for _ in range(8)))
         assert async_client.near_stats()["calls"] == 8
         await async_client.close()
 
@@ -204,13 +208,15 @@ def test_threads_and_tasks_have_requests_of_their_own(
 
 
 def test_the_asyncio_client_runs_the_same_strategy(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set_many({key: [key] for key in "abcdef"})
     lines = "strategy fixed:1+lru:10+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
 
     async def run() -> None:
-        async with AsyncClient(server.address, namespace=namespace, strategy=save(lines)) as client:
+        async with AsyncClient(
+            server.address, namespace=namespace, strategy=save_strategy(lines)
+        ) as client:
             with client.request(page="a"):
                 assert [await client.get(key) for key in "abcdef"] == [[key] for key in "abcdef"]
                 assert await client.get_many(["b", "nobody"]) == {"b": ["b"]}
@@ -245,24 +251,24 @@ class KeyRecordingReader:
 
 
 class OneKeyRefusingServer(FaultyServer):
-    """Answers the request for one key by an error line, and begins only after `delay_s`."""
+    """Replies to the request for one key by an error line, and begins only after `delay_s`."""
 
     refused_key = b"-"
     delay_s = 0.0
 
     def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
         key_recording_reader = KeyRecordingReader(reader)
-        for reply, is_last in super()._replies(key_recording_reader):
+        for reply, applies_mode in super()._replies(key_recording_reader):
             time.sleep(self.delay_s)
             self.delay_s = 0.0
             is_refused = key_recording_reader.key == self.refused_key
             found_reply = reply.replace(b" f0", b" f0 t-1", 1)
-            yield (b"SERVER_ERROR busy\r\n" if is_refused else found_reply), is_last
+            yield (b"SERVER_ERROR busy\r\n" if is_refused else found_reply), applies_mode
 
 
 @pytest.mark.parametrize("refused_key_index", range(5))
 def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_another(
-    save: Save, refused_key_index: int
+    save_strategy: SaveStrategy, refused_key_index: int
 ) -> None:
     servers = OneKeyRefusingServer(), OneKeyRefusingServer()
     keys = [f"k{number}" for number in range(12)]
@@ -286,7 +292,9 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
         )
 
     async def run() -> None:
-        async with AsyncClient(addresses, strategy=save("strategy lru:50"), timeout=5) as client:
+        async with AsyncClient(
+            addresses, strategy=save_strategy("strategy lru:50"), timeout=5
+        ) as client:
             servers[1].delay_s = 0.2
             with pytest.raises(RequestRefused):
                 await client.get_many(keys)
@@ -294,7 +302,7 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
                 with contextlib.suppress(RequestRefused):
                     compare({key: await client.get(key)})
 
-    with Client(addresses, strategy=save("strategy lru:50"), timeout=5) as client:
+    with Client(addresses, strategy=save_strategy("strategy lru:50"), timeout=5) as client:
         with pytest.raises(RequestRefused):
             client.get_many(keys)
         for key in keys:
@@ -307,33 +315,36 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
 
 
 def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
-    server: Any, save: Save, namespace: str, monkeypatch: pytest.MonkeyPatch
+    server: Any, save_strategy: SaveStrategy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
     value = os.urandom(5000)
     remaining_deadlines: list[float] = []
-    join = _split.read_many_async
+    original_read_many_async = _split.read_many_async
 
-    async def record_deadline_of_join(
+    async def record_deadline(
         client: Any, values: dict[Any, Any], deadline: float
     ) -> dict[Any, Any]:
         remaining_deadlines.append(deadline)
-        return await join(client, values, deadline)
+        return await original_read_many_async(client, values, deadline)
 
-    monkeypatch.setattr(_split, "read_many_async", record_deadline_of_join)
+    monkeypatch.setattr(_split, "read_many_async", record_deadline)
 
     async def main() -> None:
         async with AsyncClient(
-            server.address, namespace=namespace, strategy=save("strategy remote"), timeout=5
+            server.address,
+            namespace=namespace,
+            strategy=save_strategy("strategy remote"),
+            timeout=5,
         ) as client:
             await client.set("k", value, split=True)
             run_bulk = client._run_bulk
 
-            async def delayed(bulk: Any) -> dict[Any, Any]:
+            async def delayed_run_bulk(bulk: Any) -> dict[Any, Any]:
                 await asyncio.sleep(0.05)
                 return await run_bulk(bulk)
 
-            monkeypatch.setattr(client, "_run_bulk", delayed)
+            monkeypatch.setattr(client, "_run_bulk", delayed_run_bulk)
             assert await client.get("k", deadline=30) == value
 
     asyncio.run(main())
@@ -342,10 +353,10 @@ def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
 
 
 def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
-    server: Any, save: Save, namespace: str, caplog: pytest.LogCaptureFixture
+    server: Any, save_strategy: SaveStrategy, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    strategy = save("strategy fixed:2\nkey a\nkey b\n")
-    client = Client(server.address, namespace=namespace, strategy=strategy, near_ttl=0.1)
+    strategy_file = save_strategy("strategy fixed:2\nkey a\nkey b\n")
+    client = Client(server.address, namespace=namespace, strategy=strategy_file, near_ttl=0.1)
     client.set("a", 1)
     with caplog.at_level(logging.WARNING, "glasscache"):
         assert client.get("a") == 1
@@ -357,12 +368,12 @@ def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
 
 
 def test_a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later(
-    save: Save,
+    save_strategy: SaveStrategy,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved_socket:
         port = reserved_socket.getsockname()[1]
     address = f"127.0.0.1:{port}"
-    client = Client(address, strategy=save("strategy fixed:1\nkey a\n"))
+    client = Client(address, strategy=save_strategy("strategy fixed:1\nkey a\n"))
     with pytest.raises(ServerUnavailable):
         client.get("a")
     with Server(port=port):
@@ -378,8 +389,10 @@ def test_a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_late
         assert client.near_stats()["fixed_hits"] >= 1
 
 
-def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: str) -> None:
-    client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
+def test_a_forked_child_has_a_near_cache_and_counters_of_its_own(
+    server: Any, save_strategy: SaveStrategy, namespace: str
+) -> None:
+    client = Client(server.address, namespace=namespace, strategy=save_strategy("strategy lru:10"))
     client.set("k", 1)
     client.get("k")
     child_pid = os.fork()
@@ -392,11 +405,11 @@ def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: 
 
 
 def test_a_child_that_is_forked_within_a_request_sees_its_own_writes(
-    server: Any, save: Save, namespace: str
+    server: Any, save_strategy: SaveStrategy, namespace: str
 ) -> None:
-    strategy = save("strategy lru:10")
+    strategy_file = save_strategy("strategy lru:10")
     for write_count in range(3):
-        client = Client(server.address, namespace=namespace, strategy=strategy)
+        client = Client(server.address, namespace=namespace, strategy=strategy_file)
         for _ in range(write_count):
             client.set("k", "old")
         with client.request():
@@ -413,10 +426,10 @@ def test_a_child_that_is_forked_within_a_request_sees_its_own_writes(
 
 
 def test_a_request_that_is_left_in_another_context_ends_all_the_same(
-    server: Any, save: Save, tmp_path: Path, namespace: str
+    server: Any, save_strategy: SaveStrategy, tmp_path: Path, namespace: str
 ) -> None:
-    strategy = save("strategy remote")
-    client = Client(server.address, namespace=namespace, strategy=strategy, share=1.0)
+    strategy_file = save_strategy("strategy remote")
+    client = Client(server.address, namespace=namespace, strategy=strategy_file, share=1.0)
     recorder = client.recorder(tmp_path / "log")
     request_block = client.request()
     context = contextvars.copy_context()
@@ -439,29 +452,31 @@ def test_a_request_that_is_left_in_another_context_ends_all_the_same(
     ],
 )
 def test_a_strategy_that_cannot_be_run_is_refused_at_start(
-    save: Save, lines: str, reason: str
+    save_strategy: SaveStrategy, lines: str, reason: str
 ) -> None:
-    path = save(lines)
+    strategy_file = save_strategy(lines)
     with pytest.raises(Exception, match=reason):
-        Client(strategy=path)
+        Client(strategy=strategy_file)
 
 
-def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> None:
-    other_version = tmp_path / "v2.strategy"
-    other_version.write_text("glasscache-strategy 2\nstrategy lru:1\n")
-    strategy = save("strategy lru:1")
+def test_invalid_settings_of_a_strategy_are_refused(
+    save_strategy: SaveStrategy, tmp_path: Path
+) -> None:
+    other_version_file = tmp_path / "v2.strategy"
+    other_version_file.write_text("glasscache-strategy 2\nstrategy lru:1\n")
+    strategy_file = save_strategy("strategy lru:1")
     for settings, reason in (
-        ({"strategy": str(other_version)}, "version `2` is unknown"),
+        ({"strategy": str(other_version_file)}, "version `2` is unknown"),
         ({"strategy": str(tmp_path / "absent")}, "simulate --save"),
-        ({"strategy": strategy, "near_ttl": 0}, "near_ttl=0"),
-        ({"strategy": strategy, "children_of": 3}, "children_of=3"),
+        ({"strategy": strategy_file, "near_ttl": 0}, "near_ttl=0"),
+        ({"strategy": strategy_file, "children_of": 3}, "children_of=3"),
         ({"children_of": str}, "strategy="),
         ({"share": 0.5}, "share= needs strategy="),
-        ({"strategy": strategy, "share": 1.5}, "share=1.5"),
-        ({"strategy": strategy, "share": "half"}, "share='half'"),
-        ({"strategy": strategy, "share": 0.5, "share_by": "host"}, "share_by"),
+        ({"strategy": strategy_file, "share": 1.5}, "share=1.5"),
+        ({"strategy": strategy_file, "share": "half"}, "share='half'"),
+        ({"strategy": strategy_file, "share": 0.5, "share_by": "host"}, "share_by"),
         ({"coherent": True}, "coherent=True needs strategy="),
-        ({"strategy": strategy, "coherent": True, "protocol": "binary"}, "has no watch"),
+        ({"strategy": strategy_file, "coherent": True, "protocol": "binary"}, "has no watch"),
     ):
         for client_class in (Client, AsyncClient):
             with pytest.raises(BadSetting, match=reason):
@@ -473,10 +488,10 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
 
 
 def test_get_or_set_and_cached_read_from_the_process(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
-    strategy = save("strategy lru:10+children\nchild a b\n")
-    client = Client(server.address, namespace=namespace, strategy=strategy)
+    strategy_file = save_strategy("strategy lru:10+children\nchild a b\n")
+    client = Client(server.address, namespace=namespace, strategy=strategy_file)
     computed_values: list[str] = []
 
     def compute_value() -> str:
@@ -499,7 +514,9 @@ def test_get_or_set_and_cached_read_from_the_process(
     assert client.near_stats()["calls"] == 5  # the child came with its parent
 
     async def run_with_async_client() -> None:
-        async with AsyncClient(server.address, namespace=namespace, strategy=strategy) as client:
+        async with AsyncClient(
+            server.address, namespace=namespace, strategy=strategy_file
+        ) as client:
             for _ in range(3):
                 assert await client.get_or_set("a", compute_value, ttl=60) == "A"
             assert client.near_stats()["calls"] == 1
@@ -507,11 +524,13 @@ def test_get_or_set_and_cached_read_from_the_process(
     asyncio.run(run_with_async_client())
 
 
-def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> None:
-    strategy = save("strategy fixed:1+lru:10\nkey kept\n")
+def test_what_moved_to_the_gutter_is_not_served_from_the_process(
+    save_strategy: SaveStrategy,
+) -> None:
+    strategy_file = save_strategy("strategy fixed:1+lru:10\nkey kept\n")
     old_values = {"near": "old", "kept": "old", "many": "old", "counter": 1}
     with Server() as lost_server, Server() as gutter_server:
-        settings: Any = {"gutter": gutter_server.address, "strategy": strategy, "timeout": 5}
+        settings: Any = {"gutter": gutter_server.address, "strategy": strategy_file, "timeout": 5}
         client = Client(lost_server.address, **settings)
         client.set_many(old_values)
         event_loop = asyncio.new_event_loop()
@@ -539,11 +558,11 @@ def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> 
 
 
 def test_middleware_opens_a_request_for_each_http_request(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     other_client.set("k", "v")
-    strategy = save("strategy remote")
-    client = Client(server.address, namespace=namespace, strategy=strategy)
+    strategy_file = save_strategy("strategy remote")
+    client = Client(server.address, namespace=namespace, strategy=strategy_file)
 
     def application(_environ: Any, _start: Any) -> Any:
         client.get("k")
@@ -554,7 +573,7 @@ def test_middleware_opens_a_request_for_each_http_request(
     assert client.near_stats()["calls"] == 3
 
     async def run() -> None:
-        async_client = AsyncClient(server.address, namespace=namespace, strategy=strategy)
+        async_client = AsyncClient(server.address, namespace=namespace, strategy=strategy_file)
 
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
             assert await async_client.get("k") == await async_client.get("k") == "v"
@@ -609,7 +628,7 @@ asyncio.run(awaited())
 
 
 def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
-    server: Any, save: Save
+    server: Any, save_strategy: SaveStrategy
 ) -> None:
     pytest.importorskip("django")
     for coherent in ("", "coherent"):
@@ -618,7 +637,7 @@ def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
             "-c",
             DJANGO_PROGRAM,
             server.address,
-            save("strategy remote"),
+            save_strategy("strategy remote"),
             coherent,
         ]
         completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

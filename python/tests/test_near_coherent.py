@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    Save = Callable[[str], str]
+    SaveStrategy = Callable[[str], str]
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
@@ -39,11 +39,11 @@ def read_until_kept(client: Client, key: str) -> None:
 
 
 def test_a_coherent_client_sees_what_others_change(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
-    strategy = save("strategy s3fifo:10")
+    strategy_file = save_strategy("strategy s3fifo:10")
     client = Client(
-        server.address, namespace=namespace, strategy=strategy, near_ttl=None, coherent=True
+        server.address, namespace=namespace, strategy=strategy_file, near_ttl=None, coherent=True
     )
     changes: list[tuple[Callable[[], object], object]] = [
         (lambda: other_client.set("k", 6), 6),
@@ -52,24 +52,24 @@ def test_a_coherent_client_sees_what_others_change(
         (lambda: other_client.set("k", 7), 7),
         (other_client.clear, None),
     ]
-    for make_change, value in changes:
+    for make_change, expected_value in changes:
         other_client.set("k", 4)
         wait_until(lambda: client.get("k") == 4)
         read_until_kept(client, "k")
         make_change()
-        wait_until(lambda value=value: client.get("k") == value)
+        wait_until(lambda expected_value=expected_value: client.get("k") == expected_value)
     assert client.near_stats()["changed_by_others"] >= 4
     client.close()
 
 
 def test_a_coherent_asyncio_client_sees_what_others_change(
-    server: Any, save: Save, namespace: str, other_client: Client
+    server: Any, save_strategy: SaveStrategy, namespace: str, other_client: Client
 ) -> None:
     async def run() -> None:
         client = AsyncClient(
             server.address,
             namespace=namespace,
-            strategy=save("strategy lru:10"),
+            strategy=save_strategy("strategy lru:10"),
             near_ttl=None,
             coherent=True,
         )
@@ -91,13 +91,15 @@ def test_a_coherent_asyncio_client_sees_what_others_change(
     asyncio.run(run())
 
 
-def test_keys_in_base64_are_coherent_too(server: Any, save: Save, namespace: str) -> None:
+def test_keys_in_base64_are_coherent_too(
+    server: Any, save_strategy: SaveStrategy, namespace: str
+) -> None:
     other_client = Client(server.address, namespace=namespace, keys="base64")
     client = Client(
         server.address,
         namespace=namespace,
         keys="base64",
-        strategy=save("strategy lru:10"),
+        strategy=save_strategy("strategy lru:10"),
         near_ttl=None,
         coherent=True,
     )
@@ -141,8 +143,10 @@ print("followed")
 """
 
 
-def test_a_child_process_watches_for_itself(server: Any, save: Save, namespace: str) -> None:
-    strategy = save("strategy lru:10")
+def test_a_child_process_watches_for_itself(
+    server: Any, save_strategy: SaveStrategy, namespace: str
+) -> None:
+    strategy_file = save_strategy("strategy lru:10")
     command = [
         sys.executable,
         "-W",
@@ -151,22 +155,22 @@ def test_a_child_process_watches_for_itself(server: Any, save: Save, namespace: 
         CHILD_PROGRAM,
         server.address,
         namespace,
-        strategy,
+        strategy_file,
     ]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert completed.stdout.split() == ["followed"], completed.stderr
 
 
-def test_an_ssl_context_is_refused_with_coherent(save: Save) -> None:
+def test_a_coherent_asyncio_client_refuses_an_ssl_context(save_strategy: SaveStrategy) -> None:
     import ssl
 
     context = ssl.create_default_context()
     with pytest.raises(BadSetting, match=r"tls=TLS"):
-        AsyncClient(tls=context, strategy=save("strategy lru:1"), coherent=True)
+        AsyncClient(tls=context, strategy=save_strategy("strategy lru:1"), coherent=True)
 
 
 @pytest.fixture
-def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+def memcached_address(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
     """Yield the address of a memcached of its own."""
     with start_memcached() as address:
         yield address
@@ -181,36 +185,44 @@ def does_report_deletes(address: str) -> bool:
 
 
 def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
-    save: Save, memcached: str, caplog: pytest.LogCaptureFixture
+    save_strategy: SaveStrategy, memcached_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other_client = Client(memcached, timeout=5)
+    other_client = Client(memcached_address, timeout=5)
     client = Client(
-        memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=0.3, coherent=True
+        memcached_address,
+        timeout=5,
+        strategy=save_strategy("strategy lru:10"),
+        near_ttl=0.3,
+        coherent=True,
     )
     other_client.set("k", 7)
     with caplog.at_level(logging.WARNING, logger="glasscache"):
         read_until_kept(client, "k")
-        for make_change, value in (
+        for make_change, expected_value in (
             (lambda: other_client.set("k", 1), 1),
             (lambda: other_client.incr("k"), 2),
             (lambda: other_client.delete("k"), None),
         ):
             make_change()
-            wait_until(lambda value=value: client.get("k") == value)
+            wait_until(lambda expected_value=expected_value: client.get("k") == expected_value)
         wait_until(lambda: client.get("other") is None and "coherent:" in caplog.text)
     assert "near_ttl, 0.3 s" in caplog.text
     client.close()
 
 
 def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
-    save: Save, memcached: str, caplog: pytest.LogCaptureFixture
+    save_strategy: SaveStrategy, memcached_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if not does_report_deletes(memcached):
+    if not does_report_deletes(memcached_address):
         pytest.skip("this memcached does not report deletes: MEMCACHED=path of 1.6.20 or newer")
-    other_client = Client(memcached, timeout=5)
+    other_client = Client(memcached_address, timeout=5)
     # Without a report a value would stay for an hour.
     client = Client(
-        memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=3600, coherent=True
+        memcached_address,
+        timeout=5,
+        strategy=save_strategy("strategy lru:10"),
+        near_ttl=3600,
+        coherent=True,
     )
     changes: list[tuple[Callable[[], object], object]] = [
         (lambda: other_client.set("k", "set"), "set"),
@@ -221,14 +233,14 @@ def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
         (lambda: other_client.add("k", "added"), "added"),
     ]
     with caplog.at_level(logging.WARNING, logger="glasscache"):
-        for make_change, value in changes:
+        for make_change, expected_value in changes:
             # The first read begins the watch, and nothing is kept before it.
-            if value != "added":
+            if expected_value != "added":
                 other_client.set("k", "kept")
                 wait_until(lambda: client.get("k") == "kept")
                 read_until_kept(client, "k")
             make_change()
-            wait_until(lambda value=value: client.get("k") == value)
+            wait_until(lambda expected_value=expected_value: client.get("k") == expected_value)
     assert client.near_stats()["changed_by_others"] >= len(changes) - 1
     (warning,) = [
         record.getMessage() for record in caplog.records if "coherent:" in record.getMessage()

@@ -20,7 +20,7 @@ from glasscache.server import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Save = Callable[[str], str]
+    SaveStrategy = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
@@ -30,35 +30,35 @@ def own_server() -> Iterator[Server]:
         yield server
 
 
-class Requests:
+class GetCounter:
     """Counts the gets that a server has executed since the last time."""
 
     def __init__(self, server: Server, namespace: str) -> None:
-        self._plain = Client(server.address, namespace=namespace)
+        self._plain_client = Client(server.address, namespace=namespace)
         self._gets = 0
-        self.take()
+        self.take_count()
 
     def put(self, *keys: str) -> None:
         """Store a value under each key, as another process does."""
-        self._plain.set_many({key: key.upper() for key in keys})
+        self._plain_client.set_many({key: key.upper() for key in keys})
 
-    def server_row(self, name: str) -> int:
-        (rows,) = self._plain.server_stats().values()
-        return int(rows[name])
+    def server_stat(self, stat_name: str) -> int:
+        (stats,) = self._plain_client.server_stats().values()
+        return int(stats[stat_name])
 
-    def take(self) -> int:
-        before, self._gets = self._gets, self.server_row("cmd_get")
-        return self._gets - before
+    def take_count(self) -> int:
+        gets_before, self._gets = self._gets, self.server_stat("cmd_get")
+        return self._gets - gets_before
 
 
 @pytest.fixture
-def requests(own_server: Server, namespace: str) -> Requests:
-    return Requests(own_server, namespace)
+def get_counter(own_server: Server, namespace: str) -> GetCounter:
+    return GetCounter(own_server, namespace)
 
 
-def is_stopped(thread: Path) -> bool:
+def is_stopped(thread_folder: Path) -> bool:
     """Return whether a thread of a process has stopped, by its folder in `/proc`."""
-    state: str = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    state: str = (thread_folder / "stat").read_text().rpartition(")")[2].split()[0]
     return state == "T"
 
 
@@ -75,26 +75,28 @@ def paused(pid: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def run(own_server: Server, namespace: str, save: Save) -> Callable[..., Any]:
+def run(own_server: Server, namespace: str, save_strategy: SaveStrategy) -> Callable[..., Any]:
     """Return what runs a coroutine function with a connected client under a strategy."""
 
-    def run_with(work: Callable[[AsyncClient], Any], lines: str = "strategy remote") -> None:
+    def run_with(use_client: Callable[[AsyncClient], Any], lines: str = "strategy remote") -> None:
         async def main() -> None:
             async with AsyncClient(
-                own_server.address, namespace=namespace, strategy=save(lines), timeout=30
+                own_server.address, namespace=namespace, strategy=save_strategy(lines), timeout=30
             ) as client:
                 await client.set("connected", 1)
-                await work(client)
+                await use_client(client)
 
         asyncio.run(main())
 
     return run_with
 
 
-def test_fifty_reads_of_one_key_are_one_get(run: Callable[..., Any], requests: Requests) -> None:
-    requests.put("k")
+def test_fifty_reads_of_one_key_are_one_get(
+    run: Callable[..., Any], get_counter: GetCounter
+) -> None:
+    get_counter.put("k")
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
             values = await asyncio.gather(*(client.get("k") for _ in range(50)))
             assert values == ["K"] * 50
@@ -103,185 +105,196 @@ def test_fifty_reads_of_one_key_are_one_get(run: Callable[..., Any], requests: R
         assert (stats["keys"], stats["used_keys"]) == (1, 1)
         assert client.stats()["near_hits"] == 49
 
-    run(work)
-    assert requests.take() == 1
+    run(use_client)
+    assert get_counter.take_count() == 1
 
 
 def test_a_first_read_that_has_to_connect_is_waited_for(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
-    requests.put("k")
+    get_counter.put("k")
 
     async def main() -> None:
         async with AsyncClient(
-            own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+            own_server.address,
+            namespace=namespace,
+            strategy=save_strategy("strategy remote"),
+            timeout=30,
         ) as client:
             with client.request():
                 assert await asyncio.gather(*(client.get("k") for _ in range(9))) == ["K"] * 9
 
     asyncio.run(main())
-    assert requests.take() == 1
+    assert get_counter.take_count() == 1
 
 
 def test_overlapping_bulk_reads_get_each_key_once(
-    run: Callable[..., Any], requests: Requests
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
     keys = [f"k{number}" for number in range(20)]
-    requests.put(*keys)
+    get_counter.put(*keys)
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
-            slices = [keys[start : start + 8] for start in range(0, 20, 3)]
-            found = await asyncio.gather(
-                *(client.get_many([*some, "nobody"]) for some in slices), client.get("k9")
+            key_groups = [keys[first_index : first_index + 8] for first_index in range(0, 20, 3)]
+            found_values = await asyncio.gather(
+                *(client.get_many([*bulk_keys, "nobody"]) for bulk_keys in key_groups),
+                client.get("k9"),
             )
-        for some, values in zip(slices, found, strict=False):
-            assert values == {key: key.upper() for key in some}
-        assert found[-1] == "K9"
+        for bulk_keys, values in zip(key_groups, found_values, strict=False):
+            assert values == {key: key.upper() for key in bulk_keys}
+        assert found_values[-1] == "K9"
 
-    run(work)
-    assert requests.take() == len(keys) + 1
+    run(use_client)
+    assert get_counter.take_count() == len(keys) + 1
 
 
 def test_what_a_request_prefetches_is_not_fetched_by_its_other_tasks(
-    run: Callable[..., Any], requests: Requests
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
-    requests.put(*"abcdef")
+    get_counter.put(*"abcdef")
     lines = "strategy subtree:1+children\nchild a b\nchild a c\nchild d e\n"
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request(page="a"):
             values = await asyncio.gather(*(client.get(key) for key in "abcdefbce"))
         assert values == list("ABCDEFBCE")
 
-    run(work, lines)
-    assert requests.take() == 6
+    run(use_client, lines)
+    assert get_counter.take_count() == 6
 
 
 def test_a_cancelled_read_leaves_its_key_to_one_of_those_that_wait(
-    run: Callable[..., Any], requests: Requests
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
-    requests.put("k")
+    get_counter.put("k")
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
-            first, *others = (asyncio.create_task(client.get("k")) for _ in range(5))
+            first_task, *other_tasks = (asyncio.create_task(client.get("k")) for _ in range(5))
             await asyncio.sleep(0)
-            first.cancel()
+            first_task.cancel()
             # The exception, and with it the frames of the first task, stay alive.
-            outcome = await asyncio.gather(first, *others, return_exceptions=True)
-            assert isinstance(outcome[0], asyncio.CancelledError)
-            assert outcome[1:] == ["K"] * 4
+            outcomes = await asyncio.gather(first_task, *other_tasks, return_exceptions=True)
+            assert isinstance(outcomes[0], asyncio.CancelledError)
+            assert outcomes[1:] == ["K"] * 4
         assert client.near_stats()["calls"] == 1
 
-    run(work)
+    run(use_client)
     # That of the first, which had left already, and one more.
-    assert requests.take() == 2
+    assert get_counter.take_count() == 2
 
 
 def test_a_read_that_waits_keeps_its_own_deadline(
-    run: Callable[..., Any], requests: Requests
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
-    requests.put("k", "l")
-    pid = requests.server_row("pid")
+    get_counter.put("k", "l")
+    pid = get_counter.server_stat("pid")
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
             await client.get("l")
             with paused(pid):
-                first = asyncio.create_task(client.get("k"))
-                last = asyncio.create_task(client.get_many(["l", "k"]))
+                first_task = asyncio.create_task(client.get("k"))
+                last_task = asyncio.create_task(client.get_many(["l", "k"]))
                 await asyncio.sleep(0)
-                begin = time.monotonic()
-                with pytest.raises(DeadlineExceeded) as raised:
+                started_at = time.monotonic()
+                with pytest.raises(DeadlineExceeded) as error:
                     await client.get_many(["l", "k"], deadline=0.2)
                 with client.deadline(0.1), pytest.raises(DeadlineExceeded):
                     await client.get("k")
-                assert 0.3 <= time.monotonic() - begin < 5
-            assert raised.value.unanswered == ["k"]
-            assert raised.value.arrived == {"l": "L"}
-            assert (raised.value.phase, raised.value.retry_is_safe) == ("read", True)
-            assert await first == "K"
-            assert await last == {"l": "L", "k": "K"}
+                assert 0.3 <= time.monotonic() - started_at < 5
+            assert error.value.unanswered == ["k"]
+            assert error.value.arrived == {"l": "L"}
+            assert (error.value.phase, error.value.retry_is_safe) == ("read", True)
+            assert await first_task == "K"
+            assert await last_task == {"l": "L", "k": "K"}
 
-    run(work)
-    assert requests.take() == 2
+    run(use_client)
+    assert get_counter.take_count() == 2
 
 
 def test_a_deadline_that_counts_as_a_miss_does_so_for_a_read_that_waits(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
-    requests.put("k")
-    pid = requests.server_row("pid")
+    get_counter.put("k")
+    pid = get_counter.server_stat("pid")
 
     async def main() -> None:
-        strategy = save("strategy remote")
+        strategy_file = save_strategy("strategy remote")
         async with AsyncClient(
-            own_server.address, namespace=namespace, strategy=strategy, timeout=30, on_error="miss"
+            own_server.address,
+            namespace=namespace,
+            strategy=strategy_file,
+            timeout=30,
+            on_error="miss",
         ) as client:
             await client.set("connected", 1)
             with client.request():
                 with paused(pid):
-                    first = asyncio.create_task(client.get("k"))
+                    first_task = asyncio.create_task(client.get("k"))
                     await asyncio.sleep(0)
                     assert await client.get("k", "none", deadline=0.1) == "none"
-                assert await first == "K"
+                assert await first_task == "K"
             assert client.stats()["misses_by_error"] == 1
 
     asyncio.run(main())
-    assert requests.take() == 1
+    assert get_counter.take_count() == 1
 
 
 def test_ten_reads_of_a_key_without_a_value_are_one_get_and_the_next_read_is_another(
-    run: Callable[..., Any], requests: Requests
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
             values = await asyncio.gather(*(client.get("nobody", "none") for _ in range(10)))
             assert values == ["none"] * 10
-            assert requests.take() == 1
-            requests.put("nobody")
+            assert get_counter.take_count() == 1
+            get_counter.put("nobody")
             assert await client.get("nobody") == "NOBODY"
-            assert requests.take() == 1
+            assert get_counter.take_count() == 1
 
-    run(work)
+    run(use_client)
 
 
-def test_a_read_sees_the_own_write_that_came_before_it_although_an_older_read_is_under_way(
-    run: Callable[..., Any], requests: Requests
+def test_a_read_sees_an_earlier_write_of_its_request_while_an_older_read_is_in_flight(
+    run: Callable[..., Any], get_counter: GetCounter
 ) -> None:
-    requests.put("k")
+    get_counter.put("k")
 
-    async def work(client: AsyncClient) -> None:
+    async def use_client(client: AsyncClient) -> None:
         with client.request():
-            first = asyncio.create_task(client.get("k"))
+            first_task = asyncio.create_task(client.get("k"))
             await asyncio.sleep(0)
             await client.set("k", "own")
             assert await client.get("k") == "own"
-            assert await first == "K"
+            assert await first_task == "K"
 
-    run(work)
+    run(use_client)
 
 
 def test_event_loops_that_share_a_request_get_a_key_once(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
-    requests.put("k")
-    pid = requests.server_row("pid")
+    get_counter.put("k")
+    pid = get_counter.server_stat("pid")
     client = AsyncClient(
-        own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+        own_server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy remote"),
+        timeout=30,
     )
     values: list[str] = []
-    are_connected = threading.Barrier(4)
-    are_waiting = threading.Barrier(4)
-    are_done = threading.Barrier(3)
+    connected_barrier = threading.Barrier(4)
+    waiting_barrier = threading.Barrier(4)
+    done_barrier = threading.Barrier(3)
 
     async def read() -> None:
         await client.set("connected", 1)
-        await asyncio.to_thread(are_connected.wait)
-        await asyncio.to_thread(are_waiting.wait)
+        await asyncio.to_thread(connected_barrier.wait)
+        await asyncio.to_thread(waiting_barrier.wait)
         values.append(await client.get("k"))
-        await asyncio.to_thread(are_done.wait)
+        await asyncio.to_thread(done_barrier.wait)
         await client.close()
 
     def run_in_context(context: contextvars.Context) -> threading.Thread:
@@ -291,24 +304,27 @@ def test_event_loops_that_share_a_request_get_a_key_once(
 
     with client.request():
         threads = [run_in_context(contextvars.copy_context()) for _ in range(3)]
-        are_connected.wait()
+        connected_barrier.wait()
         with paused(pid):
-            are_waiting.wait()
+            waiting_barrier.wait()
             time.sleep(0.2)
         for thread in threads:
             thread.join()
     assert values == ["K"] * 3
-    assert requests.take() == 1
+    assert get_counter.take_count() == 1
 
 
 def test_threads_that_share_a_request_get_a_key_once(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
     keys = [f"k{number}" for number in range(50)]
-    requests.put(*keys)
-    pid = requests.server_row("pid")
+    get_counter.put(*keys)
+    pid = get_counter.server_stat("pid")
     client = Client(
-        own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+        own_server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy remote"),
+        timeout=30,
     )
     client.set("connected", 1)
     values: list[dict[str, str]] = []
@@ -330,16 +346,19 @@ def test_threads_that_share_a_request_get_a_key_once(
         for thread in threads:
             thread.join()
     assert sorted(map(len, values)) == [25, 30, 35, 40, 45, 50]
-    assert requests.take() == len(keys)
+    assert get_counter.take_count() == len(keys)
 
 
 def test_a_signal_handler_that_reads_what_its_thread_is_fetching_does_not_wait_for_itself(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
-    requests.put("k")
-    pid = requests.server_row("pid")
+    get_counter.put("k")
+    pid = get_counter.server_stat("pid")
     client = Client(
-        own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+        own_server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy remote"),
+        timeout=30,
     )
     client.set("connected", 1)
     values: list[str] = []
@@ -348,41 +367,44 @@ def test_a_signal_handler_that_reads_what_its_thread_is_fetching_does_not_wait_f
         os.kill(pid, signal.SIGCONT)
         values.append(client.get("k", deadline=10))
 
-    previous = signal.signal(signal.SIGALRM, handle)
+    handler_before = signal.signal(signal.SIGALRM, handle)
     try:
         with client.request(), paused(pid):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             assert client.get("k") == "K"
     finally:
-        signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGALRM, handler_before)
     assert values == ["K"]
 
 
 def test_a_signal_handler_that_raises_ends_a_wait(
-    own_server: Server, namespace: str, save: Save, requests: Requests
+    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
 ) -> None:
-    requests.put("k")
-    pid = requests.server_row("pid")
+    get_counter.put("k")
+    pid = get_counter.server_stat("pid")
     client = Client(
-        own_server.address, namespace=namespace, strategy=save("strategy remote"), timeout=30
+        own_server.address,
+        namespace=namespace,
+        strategy=save_strategy("strategy remote"),
+        timeout=30,
     )
     client.set("connected", 1)
 
     def handle(*_: Any) -> None:
         raise InterruptedError
 
-    previous = signal.signal(signal.SIGALRM, handle)
+    handler_before = signal.signal(signal.SIGALRM, handle)
     try:
         with client.request():
             with paused(pid):
                 context = contextvars.copy_context()
-                first = threading.Thread(target=context.run, args=(client.get, "k"))
-                first.start()
+                first_task = threading.Thread(target=context.run, args=(client.get, "k"))
+                first_task.start()
                 time.sleep(0.1)
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 with pytest.raises(InterruptedError):
                     client.get("k")
-            first.join()
+            first_task.join()
     finally:
-        signal.signal(signal.SIGALRM, previous)
-    assert requests.take() == 1
+        signal.signal(signal.SIGALRM, handler_before)
+    assert get_counter.take_count() == 1

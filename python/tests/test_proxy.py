@@ -24,27 +24,36 @@ pytestmark = pytest.mark.skipif(NUTCRACKER is None, reason="nutcracker is not in
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        port: int = reserved_socket.getsockname()[1]
         return port
 
 
 class NutcrackerProxy:
-    """A nutcracker before these servers."""
+    """nutcracker (twemproxy) in front of these servers."""
 
-    def __init__(self, servers: list[str], folder: Path) -> None:
+    def __init__(self, addresses: list[str], folder: Path) -> None:
         self.port, self.stats_port = free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
-        lines = ["pool:", f"  listen: {self.address}", "  hash: md5", "  distribution: ketama"]
-        lines += ["  timeout: 2000", "  servers:", *(f"    - {server}:1" for server in servers)]
-        self._settings = folder / "nutcracker.yml"
-        self._settings.write_text("\n".join(lines) + "\n")
+        config_lines = [
+            "pool:",
+            f"  listen: {self.address}",
+            "  hash: md5",
+            "  distribution: ketama",
+        ]
+        config_lines += [
+            "  timeout: 2000",
+            "  servers:",
+            *(f"    - {address}:1" for address in addresses),
+        ]
+        self._config_file = folder / "nutcracker.yml"
+        self._config_file.write_text("\n".join(config_lines) + "\n")
         self.start()
 
     def start(self) -> None:
         """Start it and wait until it listens."""
-        options = ["-c", str(self._settings), "-s", str(self.stats_port), "-a", "127.0.0.1"]
+        options = ["-c", str(self._config_file), "-s", str(self.stats_port), "-a", "127.0.0.1"]
         self._process = subprocess.Popen(
             [str(NUTCRACKER), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -61,8 +70,8 @@ class NutcrackerProxy:
         self._process.terminate()
         self._process.wait(10)
 
-    def connection_count(self) -> int:
-        """Return how many connections it has taken, those of `stats` among them."""
+    def accepted_connection_count(self) -> int:
+        """Return how many connections it has accepted since its start, those of `stats` among them."""
         with socket.create_connection(("127.0.0.1", self.stats_port), timeout=5) as connection:
             stats_text = b"".join(iter(lambda: connection.recv(65536), b""))
         return int(json.loads(stats_text)["total_connections"])
@@ -98,12 +107,12 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) 
         assert client.get_many([*values, "none"]) == values
         client.delete_many(list(values))
         assert client.get_many(list(values)) == {}
-        large = b"v" * 300_000
-        assert client.set("large", large)
-        assert client.get("large") == large
+        large_value = b"v" * 300_000
+        assert client.set("large", large_value)
+        assert client.get("large") == large_value
 
 
-def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
+def test_asyncio_falls_back_to_classic_commands(proxy: NutcrackerProxy) -> None:
     async def main() -> None:
         async with AsyncClient(proxy.address, timeout=5) as client:
             values = {f"k{number}": number for number in range(100)}
@@ -121,11 +130,13 @@ def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
 def test_meta_is_tried_once_for_each_server(proxy: NutcrackerProxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         client.set("k", "first")
-        connections_before = proxy.connection_count()
+        connections_before = proxy.accepted_connection_count()
         for round_number in range(200):
             client.set("k", round_number)
             assert client.get("k") == round_number
-        assert proxy.connection_count() - connections_before <= 1  # the one that requests the count
+        assert (
+            proxy.accepted_connection_count() - connections_before <= 1
+        )  # the one that requests the count
 
 
 def test_a_proxy_that_comes_back_is_used_again(proxy: NutcrackerProxy) -> None:

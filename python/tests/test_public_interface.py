@@ -93,13 +93,13 @@ def test_both_clients_have_the_same_public_names(server: Server) -> None:
         {"timeout": float("nan")},
     ],
 )
-def test_settings_without_a_sense_are_refused(server: Server, settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(server: Server, settings: dict[str, Any]) -> None:
     for client_class in (Client, AsyncClient):
         with pytest.raises(BadSetting):
             client_class(server.address, **settings)
 
 
-def test_a_client_needs_a_connection(server: Server) -> None:
+def test_a_client_without_connections_is_refused(server: Server) -> None:
     with pytest.raises(BadSetting, match="connections_max"):
         Client(server.address, connections_max=0)
 
@@ -117,12 +117,12 @@ def test_a_namespace_that_is_not_plain_is_sent_as_base64(server: Server) -> None
 def test_no_argument_of_stats_begins_a_command(server: Server) -> None:
     with Client(server.address, timeout=5) as client:
         assert client.set("kept", 1)
-        for outcome in stats_errors_of_both_clients(server, "settings\r\nflush_all"):
-            assert outcome is BadSetting
+        for error_type in stats_error_types_of_both_clients(server, "settings\r\nflush_all"):
+            assert error_type is BadSetting
         assert client.get("kept") == 1
 
 
-def stats_errors_of_both_clients(server: Server, argument: str) -> list[type[Exception]]:
+def stats_error_types_of_both_clients(server: Server, argument: str) -> list[type[Exception]]:
     async def run_asyncio_call() -> None:
         async with AsyncClient(server.address, timeout=5) as client:
             await client.server_stats(argument)
@@ -135,7 +135,7 @@ def stats_errors_of_both_clients(server: Server, argument: str) -> list[type[Exc
 
 
 @pytest.mark.parametrize("ttl", [-0.5, -1, -(10**9)])
-def test_less_than_no_time_to_live_is_not_for_ever(server: Server, ttl: float) -> None:
+def test_a_negative_ttl_ends_the_value_at_once(server: Server, ttl: float) -> None:
     async def store_and_read(client: AsyncClient) -> Any:
         await client.set("over", 1, ttl=ttl)
         return await client.get("over")
@@ -163,9 +163,11 @@ def test_keys_without_a_utf8_form_are_bad_keys(server: Server) -> None:
 @pytest.mark.parametrize("items", [MappingProxyType({"m": 1}), UserDict(m=1)])
 def test_set_many_takes_any_mapping_and_nothing_else(server: Server, items: Any) -> None:
     assert outcomes_of_both_clients(server, lambda client: client.set_many(items)) == [{}, {}]
-    first, second = outcomes_of_both_clients(server, lambda client: client.set_many([("m", 1)]))
-    assert first == second
-    assert first[0] is TypeError
+    first_outcome, second_outcome = outcomes_of_both_clients(
+        server, lambda client: client.set_many([("m", 1)])
+    )
+    assert first_outcome == second_outcome
+    assert first_outcome[0] is TypeError
 
 
 def test_bulk_writes_need_not_wait(server: Server) -> None:
@@ -222,7 +224,7 @@ def test_a_closed_client_sends_no_request(server: Server, method: str) -> None:
         asyncio.run(run_asyncio_call())
 
 
-def test_both_clients_explain(server: Server) -> None:
+def test_both_clients_explain_a_value_and_a_miss(server: Server) -> None:
     for explanation in outcomes_of_both_clients(
         server, lambda client: client.explain_value([1, 2])
     ):
@@ -245,17 +247,17 @@ def test_loops_of_several_threads_share_a_client(server: Server) -> None:
     def run(number: int) -> None:
         asyncio.run(make_calls(f"loop{number}"))
 
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(run, range(4))) == [None] * 4
+    with ThreadPoolExecutor(4) as executor:
+        assert list(executor.map(run, range(4))) == [None] * 4
     assert wrong_values == []
 
 
 def test_one_unreadable_value_hides_no_other(server: Server) -> None:
-    with Client(server.address, timeout=5, codec="pickle") as pickling:
-        pickling.flush()
-        assert pickling.set_many({"good": 1, "bad": {"a"}, "fine": b"2"}) == {}
+    with Client(server.address, timeout=5, codec="pickle") as pickling_client:
+        pickling_client.flush()
+        assert pickling_client.set_many({"good": 1, "bad": {"a"}, "fine": b"2"}) == {}
 
-    def type_and_text(client: Any) -> Any:
+    def read_three_values(client: Any) -> Any:
         async def run_asyncio_call() -> Any:
             try:
                 return await client.get_many(["good", "bad", "fine"])
@@ -271,11 +273,11 @@ def test_one_unreadable_value_hides_no_other(server: Server) -> None:
 
     values = {"good": 1, "fine": b"2"}
     with Client(server.address, timeout=5) as client:
-        assert type_and_text(client) == (["bad"], values)
-    assert asyncio.run(call_once(server, type_and_text)) == (["bad"], values)
+        assert read_three_values(client) == (["bad"], values)
+    assert asyncio.run(call_once(server, read_three_values)) == (["bad"], values)
     with Client(server.address, timeout=5, on_error="miss") as client:
-        assert (type_and_text(client), client.stats()["misses_by_error"]) == (values, 1)
-    assert asyncio.run(call_once(server, type_and_text, on_error="miss")) == values
+        assert (read_three_values(client), client.stats()["misses_by_error"]) == (values, 1)
+    assert asyncio.run(call_once(server, read_three_values, on_error="miss")) == values
 
 
 async def call_once(server: Server, call: Callable[[Any], Any], **settings: Any) -> Any:
@@ -300,7 +302,7 @@ def test_misses_by_error_are_counted_by_key() -> None:
 def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> None:
     value = {"a": ["x" * 100] * 100}
 
-    def columns(rows: list[dict[str, Any]]) -> dict[str, float]:
+    def sum_seconds(rows: list[dict[str, Any]]) -> dict[str, float]:
         names = rows[0]["seconds"]
         return {name: sum(row["seconds"][name] for row in rows) for name in names}
 
@@ -309,12 +311,12 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
             await client.set("object", value)
             assert await client.get("object") == value
             assert client.stats()["servers"][server.address]["connections"] == 1
-            return columns(client.stats()["by_size"])
+            return sum_seconds(client.stats()["by_size"])
 
     with Client(server.address, timeout=5) as client:
         client.set("object", value)
         assert client.get("object") == value
-        for costs in (columns(client.stats()["by_size"]), asyncio.run(run_asyncio_call())):
+        for costs in (sum_seconds(client.stats()["by_size"]), asyncio.run(run_asyncio_call())):
             assert all(costs[part] > 0 for part in costs if part != "wait"), costs
         with client.pipeline() as pipeline:
             pipeline.set("object", value)

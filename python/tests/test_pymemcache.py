@@ -15,7 +15,7 @@ from glasscache.compat.pymemcache import (
 
 
 class UppercasingClient(Client):
-    """Says it in capitals."""
+    """Returns values in capitals."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         value = super().get(key, default)
@@ -33,7 +33,7 @@ def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> No
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
         keys_of_first_server = [
-            key for key in keys if _index_of_server(client, key) == _host_and_port(first_server)
+            key for key in keys if _server_of(client, key) == _host_and_port(first_server)
         ]
         first_server.stop()
         raised_count = 0
@@ -47,7 +47,7 @@ def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> No
         with Server(port=_port(first_server)):
             client._failover.dead[_host_and_port(first_server)] -= 1
             client.set(keys_of_first_server[0], "home")
-            assert _index_of_server(client, keys_of_first_server[0]) == _host_and_port(first_server)
+            assert _server_of(client, keys_of_first_server[0]) == _host_and_port(first_server)
             assert client.get(keys_of_first_server[0]) == b"home"
 
 
@@ -57,7 +57,7 @@ def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
         keys_of_second_server = {
-            key for key in keys if _index_of_server(client, key) == _host_and_port(second_server)
+            key for key in keys if _server_of(client, key) == _host_and_port(second_server)
         }
         first_server.stop()
         assert client.get_many(keys).keys() == keys_of_second_server
@@ -76,7 +76,7 @@ def test_with_ignore_exc_a_failed_call_of_the_programs_class_is_its_miss() -> No
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_client_class_of_the_program_has_the_calls(
+def test_get_is_called_on_the_client_class_of_the_program(
     glasscache_server: Server, pooled: bool
 ) -> None:
     client = HashClient([], use_pooling=pooled)
@@ -97,7 +97,7 @@ def test_a_pool_creates_clients_of_the_configured_class(glasscache_server: Serve
     assert client.client_pool.free == (pooled_client,)
 
 
-def _index_of_server(client: HashClient, key: str) -> object:
+def _server_of(client: HashClient, key: str) -> object:
     return client._get_client(key).server
 
 

@@ -80,11 +80,11 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     with Client(server.address) as client:
         recorder = client.recorder(tmp_path / "threads", format="jsonl")
 
-        def record_requests(thread: int) -> None:
+        def record_requests(thread_number: int) -> None:
             for number in range(50):
-                with recorder.request(route=f"{thread}"):
-                    for step in range(number % 4):
-                        client.get(f"{thread}:{number}:{step}")
+                with recorder.request(route=f"{thread_number}"):
+                    for read_number in range(number % 4):
+                        client.get(f"{thread_number}:{number}:{read_number}")
 
         threads = [threading.Thread(target=record_requests, args=(thread,)) for thread in range(4)]
         for thread in threads:
@@ -92,7 +92,7 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
         for thread in threads:
             thread.join()
 
-    async def tasks() -> None:
+    async def run_tasks() -> None:
         async with AsyncClient(server.address) as client:
             recorder = client.recorder(tmp_path / "tasks", format="jsonl")
 
@@ -106,20 +106,20 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
             await client.set("7:3", b"x" * 30)
             await asyncio.gather(*(task(number) for number in range(100)))
 
-    asyncio.run(tasks())
+    asyncio.run(run_tasks())
     rows, _ = read_log(tmp_path / "threads")
     assert len(rows) == 200
     for row in rows:
         numbers = {key.rsplit(":", 1)[0] for key in row["items"]}
         assert len(numbers) <= 1
         assert [key.rsplit(":", 1)[1] for key in row["items"]] == [
-            str(step) for step in range(len(row["items"]))
+            str(read_number) for read_number in range(len(row["items"]))
         ]
         assert all(key.split(":")[0] == row["route"] for key in row["items"])
     rows, items = read_log(tmp_path / "tasks")
     assert len(rows) == 100
     for row in rows:
-        assert row["items"] == [f"{row['route']}:{step}" for step in range(4)]
+        assert row["items"] == [f"{row['route']}:{read_number}" for read_number in range(4)]
     assert items["7:3"]["size"] == 30
 
 
@@ -202,11 +202,11 @@ def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(
                 await client.get_with_meta(key="meta")
                 await client.gets_many(["gets_many"])
 
-            async def recorded() -> None:
+            async def record_request() -> None:
                 with recorder.request():
                     await read_all()
 
-            await asyncio.gather(read_all(), recorded(), read_all(), recorded())
+            await asyncio.gather(read_all(), record_request(), read_all(), record_request())
 
     asyncio.run(main())
     rows, _ = read_log(tmp_path)
@@ -267,13 +267,18 @@ def test_a_worker_of_multiprocessing_that_ends_completes_its_log(
     assert [row["items"] for row in rows] == [["k"], ["k"]]
 
 
-@pytest.mark.parametrize("name", [lambda _: 1 / 0, lambda _: 5, lambda _: "not a key " * 30])
+@pytest.mark.parametrize(
+    "name_function", [lambda _: 1 / 0, lambda _: 5, lambda _: "not a key " * 30]
+)
 def test_a_page_or_route_function_that_fails_fails_no_request(
-    server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: Callable[[Any], Any]
+    server: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name_function: Callable[[Any], Any],
 ) -> None:
-    strategy = tmp_path / "best.strategy"
-    strategy.write_text("glasscache-strategy 1\nstrategy lru:10\n")
-    with Client(server.address, strategy=strategy) as client:
+    strategy_file = tmp_path / "best.strategy"
+    strategy_file.write_text("glasscache-strategy 1\nstrategy lru:10\n")
+    with Client(server.address, strategy=strategy_file) as client:
         client.recorder(tmp_path / "log", format="jsonl")
 
         def application(_environ: dict[str, Any], _start_response: Any) -> Any:
@@ -282,8 +287,8 @@ def test_a_page_or_route_function_that_fails_fails_no_request(
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
             client.get("k")
 
-        wsgi = RequestWSGI(application, client, page=name, route=name)
-        asgi = RequestASGI(app, client, page=name, route=name)
+        wsgi = RequestWSGI(application, client, page=name_function, route=name_function)
+        asgi = RequestASGI(app, client, page=name_function, route=name_function)
         for _ in range(3):
             assert list(wsgi({}, None)) == [b"None"]
             asyncio.run(asgi({"type": "http"}, None, None))
@@ -342,8 +347,12 @@ def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_o
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert completed.returncode == 0, completed.stderr
     rows, items = read_log(folders[0])
-    page, awaited = ("page", [":1:k", ":1:l", ":1:k"]), ("apage", [":1:k", ":1:m"])
-    assert [(row["route"], row["items"]) for row in rows] == [page, *[awaited] * 4, page]
+    page_row, awaited_row = ("page", [":1:k", ":1:l", ":1:k"]), ("apage", [":1:k", ":1:m"])
+    assert [(row["route"], row["items"]) for row in rows] == [
+        page_row,
+        *[awaited_row] * 4,
+        page_row,
+    ]
     assert items[":1:k"]["size"] == 4
     rows, _ = read_log(folders[1])
     routes = ["page", *["apage"] * 4, "page"]
@@ -354,15 +363,11 @@ def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_o
 def test_two_recorders_record_the_gets_of_their_own_clients(
     server: Any, tmp_path: Path, sample: float
 ) -> None:
-    def check_django_log(kind: str) -> None:
-        first_client, second_client = (
-            read_log(tmp_path / kind / name)[0] for name in ("one", "two")
-        )
-        assert [(row["route"], row["items"]) for row in first_client] == [
-            ("outer", ["a", "b", "c"])
-        ]
-        inner = [("inner", ["x", "y"])] if sample else []
-        assert [(row["route"], row["items"]) for row in second_client] == inner
+    def check_logs(kind: str) -> None:
+        first_rows, second_rows = (read_log(tmp_path / kind / name)[0] for name in ("one", "two"))
+        assert [(row["route"], row["items"]) for row in first_rows] == [("outer", ["a", "b", "c"])]
+        expected_inner_rows = [("inner", ["x", "y"])] if sample else []
+        assert [(row["route"], row["items"]) for row in second_rows] == expected_inner_rows
 
     with Client(server.address) as first_client, Client(server.address) as second_client:
         first_recorder = first_client.recorder(tmp_path / "blocking" / "one", format="jsonl")
@@ -378,7 +383,7 @@ def test_two_recorders_record_the_gets_of_their_own_clients(
             first_client.get("c")
             second_client.get("outside")
             first_recorder.set_route("outer")
-    check_django_log("blocking")
+    check_logs("blocking")
 
     async def run() -> None:
         async with (
@@ -400,7 +405,7 @@ def test_two_recorders_record_the_gets_of_their_own_clients(
                 first_recorder.set_route("outer")
 
     asyncio.run(run())
-    check_django_log("async")
+    check_logs("async")
 
 
 def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(
@@ -419,7 +424,7 @@ def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(
     assert stats["recorded"] == 0
 
 
-def test_settings_without_meaning_are_refused(server: Any, tmp_path: Path) -> None:
+def test_invalid_settings_of_a_recorder_are_refused(server: Any, tmp_path: Path) -> None:
     for wrong_settings in (
         {"sample": 2},
         {"format": "csv"},
@@ -517,8 +522,8 @@ def test_a_parent_that_a_call_names_comes_before_parent_of(
             await client.get("p/3", parent="unrecorded")
 
     asyncio.run(main())
-    for folder in ("sync", "async"):
-        rows, items = read_log(tmp_path / folder)
+    for client_kind in ("sync", "async"):
+        rows, items = read_log(tmp_path / client_kind)
         expected_keys = ["p/1", "p/1", "p/2", "p/2", "p/3", "p/4", "other", "p/5"]
         assert [row["items"] for row in rows] == [expected_keys]
         assert {key: item["parent"] for key, item in items.items()} == {
@@ -530,13 +535,13 @@ def test_a_parent_that_a_call_names_comes_before_parent_of(
 
 def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_path: Path) -> None:
     refusal = "a parent is a key, str or bytes, or None, not"
-    number, keys = cast("Any", 7), cast("Any", ["p"])
+    number_as_parent, list_as_parent = cast("Any", 7), cast("Any", ["p"])
 
     def read_with_parents(client: Client) -> None:
         with pytest.raises(TypeError, match=f"{refusal} int"):
-            client.get("a", parent=number)
+            client.get("a", parent=number_as_parent)
         with pytest.raises(TypeError, match=f"{refusal} list"):
-            client.get_many(["a"], parent=keys)
+            client.get_many(["a"], parent=list_as_parent)
         client.get("b")
 
     with Client(server.address) as client:
@@ -548,9 +553,9 @@ def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_pat
 
     async def read_async(client: AsyncClient) -> None:
         with pytest.raises(TypeError, match=f"{refusal} int"):
-            await client.get("a", parent=number)
+            await client.get("a", parent=number_as_parent)
         with pytest.raises(TypeError, match=f"{refusal} list"):
-            await client.get_many(["a"], parent=keys)
+            await client.get_many(["a"], parent=list_as_parent)
         await client.get("b")
 
     async def main() -> None:
@@ -562,8 +567,8 @@ def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_pat
                 await read_async(client)
 
     asyncio.run(main())
-    for folder in ("sync", "async"):
-        rows, _ = read_log(tmp_path / folder)
+    for client_kind in ("sync", "async"):
+        rows, _ = read_log(tmp_path / client_kind)
         assert [row["items"] for row in rows] == [["b"]]
 
 
@@ -593,9 +598,9 @@ def test_what_wraps_a_client_passes_a_parent_on(server: Any, tmp_path: Path) -> 
 
 
 def test_a_page_that_is_no_key_is_refused_recorded_or_not(server: Any, tmp_path: Path) -> None:
-    for share in (0.0, 1.0):
+    for sample in (0.0, 1.0):
         with Client(server.address) as client:
-            recorder = client.recorder(tmp_path / str(share), sample=share)
+            recorder = client.recorder(tmp_path / str(sample), sample=sample)
             with pytest.raises(TypeError, match="a key is str or bytes"):
                 recorder.request(page=5)  # type: ignore[arg-type]
 

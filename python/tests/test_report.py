@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
 WIDTH_MAX = 80
 
-HEADER = ["calls", "us", "a", "call", "serial.", "compr.", "wait", "network", "decomp.", "deser."]
+HEADER_WORDS = [
+    "calls",
+    "us",
+    "a",
+    "call",
+    "serial.",
+    "compr.",
+    "wait",
+    "network",
+    "decomp.",
+    "deser.",
+]
 
 
 def fits_width(text: str) -> bool:
@@ -33,14 +44,17 @@ def test_a_report_has_a_row_for_each_kind_of_call_that_was_made(client: Client) 
     client.get("a")
     client.get_many(["a", "b"])
     report = client.report()
-    assert str(report).splitlines()[2].split() == HEADER
-    (write,) = [line for line in str(report).splitlines() if line.startswith("write")]
-    size = " ".join(write.split()[1:3])
-    writes, reads = row_of(report, f"write {size}"), row_of(report, f"read {size}")
-    assert (writes[0], reads[0]) == ("1", "2")
+    assert str(report).splitlines()[2].split() == HEADER_WORDS
+    (write_line,) = [line for line in str(report).splitlines() if line.startswith("write")]
+    size_text = " ".join(write_line.split()[1:3])
+    write_cells, read_cells = (
+        row_of(report, f"write {size_text}"),
+        row_of(report, f"read {size_text}"),
+    )
+    assert (write_cells[0], read_cells[0]) == ("1", "2")
     assert row_of(report, "bulk 2+ keys")[0] == "1"
-    assert writes[2] != "-", "serialising is timed"
-    assert reads[2] == "-", "a read does not serialise"
+    assert write_cells[2] != "-", "serialising is timed"
+    assert read_cells[2] == "-", "a read does not serialise"
     assert fits_width(str(report))
     assert repr(report) == str(report)
 
@@ -65,11 +79,21 @@ def test_a_report_without_calls_names_the_servers(server: Server) -> None:
 def test_a_report_fits_eighty_columns_whatever_it_counts() -> None:
     cost_parts = ("serialise", "compress", "wait", "network+server", "decompress", "deserialise")
     row = {"calls": 9_999_999, "seconds": dict.fromkeys(cost_parts, 9_999_999 * 0.009_999)}
-    sizes = [
-        {**row, "operation": "write", "bytes_from": 10**size if size else 0} for size in range(9)
+    rows_by_size = [
+        {**row, "operation": "write", "bytes_from": 10**exponent if exponent else 0}
+        for exponent in range(9)
     ]
-    widths = [{**row, "keys_from": 1 << width} for width in range(11)]
-    text = str(Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}}))
+    rows_by_width = [{**row, "keys_from": 1 << exponent} for exponent in range(11)]
+    text = str(
+        Report(
+            {
+                "by_size": rows_by_size,
+                "by_width": rows_by_width,
+                "misses_by_error": 0,
+                "servers": {},
+            }
+        )
+    )
     assert fits_width(text), text
     assert text.count("9,999,999") == 20
     for size in ("< 10 B", "100+ B", "10+ kB", "1+ MB", "100+ MB"):

@@ -21,7 +21,7 @@ from glasscache.server import find_command
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Save = Callable[[str], str]
+    SaveStrategy = Callable[[str], str]
 
 DOCS = Path(__file__).parents[2] / "docs/reference"
 KEYS = ("a", "b", "c")
@@ -42,14 +42,14 @@ def settings(server: Any) -> dict[str, Any]:
     return settings
 
 
-def make_requests(client: Client, count: int) -> int:
+def make_requests(client: Client, request_count_max: int) -> int:
     """Make requests until the strategy is disabled; return how many."""
-    for number in range(1, count + 1):
+    for number in range(1, request_count_max + 1):
         with client.request():
             assert [client.get(key) for key in KEYS] == ["A", "B", "C"]
         if client.near_stats()["disabled"]:
             return number
-    return count
+    return request_count_max
 
 
 def report_of(client: Client | AsyncClient) -> dict[str, Any]:
@@ -61,22 +61,22 @@ def report_of(client: Client | AsyncClient) -> dict[str, Any]:
 
 
 def run_rollout_command(
-    *files: Path, exit_code: int = 0, flags: tuple[str, ...] = ("--json",)
-) -> tuple[str, str]:
-    """Run the command; return what it printed on stdout and stderr."""
+    *report_files: Path, exit_code: int = 0, flags: tuple[str, ...] = ("--json",)
+) -> subprocess.CompletedProcess[str]:
+    """Run the command; it ends with this exit code."""
     completed = subprocess.run(
-        [find_command(), "rollout", *map(str, files), *flags],
+        [find_command(), "rollout", *map(str, report_files), *flags],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"},
     )  # fmt: skip
     assert completed.returncode == exit_code, completed.stdout + completed.stderr
-    return completed.stdout, completed.stderr
+    return completed
 
 
 def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
-    settings: dict[str, Any], save: Save, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], save_strategy: SaveStrategy, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "glasscache"):
-        client = Client(**settings, strategy=save(BAD_STRATEGY), share=0.1)
+        client = Client(**settings, strategy=save_strategy(BAD_STRATEGY), share=0.1)
         assert make_requests(client, 2000) < 2000
         for _ in range(3):
             with client.request():
@@ -89,24 +89,24 @@ def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
     assert groups["control"]["keys"] > groups["strategy"]["keys"]
 
 
-def test_a_good_strategy_is_kept(settings: dict[str, Any], save: Save) -> None:
-    client = Client(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
+def test_a_good_strategy_is_kept(settings: dict[str, Any], save_strategy: SaveStrategy) -> None:
+    client = Client(**settings, strategy=save_strategy(GOOD_STRATEGY), share=0.5, near_ttl=None)
     assert make_requests(client, 2000) == 2000
     document = report_of(client)
     assert document["rollout"]["disabled"] is None
     groups = document["rollout"]["groups"]
-    strategy, control = groups["strategy"], groups["control"]
-    counted_requests = strategy["requests"] + control["requests"]
+    strategy_group, control_group = groups["strategy"], groups["control"]
+    counted_requests = strategy_group["requests"] + control_group["requests"]
     assert counted_requests + document["rollout"]["warm_up_requests"] == 2000
-    assert control["calls"] == 3 * control["requests"]
-    assert strategy["calls"] < strategy["requests"]
+    assert control_group["calls"] == 3 * control_group["requests"]
+    assert strategy_group["calls"] < strategy_group["requests"]
     assert document["near"]["disabled"] is None
 
 
 def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
-    settings: dict[str, Any], save: Save
+    settings: dict[str, Any], save_strategy: SaveStrategy
 ) -> None:
-    client = Client(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
+    client = Client(**settings, strategy=save_strategy(GOOD_STRATEGY), share=0.5, near_ttl=None)
 
     def wsgi(_environ: Any, _start: Any) -> list[bytes]:
         return [client.get(key).encode() for key in KEYS]
@@ -117,7 +117,7 @@ def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
 
     async def run() -> dict[str, Any]:
         async_client = AsyncClient(
-            **settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None
+            **settings, strategy=save_strategy(GOOD_STRATEGY), share=0.5, near_ttl=None
         )
 
         async def asgi(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -138,8 +138,10 @@ def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
         assert document["near"]["reads"] > 0
 
 
-def test_a_request_that_raises_is_counted(settings: dict[str, Any], save: Save) -> None:
-    client = Client(**settings, strategy=save("strategy lru:1"), share=1)
+def test_a_request_that_raises_is_counted(
+    settings: dict[str, Any], save_strategy: SaveStrategy
+) -> None:
+    client = Client(**settings, strategy=save_strategy("strategy lru:1"), share=1)
     with pytest.raises(ZeroDivisionError), client.request():
         client.get("a")
         client.get("b")
@@ -158,30 +160,30 @@ def test_a_report_of_a_client_without_strategy_has_its_counters(settings: dict[s
 
 
 def test_rollout_compares_the_groups_of_several_processes(
-    settings: dict[str, Any], save: Save, tmp_path: Path
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    path = save("strategy lru:2\nforecast calls 1 0.9 1.1\n")
-    files: list[Path] = []
+    strategy_file = save_strategy("strategy lru:2\nforecast calls 1 0.9 1.1\n")
+    report_files: list[Path] = []
     for number in range(2):
-        client = Client(**settings, strategy=path, share=0.5, near_ttl=None)
-        for request in range(300):
+        client = Client(**settings, strategy=strategy_file, share=0.5, near_ttl=None)
+        for request_number in range(300):
             with client.request():
                 assert client.get("a") == "A"
-                assert client.get(KEYS[request % 3]) == "ABC"[request % 3]
-        files.append(tmp_path / f"{number}.json")
+                assert client.get(KEYS[request_number % 3]) == "ABC"[request_number % 3]
+        report_files.append(tmp_path / f"{number}.json")
         report = client.report(json=True)
-        files[-1].write_text(f"{report}\n{report}\n")  # of a process the last report counts
-    document = json.loads(run_rollout_command(*files)[0])
+        report_files[-1].write_text(f"{report}\n{report}\n")  # of a process the last report counts
+    document = json.loads(run_rollout_command(*report_files).stdout)
     jsonschema.validate(document, json.loads((DOCS / "json.schema.json").read_text()))
     result = document["result"]
     assert result["processes"] == 2
     assert result["recommendation"] == "wait"
-    calls = result["figures"][0]
-    assert calls["control"]["value"] == 2
-    assert calls["strategy"]["low"] <= calls["strategy"]["value"] <= 1.1
-    assert calls["difference"]["high"] < 0
-    assert result == lab.rollout(*files)
-    text, _ = run_rollout_command(*files, flags=())
+    calls_figure = result["figures"][0]
+    assert calls_figure["control"]["value"] == 2
+    assert calls_figure["strategy"]["low"] <= calls_figure["strategy"]["value"] <= 1.1
+    assert calls_figure["difference"]["high"] < 0
+    assert result == lab.rollout(*report_files)
+    text = run_rollout_command(*report_files, flags=()).stdout
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert text.startswith("Recommendation: wait. ")
 
@@ -212,23 +214,26 @@ for number in range(int(children)):
 
 
 def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares_them(
-    settings: dict[str, Any], save: Save, tmp_path: Path
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    strategy = save("strategy lru:1\nforecast calls 2 1.9 2.1\n")
-    arguments = [settings["servers"], settings["namespace"], strategy, str(tmp_path), "25"]
+    strategy_file = save_strategy("strategy lru:1\nforecast calls 2 1.9 2.1\n")
+    arguments = [settings["servers"], settings["namespace"], strategy_file, str(tmp_path), "25"]
     command = [sys.executable, "-W", "ignore", "-c", PROCESSES_PROGRAM, *arguments]
     parents = [subprocess.Popen(command) for _ in range(4)]
     assert [parent.wait(timeout=300) for parent in parents] == [0] * 4
-    reports = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
+    reports = [json.loads(report_file.read_text()) for report_file in tmp_path.glob("*.json")]
     assert len({report["rollout"]["process"] for report in reports}) == len(reports) == 100
-    requests = [
+    request_counts = [
         [report["rollout"]["groups"][group]["requests"] for group in ("strategy", "control")]
         for report in reports
     ]
-    assert all((strategy == 0) != (control == 0) for strategy, control in requests)
-    runs_strategy = sum(strategy > 0 for strategy, _ in requests)
+    assert all(
+        (strategy_requests == 0) != (control_requests == 0)
+        for strategy_requests, control_requests in request_counts
+    )
+    strategy_process_count = sum(strategy_requests > 0 for strategy_requests, _ in request_counts)
     # Twenty-five, within five standard deviations: chance is beyond them once in a million runs.
-    assert 4 <= runs_strategy <= 46
+    assert 4 <= strategy_process_count <= 46
     # A time that differs by chance is exit code 1; here the counts are compared.
     completed = subprocess.run(
         [find_command(), "rollout", *map(str, tmp_path.glob("*.json")), "--json"],
@@ -238,45 +243,52 @@ def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares
     result = json.loads(completed.stdout)["result"]
     assert (result["share_by"], result["processes"]) == ("process", 100)
     for index, group in enumerate(("strategy", "control")):
-        assert result["groups"][group]["requests"] == sum(row[index] for row in requests)
-    calls = result["figures"][0]
-    assert calls["strategy"]["value"] == pytest.approx(2, abs=0.1)
-    assert calls["control"]["value"] == 3
-    assert calls["difference"]["high"] < 0
+        assert result["groups"][group]["requests"] == sum(row[index] for row in request_counts)
+    calls_figure = result["figures"][0]
+    assert calls_figure["strategy"]["value"] == pytest.approx(2, abs=0.1)
+    assert calls_figure["control"]["value"] == 3
+    assert calls_figure["difference"]["high"] < 0
 
 
 def test_rollout_recommends_to_roll_back_a_bad_strategy(
-    settings: dict[str, Any], save: Save, tmp_path: Path
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    client = Client(**settings, strategy=save(BAD_STRATEGY), share=0.5)
+    client = Client(**settings, strategy=save_strategy(BAD_STRATEGY), share=0.5)
     make_requests(client, 2000)
-    file = tmp_path / "stats.json"
-    file.write_text(client.report(json=True))
-    document = json.loads(run_rollout_command(file, exit_code=1)[0])
+    report_file = tmp_path / "stats.json"
+    report_file.write_text(client.report(json=True))
+    document = json.loads(run_rollout_command(report_file, exit_code=1).stdout)
     assert document["result"]["recommendation"] == "roll back"
     assert document["result"]["disabled_processes"] == 1
     assert document["error"] is None
-    text, _ = run_rollout_command(file, exit_code=1, flags=())
+    text = run_rollout_command(report_file, exit_code=1, flags=()).stdout
     assert "Recommendation: roll back. Calls is 3.000" in text
     assert "Disabled in a process: calls is 3.000" in " ".join(text.split())
 
 
 def test_rollout_refuses_what_is_no_report(
-    settings: dict[str, Any], save: Save, tmp_path: Path
+    settings: dict[str, Any], save_strategy: SaveStrategy, tmp_path: Path
 ) -> None:
-    file, other_file = tmp_path / "stats.json", tmp_path / "other.json"
-    assert "cannot open" in run_rollout_command(file, exit_code=3)[1]
+    report_file, other_file = tmp_path / "stats.json", tmp_path / "other.json"
+    assert "cannot open" in run_rollout_command(report_file, exit_code=3).stderr
     for text, reason in (
         ("", "no report"),
         ("{", "not a report"),
         ('{"schema": 9, "rollout": null}', "version 9"),
         (Client(**settings).report(json=True), "runs no strategy"),
     ):
-        file.write_text(text)
-        assert reason in run_rollout_command(file, exit_code=4)[1]
-    file.write_text("")  # by a process that was killed
-    other_file.write_text(Client(**settings, strategy=save("strategy lru:1")).report(json=True))
-    assert "stats.json: no report" in run_rollout_command(other_file, file, exit_code=4)[1]
-    for path, lines in ((file, "strategy lru:1"), (other_file, "strategy lru:2")):
-        path.write_text(Client(**settings, strategy=save(lines)).report(json=True))
-    assert "different strategies: lru:" in run_rollout_command(file, other_file, exit_code=4)[1]
+        report_file.write_text(text)
+        assert reason in run_rollout_command(report_file, exit_code=4).stderr
+    report_file.write_text("")  # by a process that was killed
+    other_file.write_text(
+        Client(**settings, strategy=save_strategy("strategy lru:1")).report(json=True)
+    )
+    assert (
+        "stats.json: no report" in run_rollout_command(other_file, report_file, exit_code=4).stderr
+    )
+    for path, lines in ((report_file, "strategy lru:1"), (other_file, "strategy lru:2")):
+        path.write_text(Client(**settings, strategy=save_strategy(lines)).report(json=True))
+    assert (
+        "different strategies: lru:"
+        in run_rollout_command(report_file, other_file, exit_code=4).stderr
+    )

@@ -26,16 +26,16 @@ KEYS = [random.Random(7).randrange(40) ** 2 % 61 for _ in range(3000)]
 def count_lru_misses(keys: list[int], capacity: int) -> int:
     """Return the misses of an LRU by its definition."""
     cache: OrderedDict[int, None] = OrderedDict()
-    misses = 0
+    miss_count = 0
     for key in keys:
         if key in cache:
             cache.move_to_end(key)
             continue
-        misses += 1
+        miss_count += 1
         if len(cache) == capacity:
             cache.popitem(last=False)
         cache[key] = None
-    return misses
+    return miss_count
 
 
 def test_lru_equals_its_definition_by_replay_and_by_curve() -> None:
@@ -68,13 +68,13 @@ def test_any_form_of_keys_gives_the_same_points() -> None:
     assert [point.policy for point in points[0][::2]] == ["FIFO", "S3-FIFO", "W-TinyLFU", "Belady"]
 
 
-def test_negative_and_large_keys_are_keys() -> None:
+def test_negative_and_large_keys_are_accepted() -> None:
     assert sim.Trace(np.array([-1, 5, -1])).distinct == 2
     assert sim.Trace([-1, 2**70, -1]).distinct == 2
     assert sim.Trace([2**64 - 1, 0, 2**64 - 1]).distinct == 2
 
 
-def test_bytes_count_where_sizes_are_given() -> None:
+def test_bytes_are_counted_if_sizes_are_given() -> None:
     trace = sim.Trace([1, 2, 1, 1], [100, 0, 100, 300])
     assert (trace.mode, trace.distinct, trace.footprint) == ("bytes", 3, 401)
     point = trace.curve(capacities=[200])[0]
@@ -95,7 +95,7 @@ def test_sampled_curve_has_a_spread_and_its_seed() -> None:
     assert trace.lru_curve(sample=300, seed=99).band(size) != band
 
 
-def test_files_are_read_and_their_faults_named(tmp_path: Path) -> None:
+def test_an_error_names_the_row_of_a_file_that_is_wrong(tmp_path: Path) -> None:
     valid_file = tmp_path / "good.csv"
     valid_file.write_text("key,size\n1,10\n2,20\n1,10\n")
     assert sim.Trace(valid_file).requests == 3
@@ -132,7 +132,7 @@ def test_files_are_read_and_their_faults_named(tmp_path: Path) -> None:
         (lambda: sim.slab_plan([]), "no item"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(call: object, message: str) -> None:
+def test_an_invalid_argument_is_refused_with_a_message(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(BadSetting, match=message):
         call()
@@ -168,11 +168,13 @@ def test_slab_classes_are_memcacheds_and_the_optimum_is_no_worse() -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log_folder(tmp_path: Path) -> Path:
     """The worked example of the format document."""
     items = [("0", None, 1000), ("1", "0", 1000), ("2", "0", 1000), ("3", "1", 10_000)]
-    rows = [json.dumps({"key": key, "parent": parent, "size": size}) for key, parent, size in items]
-    (tmp_path / "items.jsonl").write_text("\n".join(rows) + "\n")
+    item_rows = [
+        json.dumps({"key": key, "parent": parent, "size": size}) for key, parent, size in items
+    ]
+    (tmp_path / "items.jsonl").write_text("\n".join(item_rows) + "\n")
     common_fields = {"instance": 0, "base_us": 10_000}
     first_request = {
         "request": 0,
@@ -188,19 +190,21 @@ def log(tmp_path: Path) -> Path:
         "items": ["1", "3", "1"],
         "route": "y",
     }
-    rows = [json.dumps(common_fields | request) for request in (first_request, second_request)]
-    (tmp_path / "requests.jsonl").write_text("\n".join(rows) + "\n")
-    table = {
+    request_rows = [
+        json.dumps(common_fields | request) for request in (first_request, second_request)
+    ]
+    (tmp_path / "requests.jsonl").write_text("\n".join(request_rows) + "\n")
+    latencies = {
         "unit": "us",
         "single_us": [[1000, 1000], [10_000, 2000]],
         "batch_us": [[1, 1000], [11, 2000]],
     }
-    (tmp_path / "latency.json").write_text(json.dumps(table))
+    (tmp_path / "latency.json").write_text(json.dumps(latencies))
     return tmp_path
 
 
-def test_simulate_gives_the_numbers_of_the_worked_example(log: Path) -> None:
-    outcomes = sim.simulate(log, ["remote", "lru:2", "children", "subtree:2"])
+def test_simulate_gives_the_numbers_of_the_worked_example(log_folder: Path) -> None:
+    outcomes = sim.simulate(log_folder, ["remote", "lru:2", "children", "subtree:2"])
     assert list(outcomes) == ["remote", "lru:2", "children", "subtree:2"]
     added = {
         strategy_text: outcome["all"]["added_ns"] for strategy_text, outcome in outcomes.items()
@@ -215,66 +219,66 @@ def test_simulate_gives_the_numbers_of_the_worked_example(log: Path) -> None:
     assert outcomes["lru:2"]["kept"]["fixed_items"] == 0
 
 
-def test_simulate_refuses_in_a_sentence(log: Path) -> None:
+def test_simulate_refuses_an_invalid_argument_with_a_message(log_folder: Path) -> None:
     with pytest.raises(BadSetting, match="mru"):
-        sim.simulate(log, ["mru:2"])
+        sim.simulate(log_folder, ["mru:2"])
     with pytest.raises(BadSetting, match="fewer than 2"):
-        sim.simulate(log, ["remote"], exclude=["x"])
+        sim.simulate(log_folder, ["remote"], exclude=["x"])
     with pytest.raises(BadSetting, match='"z"'):
-        sim.simulate(log, ["remote"], exclude=["z"])
+        sim.simulate(log_folder, ["remote"], exclude=["z"])
     with pytest.raises(BadSetting, match="single_pct"):
-        sim.simulate(log, ["remote"], draw_seed=1)
-    (log / "latency.json").write_text("{}")
+        sim.simulate(log_folder, ["remote"], draw_seed=1)
+    (log_folder / "latency.json").write_text("{}")
     with pytest.raises(BadTrace, match="latency"):
-        sim.simulate(log, ["remote"])
+        sim.simulate(log_folder, ["remote"])
     with pytest.raises(FileNotFoundError, match="items"):
-        sim.simulate(log / "absent", ["remote"])
+        sim.simulate(log_folder / "absent", ["remote"])
 
 
-def test_a_part_that_is_truncated_is_left_out_with_a_warning(log: Path) -> None:
+def test_a_part_that_is_truncated_is_left_out_with_a_warning(log_folder: Path) -> None:
     for stem in ("items", "requests"):
-        (log / f"{stem}.jsonl").rename(log / f"{stem}-0-000000.jsonl")
-        (log / f"{stem}-0-000001.parquet").write_bytes(b"PAR1 of which no more was copied")
+        (log_folder / f"{stem}.jsonl").rename(log_folder / f"{stem}-0-000000.jsonl")
+        (log_folder / f"{stem}-0-000001.parquet").write_bytes(b"PAR1 of which no more was copied")
     with pytest.warns(UserWarning, match=r"requests-0-000001.parquet \(32 bytes\) was skipped"):
-        outcomes = sim.simulate(log, ["remote"])
+        outcomes = sim.simulate(log_folder, ["remote"])
     assert outcomes["remote"]["all"]["requests"] == 2
-    (log / "requests-0-000000.jsonl").unlink()
+    (log_folder / "requests-0-000000.jsonl").unlink()
     with pytest.raises(BadTrace, match="no part of the log is complete"):
-        sim.simulate(log, ["remote"])
+        sim.simulate(log_folder, ["remote"])
 
 
 def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:
     trace = sim.Trace(np.random.default_rng(1).integers(0, 30_000, 300_000))
-    completed = threading.Event()
+    is_completed = threading.Event()
 
     def compute() -> None:
         trace.curve(policies=["LRU"], threads=1)
-        completed.set()
+        is_completed.set()
 
     thread = threading.Thread(target=compute)
     thread.start()
-    steps = 0
-    while not completed.is_set():
-        steps += 1
+    loop_count = 0
+    while not is_completed.is_set():
+        loop_count += 1
     thread.join()
-    assert steps > 1000
+    assert loop_count > 1000
 
 
 @pytest.mark.parametrize(
-    ("keys", "policies"),
+    ("key_count", "policies_text"),
     [(60_000, '["LeCaR"] * 500'), (6_000, '["FIFO"] * 50_000')],
     ids=["long replays", "short replays"],
 )
-def test_ctrl_c_ends_a_long_curve(keys: int, policies: str) -> None:
+def test_ctrl_c_ends_a_long_curve(key_count: int, policies_text: str) -> None:
     program = f"""
 import os, signal, threading
 import numpy as np
 from glasscache import sim
-trace = sim.Trace(np.random.default_rng(1).integers(0, {keys}, {keys} * 10))
+trace = sim.Trace(np.random.default_rng(1).integers(0, {key_count}, {key_count} * 10))
 # Where the tests run in the background, a shell may have the signal ignored from the start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-trace.curve(policies={policies}, threads=1)
+trace.curve(policies={policies_text}, threads=1)
 """
     completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False

@@ -16,7 +16,7 @@ from glasscache.errors import UnwritableValue, ValueTooLarge
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROUNDS = int(os.environ.get("GLASSCACHE_TEST_ROUNDS", "20"))
+WRITE_COUNT = int(os.environ.get("GLASSCACHE_TEST_ROUNDS", "20"))
 LONG_VALUE = b"y" * 10_000
 
 
@@ -32,9 +32,9 @@ def client(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def piece_keys(client: Client, key: str) -> list[str]:
     """Return the keys of the pieces of what is stored under key."""
     with Client(client.server_of(key), dialect="raw", timeout=5) as raw_client:
-        pieces = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
-    assert pieces is not None
-    return pieces.keys
+        layout = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
+    assert layout is not None
+    return layout.piece_keys
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_64_pieces_take_one_request(client: Client, monkeypatch: pytest.MonkeyPa
     call_widths: list[int] = []
     original_get_many = client.get_many
 
-    def count_keys(keys: list[str], **options: Any) -> dict[str, Any]:
+    def record_call_width(keys: list[str], **options: Any) -> dict[str, Any]:
         call_widths.append(len(keys))
         return original_get_many(keys, **options)
 
-    monkeypatch.setattr(client, "get_many", count_keys)
+    monkeypatch.setattr(client, "get_many", record_call_width)
     assert client.get("k") == b"y" * 130_000
     assert call_widths == [64, 64, 2]
 
@@ -178,11 +178,11 @@ def test_get_or_set_keeps_long_values(client: Client) -> None:
 def test_a_fill_that_is_not_stored_leaves_no_pieces(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored: list[str] = []
+    stored_keys: list[str] = []
     original_set_many = client.set_many
 
     def record_stored_keys(items: dict[str, bytes], **options: Any) -> dict[Any, Any]:
-        stored.extend(items)
+        stored_keys.extend(items)
         return original_set_many(items, **options)
 
     monkeypatch.setattr(client, "set_many", record_stored_keys)
@@ -193,11 +193,11 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
 
     assert client.get_or_set("k", compute_value, 60, split=True) == LONG_VALUE
     assert client.stats()["fills_not_stored"] == 1
-    assert len(stored) == 10
-    assert client.get_many(stored) == {}
+    assert len(stored_keys) == 10
+    assert client.get_many(stored_keys) == {}
 
 
-def test_two_writers_and_eviction_never_mix() -> None:
+def test_reads_during_two_writers_never_mix_the_pieces_of_two_writes() -> None:
     seed = random.randrange(2**32)
     codec = Codec(compress=None)
     with Server(memory="128M") as server:
@@ -205,34 +205,36 @@ def test_two_writers_and_eviction_never_mix() -> None:
         def write(number: int) -> None:
             rng = random.Random(seed + number)
             with Client(server.address, timeout=10, codec=codec) as client:
-                for _ in range(ROUNDS // 2):
+                for _ in range(WRITE_COUNT // 2):
                     length = rng.randrange(19_000_000, 21_000_000)
                     client.set("k", bytes([rng.randrange(256)]) * length, split=True)
 
         writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
         for writer in writers:
             writer.start()
-        whole_reads = lost_reads = 0
+        whole_reads = missed_reads = 0
         with Client(server.address, timeout=10, codec=codec) as client:
             while any(writer.is_alive() for writer in writers):
                 value = client.get("k")
                 if value is None:
-                    lost_reads += 1
+                    missed_reads += 1
                 else:
                     assert value.count(value[:1]) == len(value) >= 19_000_000, seed
                     whole_reads += 1
             counted_misses = client.stats()["incomplete_values"]
             (stats,) = client.server_stats().values()
     print(  # noqa: T201 - the figures of `make split-values`
-        f"{ROUNDS} writes: {whole_reads} whole values, "
-        f"{lost_reads} misses ({counted_misses} of a lost piece), "
+        f"{WRITE_COUNT} writes: {whole_reads} whole values, "
+        f"{missed_reads} misses ({counted_misses} of a lost piece), "
         f"{stats['evictions']} evictions"
     )
     assert whole_reads
-    assert counted_misses <= lost_reads
+    assert counted_misses <= missed_reads
 
 
-def test_asyncio_has_the_same(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_asyncio_client_stores_and_reads_values_in_pieces(
+    glasscache_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
 
     async def main() -> None:

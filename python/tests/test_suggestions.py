@@ -57,7 +57,9 @@ def test_one_text_is_not_an_iterable_of_keys(either_client: Any, method: str, ke
 
 
 @pytest.mark.parametrize("client_class", [Client, AsyncClient])
-def test_nor_with_a_gutter_or_without_waiting(server: Server, client_class: Any) -> None:
+def test_one_text_is_refused_as_keys_with_a_gutter_and_without_waiting(
+    server: Server, client_class: Any
+) -> None:
     client_with_gutter = client_class(server.address, timeout=5, gutter=server.address)
     for method in BULK_METHODS:
         bulk_error = error_of(
@@ -71,7 +73,7 @@ def test_nor_with_a_gutter_or_without_waiting(server: Server, client_class: Any)
     assert isinstance(quiet_error, TypeError)
 
 
-def test_nor_in_a_pipeline_or_while_migrating(server: Server) -> None:
+def test_one_text_is_refused_as_keys_in_a_pipeline_and_while_migrating(server: Server) -> None:
     from glasscache.migration import MigratingClient
 
     client = Client(server.address, timeout=5)
@@ -107,13 +109,15 @@ def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
     root = Path(__file__).parents[2]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
-    lines = {
+    error_line_numbers = {
         int(line.split(":")[1])
         for line in completed.stdout.splitlines()
         if line.startswith(str(program)) and ": error:" in line
     }
-    assert {4, 5, 6, 7, 8, 9, 10, 11} == {line for line in lines if line < 12}, completed.stdout
-    assert not {line for line in lines if line > 11}, completed.stdout
+    assert {4, 5, 6, 7, 8, 9, 10, 11} == {number for number in error_line_numbers if number < 12}, (
+        completed.stdout
+    )
+    assert not {number for number in error_line_numbers if number > 11}, completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
             await client.touch("c", one_minute)
             await client.get_or_set("d", lambda: 1, one_minute, stale=30)
 
-    def store_and_read(client: Client) -> None:
+    def store_with_blocking_client(client: Client) -> None:
         client.set("a", 1, one_minute)
         client.set_many({"b": 1}, ttl=one_minute)
         client.set("c", 1)
@@ -188,7 +192,7 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
         client.get_or_set("d", lambda: 1, one_minute, stale=30)
 
     with Client(server.address, timeout=5) as client:
-        for store_values in (store_and_read, lambda _: asyncio.run(run_asyncio_call())):
+        for store_values in (store_with_blocking_client, lambda _: asyncio.run(run_asyncio_call())):
             client.flush()
             store_values(client)
             assert [remaining_ttl_s(client, key) in {59, 60} for key in "abc"] == [True] * 3
@@ -201,7 +205,7 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
         assert remaining_ttl_s(client, "f") in {9, 10}
 
 
-def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
+def test_a_ttl_of_a_wrong_type_is_refused(either_client: Any) -> None:
     error = error_of(lambda client: client.set("k", 1, ttl="60"), either_client)
     assert isinstance(error, TypeError)
     assert "ttl is a number of seconds or a timedelta, not str" in str(error)
@@ -217,20 +221,20 @@ def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
         ({"keys": "hash"}, ["refuse", "base64"]),
     ],
 )
-def test_a_setting_of_no_value_lists_those_there_are(
+def test_a_setting_with_an_unknown_value_lists_the_accepted_ones(
     settings: Any, listed_values: list[str]
 ) -> None:
-    (name,) = settings
+    (setting_name,) = settings
     for client_class in (Client, AsyncClient):
-        with pytest.raises(BadSetting, match=f"^{name}=") as error_info:
+        with pytest.raises(BadSetting, match=f"^{setting_name}=") as error_info:
             client_class("127.0.0.1:1", **settings)
-        assert [name for name in listed_values if name not in str(error_info.value)] == []
+        assert [value for value in listed_values if value not in str(error_info.value)] == []
 
 
 def test_a_codecs_settings_list_their_values() -> None:
     for settings in ({"compress": "rar"}, {"objects": "yaml"}, {"migrate_from": "redis"}):
-        (name,) = settings
-        with pytest.raises(BadSetting, match=f"^{name}=.*one of"):
+        (setting_name,) = settings
+        with pytest.raises(BadSetting, match=f"^{setting_name}=.*one of"):
             glasscache.Codec(**settings)  # type: ignore[arg-type]
 
 
@@ -280,10 +284,10 @@ def test_statistics_of_servers_are_numbers(server: Server) -> None:
 
     with Client(server.address, timeout=5) as client:
         for stats in (client.server_stats(), asyncio.run(run_asyncio_call())):
-            (rows,) = stats.values()
-            assert isinstance(rows["get_hits"], int)
-            assert isinstance(rows["rusage_user"], float)
-            assert isinstance(rows["version"], str)
+            (stats_of_server,) = stats.values()
+            assert isinstance(stats_of_server["get_hits"], int)
+            assert isinstance(stats_of_server["rusage_user"], float)
+            assert isinstance(stats_of_server["version"], str)
 
 
 def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
@@ -317,16 +321,16 @@ def test_on_error_takes_a_function_that_decides_which_errors_are_misses(server: 
             values = await client.get("bad", "?"), await client.get_many(["good", "bad"])
             return values, client.stats()["misses_by_error"]
 
-    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other:
-        other.set("bad", {1})
-        other.set("good", b"1")
+    with Client(server.address, timeout=5, dialect="pymemcache", codec="pickle") as other_client:
+        other_client.set("bad", {1})
+        other_client.set("good", b"1")
     with Client(server.address, timeout=5, on_error=is_unreadable) as client:
         values = client.get("bad", "?"), client.get_many(["good", "bad"])
         values_and_misses = values, client.stats()["misses_by_error"]
     assert values_and_misses == asyncio.run(run_asyncio_call()) == (("?", {"good": b"1"}), 2)
     assert set(error_names) == {"UnreadableValue"}
     with (
-        Client("127.0.0.1:1", timeout=0.2, on_error=is_unreadable) as down,
+        Client("127.0.0.1:1", timeout=0.2, on_error=is_unreadable) as client_of_down_server,
         pytest.raises(glasscache.ServerUnavailable),
     ):
-        down.get("k")
+        client_of_down_server.get("k")

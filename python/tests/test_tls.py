@@ -39,7 +39,7 @@ def port(authority: Authority) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def server_requiring_certificates(authority: Authority) -> Iterator[str]:
+def port_requiring_certificates(authority: Authority) -> Iterator[str]:
     """Start a server that requires client certificates; the result is its port."""
     options = authority.sign("guarded").options(
         "ssl_verify_mode=2", f"ssl_ca_cert={authority.file}"
@@ -76,44 +76,46 @@ def test_values_of_any_size_pass_encrypted_by_asyncio(authority: Authority, port
 def test_a_server_is_verified_by_its_authority_and_its_name(
     authority: Authority, port: str
 ) -> None:
-    foreign_authority = Authority("foreign")
+    unknown_authority = Authority("foreign")
     refused_connections = [
-        (f"localhost:{port}", TLS(foreign_authority.file)),
+        (f"localhost:{port}", TLS(unknown_authority.file)),
         (f"localhost:{port}", TLS(authority.file, server_name="cache.example")),
         # No file: the authorities of the system, which do not know ours.
         (f"localhost:{port}", True),
     ]
-    for server, tls in refused_connections:
+    for address, tls in refused_connections:
         with (
-            Client(server, tls=tls, timeout=TIMEOUT_S) as client,
+            Client(address, tls=tls, timeout=TIMEOUT_S) as client,
             pytest.raises(ServerUnavailable, match="TLS failed: invalid peer certificate"),
         ):
             client.get("key")
 
-        async def read_with_async_client(server: str = server, tls: Any = tls) -> None:
-            async with AsyncClient(server, tls=tls, timeout=TIMEOUT_S) as client:
+        async def read_with_async_client(address: str = address, tls: Any = tls) -> None:
+            async with AsyncClient(address, tls=tls, timeout=TIMEOUT_S) as client:
                 with pytest.raises(ServerUnavailable, match="certificate verify failed"):
                     await client.get("key")
 
         asyncio.run(read_with_async_client())
     # An address is a name too, if the certificate has it, and one may be given.
-    for server, name in [(f"127.0.0.1:{port}", None), (f"127.0.0.1:{port}", "localhost")]:
-        with Client(server, tls=TLS(authority.file, server_name=name), timeout=TIMEOUT_S) as client:
+    for address, server_name in [(f"127.0.0.1:{port}", None), (f"127.0.0.1:{port}", "localhost")]:
+        with Client(
+            address, tls=TLS(authority.file, server_name=server_name), timeout=TIMEOUT_S
+        ) as client:
             assert client.get("none") is None
 
 
 def test_a_client_presents_its_certificate(
-    authority: Authority, server_requiring_certificates: str
+    authority: Authority, port_requiring_certificates: str
 ) -> None:
     client_identity = authority.sign("client")
     client_tls = TLS(authority.file, client_identity.chain, client_identity.key)
     with Client(
-        f"localhost:{server_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
+        f"localhost:{port_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
     ) as client:
         assert client.set("key", 1)
     with (
         Client(
-            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
+            f"localhost:{port_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
         ) as client,
         pytest.raises(ServerUnavailable),
     ):
@@ -121,11 +123,11 @@ def test_a_client_presents_its_certificate(
 
     async def read_with_async_client() -> None:
         async with AsyncClient(
-            f"localhost:{server_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
+            f"localhost:{port_requiring_certificates}", tls=client_tls, timeout=TIMEOUT_S
         ) as client:
             assert await client.get("key") == 1
         async with AsyncClient(
-            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
+            f"localhost:{port_requiring_certificates}", tls=TLS(authority.file), timeout=TIMEOUT_S
         ) as client:
             with pytest.raises(ServerUnavailable):
                 await client.get("key")
@@ -157,15 +159,15 @@ def test_the_handshake_counts_towards_the_deadline(authority: Authority) -> None
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent_listener:
-        server = f"localhost:{silent_listener.getsockname()[1]}"
+        address = f"localhost:{silent_listener.getsockname()[1]}"
         with (
-            Client(server, tls=TLS(authority.file), timeout=0.1) as client,
+            Client(address, tls=TLS(authority.file), timeout=0.1) as client,
             pytest.raises(DeadlineExceeded),
         ):
             client.get("key")
 
         async def read_with_async_client() -> None:
-            async with AsyncClient(server, tls=TLS(authority.file), timeout=0.1) as client:
+            async with AsyncClient(address, tls=TLS(authority.file), timeout=0.1) as client:
                 with pytest.raises(DeadlineExceeded):
                     await client.get("key")
 
@@ -191,14 +193,16 @@ if child:
 def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority) -> None:
     options = authority.sign("restarted").options()
     server = Server(arguments=options)
-    port = int(server.address.rsplit(":", 1)[1])
-    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=TIMEOUT_S) as client:
+    restarted_port = int(server.address.rsplit(":", 1)[1])
+    with Client(
+        f"localhost:{restarted_port}", tls=TLS(authority.file), timeout=TIMEOUT_S
+    ) as client:
         assert client.set("key", 1)
         server.stop()
         for _ in range(4):
             with pytest.raises(ServerUnavailable):
                 client.get("key")
-        with Server(port=port, arguments=options):
+        with Server(port=restarted_port, arguments=options):
             deadline = time.monotonic() + TIMEOUT_S
             while time.monotonic() < deadline:
                 try:
@@ -209,7 +213,7 @@ def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority
     pytest.fail("the server was not found again")
 
 
-def test_settings_that_cannot_be_meant_are_refused(authority: Authority, tmp_path: Path) -> None:
+def test_unusable_tls_settings_are_refused(authority: Authority, tmp_path: Path) -> None:
     empty_file = tmp_path / "empty.pem"
     empty_file.write_text("")
     unusable_settings: list[Any] = [

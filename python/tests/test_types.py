@@ -65,7 +65,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_there_are_examples() -> None:
+def test_the_documents_have_examples() -> None:
     assert len([text for _, text in EXAMPLES if uses_glasscache(text)]) >= 5
 
 
@@ -87,14 +87,16 @@ def test_examples_and_documented_features_pass_pyright_strict(programs: Path) ->
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-RUNNABLE = [
+RUNNABLE_EXAMPLES = [
     (name, text)
     for name, text in EXAMPLES
     if uses_glasscache(text) and not any(word in text for word in WORDS_OF_UNRUNNABLE_EXAMPLES)
 ]
 
 
-@pytest.mark.parametrize(("name", "text"), RUNNABLE, ids=[name for name, _ in RUNNABLE])
+@pytest.mark.parametrize(
+    ("name", "text"), RUNNABLE_EXAMPLES, ids=[name for name, _ in RUNNABLE_EXAMPLES]
+)
 def test_an_example_of_the_documents_runs(
     name: str, text: str, server: Server, tmp_path: Path
 ) -> None:

@@ -57,14 +57,14 @@ def read_table() -> dict[tuple[str, str], str]:
         for line in REFERENCE.read_text().splitlines()
         if line.startswith("|")
     ]
-    start = next(index for index, row in enumerate(rows) if row[0] == "what goes in")
-    column_names = rows[start]
-    table_cells: dict[tuple[str, str], str] = {}
-    for row in rows[start + 2 : start + 2 + len(EXAMPLES)]:
-        table_cells.update(
+    header_index = next(index for index, row in enumerate(rows) if row[0] == "what goes in")
+    column_names = rows[header_index]
+    cells: dict[tuple[str, str], str] = {}
+    for row in rows[header_index + 2 : header_index + 2 + len(EXAMPLES)]:
+        cells.update(
             {(row[0], name): cell for name, cell in zip(column_names[1:], row[1:], strict=True)}
         )
-    return table_cells
+    return cells
 
 
 @functools.cache
@@ -74,7 +74,7 @@ def table_cells() -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_the_table_of_the_reference_holds(kind: str, column: str) -> None:
+def test_each_cell_of_the_reference_table_is_what_the_codec_does(kind: str, column: str) -> None:
     for codec in COLUMNS[column]:
         results = {round_trip_result(codec, value) for value in EXAMPLES[kind]}
         assert results == {table_cells().get((kind, column))}
@@ -98,7 +98,7 @@ def test_ten_thousand_random_values_come_back_as_they_were(column: str) -> None:
     "column", ["Python", "php-memcached", "pecl-memcache", "dalli", "spymemcached"]
 )
 def test_random_values_that_another_client_has_come_back_as_they_were(column: str) -> None:
-    supported = [kind for kind in EXAMPLES if table_cells()[kind, column] == "same"]
+    supported_kinds = [kind for kind in EXAMPLES if table_cells()[kind, column] == "same"]
     random_value_makers: dict[str, Any] = {
         "str": lambda rng: "".join(rng.choices("ab ü🎈\0", k=rng.randrange(2000))),
         "bytes that are not UTF-8": lambda rng: b"\xff" + rng.randbytes(rng.randrange(2000)),
@@ -114,7 +114,7 @@ def test_random_values_that_another_client_has_come_back_as_they_were(column: st
     for codec in COLUMNS[column]:
         rng = random.Random(2026)
         for number in range(10_000):
-            value = random_value_makers[rng.choice(supported)](rng)
+            value = random_value_makers[rng.choice(supported_kinds)](rng)
             decoded = codec.decode(*codec.encode(value))
             assert is_same(value, decoded), (number, value, decoded)
 
@@ -158,20 +158,20 @@ def test_the_bytes_that_the_reference_shows_are_written_and_read() -> None:
 
 
 def test_values_stored_before_there_were_types_are_still_read() -> None:
-    stored = {
+    values_by_stored_form = {
         (0, b"raw"): b"raw",
         (0x9C000001, b"text"): "text",
         (0x9C000002, b"42"): 42,
         (0x9C000008, b'{"a":[1,2.5,null]}'): {"a": [1, 2.5, None]},
         (0x9C00000A, b"\x92\x01\xa1b"): [1, "b"],
     }
-    for (flags, body), value in stored.items():
+    for (flags, body), value in values_by_stored_form.items():
         assert is_same(Codec().decode(flags, body), value)
     assert Codec().encode({"a": [1, 2.5, None]}) == (0x9C000008, b'{"a":[1,2.5,null]}')
 
 
 def test_a_type_that_is_not_registered_is_neither_read_nor_imported() -> None:
-    code = (
+    program = (
         "import sys\n"
         "from glasscache import Codec, UnreadableValue\n"
         "before = set(sys.modules)\n"
@@ -186,7 +186,7 @@ def test_a_type_that_is_not_registered_is_neither_read_nor_imported() -> None:
         "        raise SystemExit('read')\n"
         "assert 'antigravity' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @dataclass
@@ -255,7 +255,7 @@ TYPED_FLAGS = 0x9C00000D
         b"\x00\x00",  # something behind the value
     ],
 )
-def test_bytes_that_someone_made_up_are_unreadable(body: bytes) -> None:
+def test_invalid_bytes_are_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableValue):
         Codec(types=REGISTERED).decode(TYPED_FLAGS, body)
 

@@ -243,7 +243,7 @@ def _random_text(rng: Random) -> str:
     return "".join(rng.choices('ab ü€🎈\0\n"\\', k=rng.randrange(12)))
 
 
-SCALARS = [
+SCALAR_MAKERS = [
     lambda _: None,
     lambda rng: rng.random() < 0.5,
     lambda rng: rng.randint(-300, 300),
@@ -263,7 +263,7 @@ SCALARS = [
 ]
 """Makers of values that can be keys of a dict."""
 
-UNHASHABLE = [
+UNHASHABLE_MAKERS = [
     lambda _: math.nan,
     lambda rng: bytearray(rng.randbytes(rng.randrange(12))),
 ]
@@ -272,16 +272,16 @@ UNHASHABLE = [
 def _random_key(rng: Random) -> Any:
     key_choice = rng.randrange(12)
     if key_choice == 0:
-        return tuple(rng.choice(SCALARS)(rng) for _ in range(2))
+        return tuple(rng.choice(SCALAR_MAKERS)(rng) for _ in range(2))
     if key_choice == 1:
-        return frozenset(rng.choice(SCALARS)(rng) for _ in range(2))
-    return rng.choice(SCALARS)(rng)
+        return frozenset(rng.choice(SCALAR_MAKERS)(rng) for _ in range(2))
+    return rng.choice(SCALAR_MAKERS)(rng)
 
 
 def random_value(rng: Random, depth: int = 4) -> Any:  # noqa: PLR0911 - likewise
     """Return a value of any supported type, nested up to `depth`."""
     if depth == 0 or rng.random() < 0.4:
-        return rng.choice([*SCALARS, *UNHASHABLE])(rng)
+        return rng.choice([*SCALAR_MAKERS, *UNHASHABLE_MAKERS])(rng)
     items = [random_value(rng, depth - 1) for _ in range(rng.randrange(5))]
     match rng.randrange(9):
         case 0 | 1:

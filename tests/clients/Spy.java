@@ -33,14 +33,14 @@ public class Spy {
         return protocol.equals("binary") ? new BinaryConnectionFactory() : new DefaultConnectionFactory();
     }
 
-    static int count = 0;
-    static int failed = 0;
+    static int checkCount = 0;
+    static int failureCount = 0;
 
-    static void check(String what, boolean condition) {
-        count++;
+    static void check(String operation, boolean condition) {
+        checkCount++;
         if (!condition) {
-            failed++;
-            System.out.println("  FAIL " + what);
+            failureCount++;
+            System.out.println("  FAIL " + operation);
         }
     }
 
@@ -54,9 +54,9 @@ public class Spy {
         check("set", client.set("a", 100, "text").get() && client.get("a").equals("text"));
         check("miss", client.get("none") == null);
         check("types", client.set("i", 100, 5).get() && client.get("i").equals(5));
-        char[] many = new char[100000];
-        Arrays.fill(many, 'x');
-        String large = new String(many);
+        char[] letters = new char[100000];
+        Arrays.fill(letters, 'x');
+        String large = new String(letters);
         check("compression", client.set("z", 100, large).get() && client.get("z").equals(large));
         check("asyncGet", client.asyncGet("a").get().equals("text"));
         Map<String, Object> bulk = client.getBulk("a", "i", "none");
@@ -64,21 +64,20 @@ public class Spy {
         check("add", client.add("b", 100, "1").get() && !client.add("b", 100, "2").get());
         check("replace", client.replace("b", 100, "3").get() && !client.replace("none", 100, "1").get());
         check("append", client.append("b", "4").get() && client.prepend("b", "2").get() && client.get("b").equals("234"));
-        CASValue<Object> got = client.gets("b");
-        check("gets", got.getValue().equals("234") && got.getCas() > 0);
-        check("cas", client.cas("b", got.getCas(), "5") == CASResponse.OK);
-        check("cas again", client.cas("b", got.getCas(), "6") == CASResponse.EXISTS);
-        check("cas of nothing", client.cas("none", got.getCas(), "6") == CASResponse.NOT_FOUND);
+        CASValue<Object> valueAndUnique = client.gets("b");
+        check("gets", valueAndUnique.getValue().equals("234") && valueAndUnique.getCas() > 0);
+        check("cas", client.cas("b", valueAndUnique.getCas(), "5") == CASResponse.OK);
+        check("cas again", client.cas("b", valueAndUnique.getCas(), "6") == CASResponse.EXISTS);
+        check("cas of nothing", client.cas("none", valueAndUnique.getCas(), "6") == CASResponse.NOT_FOUND);
         check("incr", client.incr("n", 1, 5L) == 5 && client.incr("n", 3) == 8 && client.decr("n", 1) == 7);
         check("incr of nothing", client.incr("nothing", 1) == -1);
         check("asyncIncr", client.asyncIncr("n", 2).get() == 9);
         check("touch", client.touch("a", 200).get() && !client.touch("none", 200).get());
         check("delete", client.delete("a").get() && !client.delete("a").get());
-        boolean[] stored = new boolean[1000];
-        for (int number = 0; number < stored.length; number++) {
+        String[] keys = new String[1000];
+        for (int number = 0; number < keys.length; number++) {
             client.set("m" + number, 100, number);
         }
-        String[] keys = new String[stored.length];
         for (int number = 0; number < keys.length; number++) {
             keys[number] = "m" + number;
         }
@@ -88,7 +87,7 @@ public class Spy {
         check("getStats settings", client.getStats("settings").values().iterator().next().containsKey("maxconns"));
         check("flush with delay", client.flush(0).get());
         client.shutdown();
-        System.out.println((count - failed) + " of " + count + " operations");
-        System.exit(failed == 0 ? 0 : 1);
+        System.out.println((checkCount - failureCount) + " of " + checkCount + " operations");
+        System.exit(failureCount == 0 ? 0 : 1);
     }
 }

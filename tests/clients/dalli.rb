@@ -8,16 +8,16 @@ if PROTOCOL == :meta && Gem::Version.new(Dalli::VERSION) < Gem::Version.new('3.2
   abort "Dalli #{Dalli::VERSION} has no meta protocol"
 end
 
-$count = 0
-$failed = []
+$check_count = 0
+$failed_operations = []
 
 # Notes whether an operation did as the client promises.
-def check(what, condition)
-  $count += 1
+def check(operation, condition)
+  $check_count += 1
   return if condition
 
-  $failed << what
-  puts "  FAIL #{what}"
+  $failed_operations << operation
+  puts "  FAIL #{operation}"
 end
 
 # What the block returns; false where it calls a method that is missing, as 3.0 does when it reads several keys over TLS.
@@ -101,5 +101,5 @@ if ENV['SASL_USER']
     true
   end
 end
-puts "#{$count - $failed.size} of #{$count} operations (Dalli #{Dalli::VERSION})"
-exit($failed.empty? ? 0 : 1)
+puts "#{$check_count - $failed_operations.size} of #{$check_count} operations (Dalli #{Dalli::VERSION})"
+exit($failed_operations.empty? ? 0 : 1)

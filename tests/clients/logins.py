@@ -12,10 +12,10 @@ USER, PASSWORD = "client", "a password"
 
 
 def sasl_environment(folder: pathlib.Path, user: str, password: str) -> dict[str, str]:
-    """Writes the files of one user; the variables by which a server finds them."""
-    users = folder / "users"
+    """Writes the files of one user; returns the variables by which a server finds them."""
+    users_file = folder / "users"
     # Cyrus SASL, which memcached uses, appends the host name to the user name.
     names = (user, f"{user}@{socket.gethostname()}")
-    users.write_text("".join(f"{name}:{password}\n" for name in names))
+    users_file.write_text("".join(f"{name}:{password}\n" for name in names))
     (folder / "memcached.conf").write_text("mech_list: PLAIN\n")
-    return {"MEMCACHED_SASL_PWDB": str(users), "SASL_CONF_PATH": str(folder)}
+    return {"MEMCACHED_SASL_PWDB": str(users_file), "SASL_CONF_PATH": str(folder)}

@@ -4,27 +4,27 @@
 const memjs = require('memjs');
 
 const address = `localhost:${process.argv[2]}`;
-const quiet = { log() {} };
-let count = 0;
-let failed = 0;
+const silentLogger = { log() {} };
+let checkCount = 0;
+let failureCount = 0;
 
 /** Notes whether an operation did as the client promises. */
-function check(what, condition) {
-  count += 1;
+function check(operation, condition) {
+  checkCount += 1;
   if (!condition) {
-    failed += 1;
-    console.log(`  FAIL ${what}`);
+    failureCount += 1;
+    console.log(`  FAIL ${operation}`);
   }
 }
 
 /** A client that logs in if the server wants it. */
 function connect(password) {
   const login = process.env.SASL_USER ? { username: process.env.SASL_USER, password } : {};
-  return memjs.Client.create(address, { timeout: 5, retries: 1, logger: quiet, ...login });
+  return memjs.Client.create(address, { timeout: 5, retries: 1, logger: silentLogger, ...login });
 }
 
 /** The value under a key as text, or null. */
-async function text(client, key) {
+async function readText(client, key) {
   const { value } = await client.get(key);
   return value === null ? null : value.toString();
 }
@@ -39,20 +39,20 @@ function stats(client, argument) {
 async function main() {
   const client = connect(process.env.SASL_PASSWORD);
   check('flush', (await client.flush())[address]);
-  check('set and get', (await client.set('a', 'text')) && (await text(client, 'a')) === 'text');
-  check('miss', (await text(client, 'none')) === null);
-  check('expires', (await client.set('e', 'v', { expires: 100 })) && (await text(client, 'e')) === 'v');
+  check('set and get', (await client.set('a', 'text')) && (await readText(client, 'a')) === 'text');
+  check('miss', (await readText(client, 'none')) === null);
+  check('expires', (await client.set('e', 'v', { expires: 100 })) && (await readText(client, 'e')) === 'v');
   const bytes = Buffer.from([0, 255, 13, 10, 0]);
   check('bytes', (await client.set('bytes', bytes)) && bytes.equals((await client.get('bytes')).value));
   const large = 'x'.repeat(900000);
-  check('large value', (await client.set('large', large)) && (await text(client, 'large')) === large);
-  check('empty value', (await client.set('empty', '')) && (await text(client, 'empty')) === '');
+  check('large value', (await client.set('large', large)) && (await readText(client, 'large')) === large);
+  check('empty value', (await client.set('empty', '')) && (await readText(client, 'empty')) === '');
   check('add', (await client.add('b', '1')) && !(await client.add('b', '2')));
   check('replace', (await client.replace('b', '3')) && !(await client.replace('none', '1')));
-  check('append', (await client.append('b', '4')) && (await text(client, 'b')) === '34');
+  check('append', (await client.append('b', '4')) && (await readText(client, 'b')) === '34');
   check('append to nothing', !(await client.append('none', '4').catch(() => false)));
   // 1.3.2 sends the opcode of append.
-  check('prepend', (await client.prepend('b', '5')) && (await text(client, 'b')) === '345');
+  check('prepend', (await client.prepend('b', '5')) && (await readText(client, 'b')) === '345');
   check('increment with initial', (await client.increment('n', 3, { initial: 5 })).value === 5);
   check('increment', (await client.increment('n', 3, {})).value === 8);
   check('decrement', (await client.decrement('n', 1, {})).value === 7);
@@ -62,20 +62,20 @@ async function main() {
   check('delete', (await client.delete('a')) && !(await client.delete('a')));
   const keys = Array.from({ length: 1000 }, (_, number) => `m${number}`);
   await Promise.all(keys.map((key) => client.set(key, key)));
-  const values = await Promise.all(keys.map((key) => text(client, key)));
+  const values = await Promise.all(keys.map((key) => readText(client, key)));
   check('1000 pipelined sets and gets', values.every((value, number) => value === keys[number]));
   check('stats', (await stats(client, '')).pid);
   check('stats settings', (await stats(client, 'settings')).maxconns);
   check('reset stats', await stats(client, 'reset'));
-  check('flush again', (await client.flush())[address] && (await text(client, 'b')) === null);
+  check('flush again', (await client.flush())[address] && (await readText(client, 'b')) === null);
   client.quit();
   if (process.env.SASL_USER) {
-    const refused = connect('wrong');
-    check('wrong password', await refused.set('a', 'v').then(() => false, () => true));
-    refused.close();
+    const refusedClient = connect('wrong');
+    check('wrong password', await refusedClient.set('a', 'v').then(() => false, () => true));
+    refusedClient.close();
   }
-  console.log(`${count - failed} of ${count} operations`);
-  process.exit(failed === 0 ? 0 : 1);
+  console.log(`${checkCount - failureCount} of ${checkCount} operations`);
+  process.exit(failureCount === 0 ? 0 : 1);
 }
 
 main().catch((error) => {

@@ -1,17 +1,17 @@
 <?php
 // Every operation of php-memcached over the text or the binary protocol: phpmemcached.php PORT [binary], with the login of
 // a server that wants one in SASL_USER and SASL_PASSWORD.
-$count = 0;
-$failed = [];
+$checkCount = 0;
+$failedOperations = [];
 
 /** Notes whether an operation did as the client promises. */
-function check(string $what, $condition): void
+function check(string $operation, $condition): void
 {
-    global $count, $failed;
-    $count++;
+    global $checkCount, $failedOperations;
+    $checkCount++;
     if (!$condition) {
-        $failed[] = $what;
-        echo "  FAIL $what\n";
+        $failedOperations[] = $operation;
+        echo "  FAIL $operation\n";
     }
 }
 
@@ -38,8 +38,8 @@ check('setMulti', $client->setMulti(['x' => 1, 'y' => 2]));
 check('getMulti', $client->getMulti(['x', 'y', 'none']) === ['x' => 1, 'y' => 2]);
 check('getMulti in order', array_keys($client->getMulti(['y', 'none', 'x'], Memcached::GET_PRESERVE_ORDER)) === ['y', 'none', 'x']);
 check('getDelayed', $client->getDelayed(['x', 'y'], true) && count($client->fetchAll()) === 2);
-check('get with cas', ($got = $client->get('a', null, Memcached::GET_EXTENDED)) && $got['value'] === 'text' && $got['cas'] > 0);
-check('cas', $client->cas($got['cas'], 'a', 'next') && !$client->cas($got['cas'], 'a', 'other'));
+check('get with cas', ($item = $client->get('a', null, Memcached::GET_EXTENDED)) && $item['value'] === 'text' && $item['cas'] > 0);
+check('cas', $client->cas($item['cas'], 'a', 'next') && !$client->cas($item['cas'], 'a', 'other'));
 check('add', $client->add('add', 1) && !$client->add('add', 2));
 check('replace', $client->replace('add', 3) && !$client->replace('none', 1));
 $client->setOption(Memcached::OPT_COMPRESSION, false);
@@ -70,5 +70,5 @@ $client->quit();
 if (getenv('SASL_USER')) {
     check('wrong password', !connect($argv, 'wrong')->set('a', 'v'));
 }
-printf("%d of %d operations (php-memcached %s)\n", $count - count($failed), $count, phpversion('memcached'));
-exit($failed ? 1 : 0);
+printf("%d of %d operations (php-memcached %s)\n", $checkCount - count($failedOperations), $checkCount, phpversion('memcached'));
+exit($failedOperations ? 1 : 0);

@@ -50,6 +50,12 @@ def run_program(
     return completed.returncode == 0, completed.stdout.decode(errors="replace")
 
 
+def output_of(command: list[str], **keywords: object) -> str:
+    """What a command printed, whether it failed or not."""
+    _, output = run_program(command, **keywords)  # type: ignore[arg-type]
+    return output
+
+
 def last_line(text: str) -> str:
     """The last line that a program printed."""
     return (text.strip().splitlines() or ["no reason given"])[-1]
@@ -76,10 +82,10 @@ def python_client(name: str) -> Callable[[int], str]:
         client = [environment.stdout.strip(), str(HERE / "python_clients.py"), name, str(port)]
         # pylibmc's wheel holds a Cyrus SASL of its own, which would look elsewhere.
         folders = (pathlib.Path("/usr").glob(pattern) for pattern in ("lib*/sasl2", "lib*/*/sasl2"))
-        plugins = ":".join(map(str, itertools.chain(*folders)))
-        if "sasl" in name and not plugins:
+        plugin_path = ":".join(map(str, itertools.chain(*folders)))
+        if "sasl" in name and not plugin_path:
             raise ClientNotInstalled("no plugins of Cyrus SASL (apt install libsasl2-modules)")
-        return run_program(client, env={**os.environ, "SASL_PATH": plugins})[1]
+        return output_of(client, env={**os.environ, "SASL_PATH": plugin_path})
 
     return run_client
 
@@ -90,7 +96,7 @@ def dalli(version: str, protocol: str) -> Callable[[int], str]:
     def run_client(port: int) -> str:
         ruby = require_program("ruby", "ruby")
         arguments = dalli_arguments(ruby, version)
-        return run_program([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])[1]
+        return output_of([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])
 
     return run_client
 
@@ -102,15 +108,15 @@ def dalli_arguments(ruby: str, version: str) -> list[str]:
         return ["-I", str(checkout / "lib")]
     if run_program([ruby, "-e", "require 'dalli'; print Dalli::VERSION"]) == (True, version):
         return []
-    gems = BUILD / "gems"
-    gem = gems / "gems" / f"dalli-{version}"
-    if not gem.exists():
-        options = ["--install-dir", str(gems), "--no-document"]
+    gems_folder = BUILD / "gems"
+    gem_folder = gems_folder / "gems" / f"dalli-{version}"
+    if not gem_folder.exists():
+        options = ["--install-dir", str(gems_folder), "--no-document"]
         download_client(
             f"no checkout in {checkout.relative_to(ROOT)}, and RubyGems",
             [require_program("gem", "ruby"), "install", *options, "--version", version, "dalli"],
         )
-    return ["-I", str(gem / "lib")]
+    return ["-I", str(gem_folder / "lib")]
 
 
 def memjs(port: int) -> str:
@@ -131,7 +137,7 @@ def memjs(port: int) -> str:
             ],
         )
     environment = {**os.environ, "NODE_PATH": str(folder / "node_modules")}
-    return run_program([node, str(HERE / "memjs.js"), str(port)], env=environment)[1]
+    return output_of([node, str(HERE / "memjs.js"), str(port)], env=environment)
 
 
 def php(protocol: str) -> Callable[[int], str]:
@@ -139,9 +145,9 @@ def php(protocol: str) -> Callable[[int], str]:
 
     def run_client(port: int) -> str:
         program = require_program("php", "php-cli php-memcached")
-        if "memcached" not in run_program([program, "-m"])[1].split():
+        if "memcached" not in output_of([program, "-m"]).split():
             raise ClientNotInstalled("no php-memcached (apt install php-memcached)")
-        return run_program([program, str(HERE / "phpmemcached.php"), str(port), protocol])[1]
+        return output_of([program, str(HERE / "phpmemcached.php"), str(port), protocol])
 
     return run_client
 
@@ -153,7 +159,7 @@ def gomemcache(port: int) -> str:
     is_built, text = run_program([go, "build", "-o", str(program), "."], cwd=HERE / "gomemcache")
     if not is_built:
         raise ClientNotInstalled(f"the Go module cannot be built: {text.strip()[-200:]}")
-    return run_program([str(program), str(port)])[1]
+    return output_of([str(program), str(port)])
 
 
 def spymemcached(protocol: str) -> Callable[[int], str]:
@@ -166,12 +172,12 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
             download_client(
                 "Maven", [require_program("mvn", "maven"), "-q", "dependency:copy", *options]
             )
-        javac = [require_program("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
-        is_compiled, text = run_program([*javac, str(HERE / "Spy.java")])
+        javac_command = [require_program("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
+        is_compiled, text = run_program([*javac_command, str(HERE / "Spy.java")])
         if not is_compiled:
             return text
-        java = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
-        return run_program([*java, "Spy", str(port), protocol])[1]
+        java_command = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
+        return output_of([*java_command, "Spy", str(port), protocol])
 
     return run_client
 
@@ -179,7 +185,7 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
 def rust_memcache(port: int) -> str:
     """aisk's rust-memcache, over TLS by OpenSSL."""
     program = BUILD / "rustmemcache"
-    build = [
+    build_command = [
         require_program("cargo", "cargo"),
         "build",
         "--quiet",
@@ -187,10 +193,10 @@ def rust_memcache(port: int) -> str:
         "--target-dir",
         str(program),
     ]
-    is_built, text = run_program(build, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
+    is_built, text = run_program(build_command, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
     if not is_built:
         raise ClientNotInstalled(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
-    return run_program([str(program / "debug" / "rustmemcache"), str(port)])[1]
+    return output_of([str(program / "debug" / "rustmemcache"), str(port)])
 
 
 def memccapable(flag: str) -> Callable[[int], str]:
@@ -199,18 +205,21 @@ def memccapable(flag: str) -> Callable[[int], str]:
     def run_client(port: int) -> str:
         program = require_program("memccapable", "libmemcached-tools")
         _, text = run_program([program, "-h", "127.0.0.1", "-p", str(port), flag])
-        passed, failed = 0, []
+        passed_count, failed_names = 0, []
         for line in text.splitlines():
             if "[pass]" in line:
-                passed += 1
+                passed_count += 1
             elif "[FAIL]" in line or "[fail]" in line or "[not supported]" in line:
-                failed.append(line.split("[")[0].strip())
-        return failures_and_sum(passed, failed, "operations")
+                failed_names.append(line.split("[")[0].strip())
+        return failures_and_sum(passed_count, failed_names, "operations")
 
     return run_client
 
 
-def failures_and_sum(passed: int, failed: list[str], unit: str) -> str:
+def failures_and_sum(passed_count: int, failed_names: list[str], unit: str) -> str:
     """The output of a client: a line for each failure, and the sum."""
-    lines = [*(f"  FAIL {name}" for name in failed), f"{passed} of {passed + len(failed)} {unit}"]
+    lines = [
+        *(f"  FAIL {name}" for name in failed_names),
+        f"{passed_count} of {passed_count + len(failed_names)} {unit}",
+    ]
     return "\n".join(lines)

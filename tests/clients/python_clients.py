@@ -115,13 +115,13 @@ def check_deletes_and_concatenates(client: Any) -> None:
     """The methods that they share, second part: deleting, conditional storing, concatenating."""
     check("delete_multi", client.delete_multi(["x", "y"], key_prefix="p"))
     check("add", client.add("b", "1") and not client.add("b", "2"))
-    check("replace", client.replace("b", "3") and not replace_of_a_miss(client))
+    check("replace", client.replace("b", "3") and not does_replace_missing_key(client))
     check("append", client.append("b", "4") and client.get("b") == "34")
     check("prepend", client.prepend("b", "2") and client.get("b") == "234")
 
 
-def replace_of_a_miss(client: Any) -> bool:
-    """The result of a replace without an item; pylibmc raises in the binary protocol, as with memcached."""
+def does_replace_missing_key(client: Any) -> bool:
+    """Whether a replace without an item succeeds; pylibmc raises in binary, as it does with memcached."""
     try:
         return bool(client.replace("none", "1"))
     except Exception as error:
@@ -202,8 +202,8 @@ def python_binary_memcached(port: int) -> None:
     check("stats settings", next(iter(client.stats("settings").values()))["maxconns"])
     client.disconnect_all()
     if user:
-        refused = bmemcached.Client(servers, user, "wrong", tls_context=tls_context())
-        check("wrong password", does_raise(lambda: refused.set("a", "v")))
+        rejected_client = bmemcached.Client(servers, user, "wrong", tls_context=tls_context())
+        check("wrong password", does_raise(lambda: rejected_client.set("a", "v")))
 
 
 def python_memcached(port: int) -> None:
@@ -392,10 +392,10 @@ def does_raise(call: Callable[[], object]) -> bool:
     return False
 
 
-async def does_await_raise(call: Awaitable[object]) -> bool:
+async def does_await_raise(awaitable: Awaitable[object]) -> bool:
     """Whether an awaited call raises, as those of emcache do if their condition is not met."""
     try:
-        await call
+        await awaitable
     except Exception:  # noqa: BLE001 - whichever class this client uses
         return True
     return False

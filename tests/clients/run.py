@@ -130,32 +130,33 @@ def require_login(server: Server) -> None:
     with server.connect() as connection:
         connection.send(request(GET, b"key"))
         received = b""
-        while not (packet := parse_first_packet(received)):
-            received_bytes = connection.socket.recv(4096)
-            require(received_bytes, "no reply to a get without a login")
-            received += received_bytes
-        require(packet[0].status == 0x20, f"a get without a login: status {packet[0].status}")
+        while not (packet_and_length := parse_first_packet(received)):
+            chunk = connection.socket.recv(4096)
+            require(chunk, "no reply to a get without a login")
+            received += chunk
+        packet, _ = packet_and_length
+        require(packet.status == 0x20, f"a get without a login: status {packet.status}")
 
 
-def evaluate(name: str, text: str) -> tuple[bool, str]:
+def evaluate(name: str, output: str) -> tuple[bool, str]:
     """Whether a client passed, by what it printed: its sum, and no failure but the known ones."""
-    failed = re.findall(r"^  FAIL (.+)$", text, re.MULTILINE)
-    passed_and_total = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
+    failed_operations = re.findall(r"^  FAIL (.+)$", output, re.MULTILINE)
+    passed_and_total = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", output, re.MULTILINE)
     if not passed_and_total:
-        return False, text
+        return False, output
     passed_checks, check_count = map(int, passed_and_total[-1])
     known_failures = KNOWN_FAILURES.get(name, {})
     has_passed = (
         passed_checks > 0
-        and check_count - passed_checks == len(failed)
-        and set(failed) <= set(known_failures)
+        and check_count - passed_checks == len(failed_operations)
+        and set(failed_operations) <= set(known_failures)
     )
-    expected = [
-        f"; as known not {name_of_failure}: {known_failures[name_of_failure]}"
-        for name_of_failure in failed
-        if name_of_failure in known_failures
+    known_failure_notes = [
+        f"; as known not {operation}: {known_failures[operation]}"
+        for operation in failed_operations
+        if operation in known_failures
     ]
-    return has_passed, text.rstrip() + "".join(expected)
+    return has_passed, output.rstrip() + "".join(known_failure_notes)
 
 
 def run_client(name: str, command: list[str]) -> tuple[bool, str]:
@@ -181,30 +182,30 @@ def main() -> int:
     parser.add_argument(
         "--server", default="target/release/glasscache serve", help="command without options"
     )
-    args = parser.parse_args()
-    unknown = set(args.names) - set(all_names)
+    options = parser.parse_args()
+    unknown = set(options.names) - set(all_names)
     if unknown:
         parser.error(f"no such client: {', '.join(sorted(unknown))}")
-    command = args.server.split()
+    command = options.server.split()
     # The suites start it in other folders.
     command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
     BUILD.mkdir(exist_ok=True)
-    passed_clients = 0
-    names = args.names or all_names
+    passed_count = 0
+    names = options.names or all_names
     for name in names:
         try:
-            has_passed, text = run_client(name, command)
+            has_passed, output = run_client(name, command)
         except ClientNotInstalled as reason:
-            has_passed, text = False, f"not installed: {reason}"
+            has_passed, output = False, f"not installed: {reason}"
         except subprocess.TimeoutExpired as timeout:
-            has_passed, text = False, f"no end after {timeout.timeout:.0f} s"
-        passed_clients += has_passed
-        lines = text.strip().splitlines() or [""]
+            has_passed, output = False, f"no end after {timeout.timeout:.0f} s"
+        passed_count += has_passed
+        lines = output.strip().splitlines() or [""]
         print(f"{'pass' if has_passed else 'FAIL'}  {name:32} {lines[-1]}", flush=True)
         for line in lines[:-1] if not has_passed else []:
             print(f"      {line}")
-    print(f"{passed_clients} of {len(names)} clients pass")
-    return 0 if passed_clients == len(names) else 1
+    print(f"{passed_count} of {len(names)} clients pass")
+    return 0 if passed_count == len(names) else 1
 
 
 if __name__ == "__main__":

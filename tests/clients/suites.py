@@ -73,24 +73,26 @@ def python_binary_memcached(command: list[str]) -> str:
     python = bmemcached_python(client)
     require_free_addresses([*BMEMCACHED_SERVERS, 5001])
     with tempfile.TemporaryDirectory(prefix="bmemcached-suite-") as temporary_folder:
-        home = Path(temporary_folder)
-        (home / "memcached").write_text(MEMCACHED_WRAPPER.format(command=" ".join(command)))
-        (home / "memcached").chmod(0o755)
+        suite_home = Path(temporary_folder)
+        (suite_home / "memcached").write_text(MEMCACHED_WRAPPER.format(command=" ".join(command)))
+        (suite_home / "memcached").chmod(0o755)
         environment = {
             **os.environ,
-            **sasl_environment(home, USER, PASSWORD),
+            **sasl_environment(suite_home, USER, PASSWORD),
             "SASL_USER": USER,
             "SASL_PASSWORD": PASSWORD,
             "MEMCACHED_HOST": "localhost",
-            "PATH": f"{home}:{os.environ['PATH']}",
+            "PATH": f"{suite_home}:{os.environ['PATH']}",
         }
-        results = home / "results.xml"
+        results = suite_home / "results.xml"
         pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={results}"]
         with servers_at_fixed_addresses(command, BMEMCACHED_SERVERS, environment):
-            _, text = run_program([*pytest, "test/"], SUITE_TIMEOUT_S, cwd=folder, env=environment)
+            _, output = run_program(
+                [*pytest, "test/"], SUITE_TIMEOUT_S, cwd=folder, env=environment
+            )
         if not results.exists():
-            return text
-        return text + "\n" + junit_report(results)
+            return output
+        return output + "\n" + junit_report(results)
 
 
 def bmemcached_python(client: str) -> str:
@@ -116,45 +118,51 @@ def bmemcached_python(client: str) -> str:
 
 def junit_report(results: Path) -> str:
     """The failures in pytest's results; a test that was skipped counts as one."""
-    passed, failed = 0, []
+    passed_count, failed_names = 0, []
     for case in ET.parse(results).iter("testcase"):  # noqa: S314 - pytest wrote it just now
         outcome = next(
             (part.tag for part in case if part.tag in {"failure", "error", "skipped"}), ""
         )
         if outcome:
             suffix = " (skipped)" if outcome == "skipped" else ""
-            failed.append(f"{case.get('classname')}.{case.get('name')}{suffix}")
+            failed_names.append(f"{case.get('classname')}.{case.get('name')}{suffix}")
         else:
-            passed += 1
-    return failures_and_sum(passed, failed, "tests")
+            passed_count += 1
+    return failures_and_sum(passed_count, failed_names, "tests")
 
 
 def rust_memcache(command: list[str]) -> str:
     """rust-memcache's tests, with all its features, one at a time as its own workflow runs them."""
     cargo = require_program("cargo", "cargo")
     folder = copy_of_rust_memcache(cargo)
-    build = [cargo, "test", "--target-dir", str(BUILD / "rustmemcache-suite"), "--all-features"]
-    is_built, text = run_program([*build, "--no-run"], BUILD_TIMEOUT_S, cwd=folder)
+    build_command = [
+        cargo,
+        "test",
+        "--target-dir",
+        str(BUILD / "rustmemcache-suite"),
+        "--all-features",
+    ]
+    is_built, output = run_program([*build_command, "--no-run"], BUILD_TIMEOUT_S, cwd=folder)
     if not is_built:
-        raise ClientNotInstalled(f"its tests cannot be built (libssl-dev): {last_line(text)}")
+        raise ClientNotInstalled(f"its tests cannot be built (libssl-dev): {last_line(output)}")
     require_free_addresses([*rust_servers(folder)])
     with servers_at_fixed_addresses(command, rust_servers(folder), dict(os.environ)):
-        tests = [*build, "--no-fail-fast", "--", "--test-threads=1"]
-        _, text = run_program(tests, SUITE_TIMEOUT_S, cwd=folder)
-    announced_tests = sum(map(int, re.findall(r"^running (\d+) tests?$", text, re.MULTILINE)))
-    outcomes = re.findall(r"^test (.+) \.\.\. (ok|FAILED|ignored)", text, re.MULTILINE)
-    passed = sum(outcome == "ok" for _, outcome in outcomes)
+        test_command = [*build_command, "--no-fail-fast", "--", "--test-threads=1"]
+        _, output = run_program(test_command, SUITE_TIMEOUT_S, cwd=folder)
+    announced_tests = sum(map(int, re.findall(r"^running (\d+) tests?$", output, re.MULTILINE)))
+    outcomes = re.findall(r"^test (.+) \.\.\. (ok|FAILED|ignored)", output, re.MULTILINE)
+    passed_count = sum(outcome == "ok" for _, outcome in outcomes)
     # Those that are ignored are marked so in their source.
-    failed = [name for name, outcome in outcomes if outcome == "FAILED"]
-    failed += ["a test without an outcome"] * (announced_tests - len(outcomes))
-    return text + "\n" + failures_and_sum(passed, failed, "tests")
+    failed_names = [name for name, outcome in outcomes if outcome == "FAILED"]
+    failed_names += ["a test without an outcome"] * (announced_tests - len(outcomes))
+    return output + "\n" + failures_and_sum(passed_count, failed_names, "tests")
 
 
 def copy_of_rust_memcache(cargo: str) -> Path:
     """A copy of the crate as Cargo has it, outside of any workspace: its tests write a lock file."""
-    metadata = [cargo, "metadata", "--format-version", "1", "--locked"]
+    metadata_command = [cargo, "metadata", "--format-version", "1", "--locked"]
     completed = subprocess.run(
-        metadata, cwd=HERE / "rustmemcache", capture_output=True, text=True, check=False
+        metadata_command, cwd=HERE / "rustmemcache", capture_output=True, text=True, check=False
     )
     if completed.returncode:
         raise ClientNotInstalled(
@@ -190,15 +198,15 @@ def rust_servers(folder: Path) -> OptionsByAddress:
 
 @contextlib.contextmanager
 def servers_at_fixed_addresses(
-    command: list[str], options: OptionsByAddress, environment: dict[str, str]
+    command: list[str], options_by_address: OptionsByAddress, environment: dict[str, str]
 ) -> Iterator[None]:
     """Servers at fixed addresses, on this machine alone."""
     with contextlib.ExitStack() as stack:
-        for address, address_options in options.items():
-            port = ["-p", str(address), "-l", "127.0.0.1"]
-            listen = port if isinstance(address, int) else ["-s", address]
+        for address, address_options in options_by_address.items():
+            port_options = ["-p", str(address), "-l", "127.0.0.1"]
+            listen_options = port_options if isinstance(address, int) else ["-s", address]
             server = subprocess.Popen(
-                [*command, *listen, *address_options],
+                [*command, *listen_options, *address_options],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
@@ -226,8 +234,8 @@ def stop_server(server: subprocess.Popen[bytes], address: Address) -> None:
 def is_address_in_use(address: Address) -> bool:
     """Whether a server listens there."""
     if isinstance(address, str):
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(address) == 0
+        with socket.socket(socket.AF_UNIX) as probe_socket:
+            return probe_socket.connect_ex(address) == 0
     for host in ("127.0.0.1", "::1"):
         with contextlib.suppress(OSError), socket.create_connection((host, address), 1):
             return True

@@ -15,21 +15,21 @@ public class Spy {
         MemcachedClient client = new MemcachedClient(factory, List.of(server));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null; ) {
-            String[] word = line.split("\t", -1);
+            String[] fields = line.split("\t", -1);
             if (args[0].equals("write")) {
-                client.set(word[0], 0, value(word[1], word[2])).get();
+                client.set(fields[0], 0, parseValue(fields[1], fields[2])).get();
             } else {
-                System.out.println(word[0] + "\t" + spelled(client.get(word[0])));
+                System.out.println(fields[0] + "\t" + formatValue(client.get(fields[0])));
             }
         }
         System.out.flush();
         System.exit(0);
     }
 
-    static Object value(String type, String payload) {
+    static Object parseValue(String type, String payload) {
         switch (type) {
-            case "str": return new String(bytes(payload), StandardCharsets.UTF_8);
-            case "bytes": return bytes(payload);
+            case "str": return new String(parseHex(payload), StandardCharsets.UTF_8);
+            case "bytes": return parseHex(payload);
             case "float": return Double.valueOf(payload);
             case "bool": return payload.equals("1");
             case "list": return new ArrayList<Object>(List.of(1, "a", 2.5));
@@ -39,23 +39,23 @@ public class Spy {
         }
     }
 
-    static String spelled(Object value) {
+    static String formatValue(Object value) {
         if (value == null) return "missing\t";
-        if (value instanceof String) return "str\t" + hex(((String) value).getBytes(StandardCharsets.UTF_8));
-        if (value instanceof byte[]) return "bytes\t" + hex((byte[]) value);
+        if (value instanceof String) return "str\t" + formatHex(((String) value).getBytes(StandardCharsets.UTF_8));
+        if (value instanceof byte[]) return "bytes\t" + formatHex((byte[]) value);
         if (value instanceof Double || value instanceof Float) return "float\t" + value;
         if (value instanceof Boolean) return "bool\t" + ((Boolean) value ? 1 : 0);
         if (value instanceof Number) return "int\t" + value;
         return "list\t" + value;
     }
 
-    static byte[] bytes(String hex) {
+    static byte[] parseHex(String hex) {
         byte[] bytes = new byte[hex.length() / 2];
         for (int i = 0; i < bytes.length; i++) bytes[i] = (byte) Integer.parseInt(hex.substring(2 * i, 2 * i + 2), 16);
         return bytes;
     }
 
-    static String hex(byte[] bytes) {
+    static String formatHex(byte[] bytes) {
         StringBuilder text = new StringBuilder();
         for (byte b : bytes) text.append(String.format("%02x", b));
         return text.toString();

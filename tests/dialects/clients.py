@@ -31,8 +31,8 @@ class Client:
     compression: str
     write: Callable[[str, list[Case]], None]
     read: Callable[[str, list[str]], dict[str, tuple[str, str]]]
-    skips: frozenset[str] = frozenset()
-    one_string_type: bool = False
+    skipped_kinds: frozenset[str] = frozenset()
+    has_one_string_type: bool = False
     bool_reads_as_int: bool = False
     none_reads_as_false: bool = False
     float_digits: int = 17
@@ -68,10 +68,10 @@ def script_client(
 
     def run_script(command_name: str, server: str, lines: Iterable[Case]) -> str:
         host, port = server.split(":")
-        text = "".join("\t".join(line) + "\n" for line in lines)
+        input_text = "".join("\t".join(line) + "\n" for line in lines)
         completed = subprocess.run(
             [*command, command_name, host, port, compression],
-            input=text,
+            input=input_text,
             capture_output=True,
             text=True,
             check=False,
@@ -81,7 +81,7 @@ def script_client(
         return completed.stdout
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
-        reply_lines = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
+        reply_lines = run_script("read", server, (Case(key, "", "") for key in keys)).splitlines()
         return {
             key: (kind, payload)
             for key, kind, payload in (line.split("\t") for line in reply_lines)
@@ -135,23 +135,26 @@ def python_memcached(compression: str) -> Client:
 
 
 def bmemcached(compression: str) -> Client:
-    client = import_library("bmemcached").Client
+    client_class = import_library("bmemcached").Client
 
     def connect(server: str) -> Any:
-        return client((server,), compression=zlib if compression == "zlib" else None)
+        return client_class((server,), compression=zlib if compression == "zlib" else None)
 
     return python_client("python-binary-memcached", "bmemcached", compression, connect)
 
 
 def meta_memcache(compression: str) -> Client:
     """meta-memcache's serialisers, with our own text commands around them."""
-    meta, serializer = import_library("meta_memcache"), import_library("meta_memcache.serializer")
+    meta, serializer_module = (
+        import_library("meta_memcache"),
+        import_library("meta_memcache.serializer"),
+    )
     if compression == "zstd":
-        serialiser = serializer.ZstdSerializer(
+        serialiser = serializer_module.ZstdSerializer(
             import_library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager()
         )
     else:
-        serialiser = serializer.MixedSerializer()
+        serialiser = serializer_module.MixedSerializer()
 
     def write(server: str, tested_cases: list[Case]) -> None:
         serialised = {
@@ -175,14 +178,14 @@ def meta_memcache(compression: str) -> Client:
 def php_memcached(compression: str) -> Client:
     command = ["php", str(HERE / "phpmemcached.php")]
     return script_client(
-        "php-memcached", "php-memcached", compression, command, one_string_type=True
+        "php-memcached", "php-memcached", compression, command, has_one_string_type=True
     )
 
 
 def pecl_memcache(compression: str) -> Client:
     command = ["php", str(HERE / "pecl.php")]
     # It writes 14 digits of a float, and reads its own null as false.
-    quirks = {"one_string_type": True, "none_reads_as_false": True, "float_digits": 14}
+    quirks = {"has_one_string_type": True, "none_reads_as_false": True, "float_digits": 14}
     return script_client("pecl-memcache", "pecl-memcache", compression, command, **quirks)
 
 
@@ -190,35 +193,35 @@ def dalli(compression: str) -> Client:
     return script_client("Dalli", "dalli", compression, ["ruby", str(HERE / "dalli.rb")])
 
 
-def spymemcached(compression: str, build: Path) -> Client:
-    if not (build / "Spy.class").exists():
+def spymemcached(compression: str, build_folder: Path) -> Client:
+    if not (build_folder / "Spy.class").exists():
         command = [
             "mvn",
             "-q",
             "dependency:copy",
             "-Dartifact=net.spy:spymemcached:2.12.3",
-            f"-DoutputDirectory={build}",
+            f"-DoutputDirectory={build_folder}",
         ]
         if (
             shutil.which("mvn") is None
             or subprocess.run(command, capture_output=True, check=False).returncode
         ):
             raise ClientNotInstalled("spymemcached by Maven")
-        jar = build / "spymemcached-2.12.3.jar"
+        jar = build_folder / "spymemcached-2.12.3.jar"
         subprocess.run(
-            ["javac", "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")], check=True
+            ["javac", "-cp", str(jar), "-d", str(build_folder), str(HERE / "Spy.java")], check=True
         )
-    class_path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
+    class_path = f"{build_folder}:{build_folder / 'spymemcached-2.12.3.jar'}"
     return script_client(
         "spymemcached",
         "spymemcached",
         compression,
         ["java", "-cp", class_path, "Spy"],
-        skips=frozenset({"none"}),
+        skipped_kinds=frozenset({"none"}),
     )
 
 
-def clients_with_compressions(build: Path) -> list[tuple[str, Callable[[], Client]]]:
+def clients_with_compressions(build_folder: Path) -> list[tuple[str, Callable[[], Client]]]:
     """Each client, plain and with each compression that it can write."""
     return [
         *(
@@ -254,7 +257,10 @@ def clients_with_compressions(build: Path) -> list[tuple[str, Callable[[], Clien
             for compression in ("-", "zlib")
         ),
         *(
-            ("spymemcached", lambda compression=compression: spymemcached(compression, build))
+            (
+                "spymemcached",
+                lambda compression=compression: spymemcached(compression, build_folder),
+            )
             for compression in ("-", "gzip")
         ),
     ]

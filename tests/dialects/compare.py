@@ -67,7 +67,7 @@ def is_same(client: Client, case: Case, actual: tuple[str, str]) -> bool:
             actual_kind == "float"
             and f"{float(payload):.{digits}g}" == f"{float(actual_payload):.{digits}g}"
         )
-    if client.one_string_type and {kind, actual_kind} <= {"str", "bytes"}:
+    if client.has_one_string_type and {kind, actual_kind} <= {"str", "bytes"}:
         return payload == actual_payload
     return (kind, payload) == (actual_kind, actual_payload)
 
@@ -109,13 +109,13 @@ def check_their_reading_of_our_values(
     store_items(server, items)
     values_read = client.read(server, list(items))
     for case in tested_cases:
-        key = "ours." + case[0]
+        key = "ours." + case.key
         if key not in items:
             continue
         actual = values_read.get(key, ("missing", ""))
-        if client.bool_reads_as_int and case[1] == "bool":
+        if client.bool_reads_as_int and case.kind == "bool":
             actual = ("bool", actual[1])
-        if client.none_reads_as_false and case[1] == "none" and actual == ("bool", "0"):
+        if client.none_reads_as_false and case.kind == "none" and actual == ("bool", "0"):
             actual = ("none", "")
         if not is_same(client, case, actual):
             failures.append(
@@ -130,12 +130,12 @@ def main() -> int:
     parser.add_argument("--only", help="one client")
     parser.add_argument("--allow-missing", action="store_true")
     options = parser.parse_args()
-    build = Path(tempfile.gettempdir()) / "glasscache-dialects"
-    build.mkdir(exist_ok=True)
+    build_folder = Path(tempfile.gettempdir()) / "glasscache-dialects"
+    build_folder.mkdir(exist_ok=True)
     codec, failure_count = OurCodec(), 0
-    print(f"{'client':26} {'compression':12} {'we read theirs':>15} {'they read codec':>15}")
+    print(f"{'client':26} {'compression':12} {'we read theirs':>15} {'they read ours':>15}")
     with memcached_servers(1, options.memcached) as [server]:
-        for name, make_client in clients_with_compressions(build):
+        for name, make_client in clients_with_compressions(build_folder):
             if options.only not in (None, name):
                 continue
             try:
@@ -144,19 +144,19 @@ def main() -> int:
                 print(f"{name:26} not compared: {reason}")
                 failure_count += not options.allow_missing
                 continue
-            tested_cases = [case for case in cases() if case[1] not in client.skips]
+            tested_cases = [case for case in cases() if case.kind not in client.skipped_kinds]
             failures_by_direction = [
                 check_reading_their_values(codec, client, server, tested_cases),
                 check_their_reading_of_our_values(codec, client, server, tested_cases),
             ]
-            counts = [
+            passed_of_total = [
                 f"{total - len(failures)}/{total}"
                 for failures, total in zip(
                     failures_by_direction, (len(tested_cases), len(tested_cases) - 1), strict=True
                 )
             ]
             print(
-                f"{client.name:26} {client.compression:12} {counts[0]:>15} {counts[1]:>15}",
+                f"{client.name:26} {client.compression:12} {passed_of_total[0]:>15} {passed_of_total[1]:>15}",
                 flush=True,
             )
             for failure in failures_by_direction[0] + failures_by_direction[1]:

@@ -1,11 +1,11 @@
 # Stores or reads typed values through Dalli: dalli.rb write|read host port COMPRESSION < lines
 require 'dalli'
 
-verb, host, port, compression = ARGV
+mode, host, port, compression = ARGV
 client = Dalli::Client.new("#{host}:#{port}", compress: compression != '-', compression_min_size: 1000)
 STDIN.each_line(chomp: true) do |line|
   key, type, payload = line.split("\t", -1)
-  if verb == 'write'
+  if mode == 'write'
     value = case type
             when 'str' then [payload].pack('H*').force_encoding('UTF-8')
             when 'bytes' then [payload].pack('H*')

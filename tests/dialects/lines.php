@@ -1,10 +1,10 @@
 <?php
-// The lines that compare.py speaks: key, type and payload, parted by tabs.
-function each_line(string $verb, callable $store, callable $find): void
+// Stores or reads the values of the lines that compare.py sends: key, type and payload, separated by tabs.
+function handle_lines(string $mode, callable $store, callable $find): void
 {
     while (($line = fgets(STDIN)) !== false) {
         [$key, $type, $payload] = explode("\t", rtrim($line, "\n"));
-        if ($verb === 'write') {
+        if ($mode === 'write') {
             $value = match ($type) {
                 'str', 'bytes' => hex2bin($payload),
                 'int' => (int)$payload,
@@ -17,11 +17,11 @@ function each_line(string $verb, callable $store, callable $find): void
             continue;
         }
         [$found, $value] = $find($key);
-        echo $key, "\t", $found ? spelled($value) : "missing\t", "\n";
+        echo $key, "\t", $found ? format_value($value) : "missing\t", "\n";
     }
 }
 
-function spelled(mixed $value): string
+function format_value(mixed $value): string
 {
     return match (gettype($value)) {
         'string' => "str\t" . bin2hex($value),

@@ -1,6 +1,6 @@
 <?php
 // Stores or reads typed values through php-memcached: phpmemcached.php write|read host port COMPRESSION < lines
-[$_, $verb, $host, $port, $compression] = $argv;
+[$_, $mode, $host, $port, $compression] = $argv;
 $client = new Memcached();
 $client->addServer($host, (int)$port);
 $client->setOption(Memcached::OPT_COMPRESSION, $compression !== '-');
@@ -9,7 +9,7 @@ if ($compression !== '-') {
     $client->setOption(Memcached::OPT_COMPRESSION_TYPE, $methods[$compression]);
 }
 require __DIR__ . '/lines.php';
-each_line($verb, fn($key, $value) => $client->set($key, $value), function ($key) use ($client) {
+handle_lines($mode, fn($key, $value) => $client->set($key, $value), function ($key) use ($client) {
     $value = $client->get($key);
     return [$client->getResultCode() === Memcached::RES_SUCCESS, $value];
 });

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Case = tuple[str, str, str]
+
+class Case(NamedTuple):
+    """One value that is stored and read."""
+
+    key: str
+    kind: str
+    payload: str
 
 
 def cases() -> list[Case]:
-    """(key, type, payload) of each value."""
-    long_text = "".join(f"line {i} of a page; " for i in range(400))
+    """Return each value under its key."""
+    long_text = "".join(f"line {number} of a page; " for number in range(400))
     texts = {
         "ascii": "hello",
         "unicode": "caf\u00e9 \u2603",
@@ -28,7 +34,7 @@ def cases() -> list[Case]:
     }
     numbers = (0, 1, 42, -7, 255, -300, 65536, 2**31 - 1, -(2**31), 2**40, -(2**62))
     floats = (0.0, 1.5, -0.1, 1e300, 3.0, 1 / 3)
-    return [
+    fields = [
         *((f"str.{name}", "str", text.encode().hex()) for name, text in texts.items()),
         *((f"bytes.{name}", "bytes", value.hex()) for name, value in byte_strings.items()),
         *((f"int.{number}", "int", str(number)) for number in numbers),
@@ -38,6 +44,7 @@ def cases() -> list[Case]:
         ("none", "none", ""),
         ("list", "list", ""),
     ]
+    return [Case(*key_kind_and_payload) for key_kind_and_payload in fields]
 
 
 def python_value(kind: str, payload: str) -> Any:

@@ -48,8 +48,8 @@ class AsyncCacheMethodsTests(unittest.IsolatedAsyncioTestCase):
         await cache.aset("far", 1, timeout=60 * 60 * 24 * 90)
         self.assertTrue(await cache.ahas_key("far"))
 
-    async def test_many_at_once(self) -> None:
-        data = {f"k{i}": i for i in range(2000)}
+    async def test_many_keys_in_one_call(self) -> None:
+        data = {f"k{number}": number for number in range(2000)}
         self.assertEqual(await cache.aset_many(data), [])
         self.assertEqual(await cache.aget_many([*data, "absent"]), data)
         await cache.adelete_many(list(data))
@@ -68,25 +68,25 @@ class AsyncCacheMethodsTests(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await cache.adecr_version("v", version=2), 1)
 
     async def test_get_or_set_fills_once(self) -> None:
-        fills = 0
+        fill_count = 0
 
         async def fill() -> str:
-            nonlocal fills
-            fills += 1
+            nonlocal fill_count
+            fill_count += 1
             await asyncio.sleep(0.05)
             return "made"
 
         values = await asyncio.gather(*(cache.aget_or_set("cold", fill) for _ in range(50)))
-        self.assertEqual((set(values), fills), ({"made"}, 1))
+        self.assertEqual((set(values), fill_count), ({"made"}, 1))
 
     async def test_two_hundred_gets_at_once_use_no_thread(self) -> None:
-        await cache.aset_many({f"k{i}": i for i in range(200)})
+        await cache.aset_many({f"k{number}": number for number in range(200)})
         thread_count_before = threading.active_count()
         thread_count_peak = thread_count_before
 
-        async def get(i: int) -> int:
+        async def get(number: int) -> int:
             nonlocal thread_count_peak
-            value = await cache.aget(f"k{i}")
+            value = await cache.aget(f"k{number}")
             thread_count_peak = max(thread_count_peak, threading.active_count())
             return int(value)
 

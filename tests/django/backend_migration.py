@@ -40,14 +40,19 @@ class SiteProcess:
     """A process that runs `migrating_site.py` with one backend."""
 
     def __init__(
-        self, writer: str, name: str, cache: dict[str, Any], folder: str, values: int
+        self,
+        writer: str,
+        backend_name: str,
+        cache: dict[str, Any],
+        folder: str,
+        values_per_kind: int,
     ) -> None:
         self.site_settings = {
             "writer": writer,
-            "name": name,
+            "name": backend_name,
             "cache": cache,
             "folder": folder,
-            "values": values,
+            "values": values_per_kind,
         }
 
     def start(self, mode: str, seed: int = 0) -> subprocess.Popen[str]:
@@ -72,16 +77,19 @@ def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def run_both_backends_at_once(
-    old: SiteProcess, new: SiteProcess, seconds: float
+    old_site: SiteProcess, new_site: SiteProcess, seconds: float
 ) -> list[dict[str, Any]]:
     """Two processes of each backend at once, storing and finding under the same keys."""
-    running = [site.start("mix", seed) for seed, site in enumerate([old, new, old, new])]
+    running = [
+        site.start("mix", seed)
+        for seed, site in enumerate([old_site, new_site, old_site, new_site])
+    ]
     time.sleep(seconds)
     return [result_of(process) for process in running]
 
 
 def check_counts(
-    label: str, results: list[dict[str, Any]], *, is_shared: bool, expected: int | None
+    label: str, results: list[dict[str, Any]], *, is_shared: bool, expected_count: int | None
 ) -> bool:
     total_counts = {
         name: sum(result.get(name, 0) for result in results)
@@ -96,10 +104,10 @@ def check_counts(
     )
     if is_shared:
         has_passed &= total_counts["missed"] == 0 and (
-            total_counts["found"] == expected if expected else total_counts["found"] > 0
+            total_counts["found"] == expected_count if expected_count else total_counts["found"] > 0
         )
-    elif expected:
-        has_passed &= total_counts["found"] == 0 and total_counts["missed"] == expected
+    elif expected_count:
+        has_passed &= total_counts["found"] == 0 and total_counts["missed"] == expected_count
     counts_text = ", ".join(f"{name} {count}" for name, count in total_counts.items())
     print(
         f"{'ok ' if has_passed else 'NOT'} {label:62} {counts_text}, warnings {warnings}",
@@ -113,7 +121,7 @@ def check_counts(
 
 
 def check_migration(
-    name: str,
+    backend_name: str,
     options: dict[str, Any],
     servers: list[str],
     has_like_option: bool,
@@ -122,41 +130,48 @@ def check_migration(
 ) -> bool:
     """Store with either backend, find with the other; then both at once."""
     with tempfile.TemporaryDirectory() as folder:
-        old = SiteProcess(
+        old_site = SiteProcess(
             "old",
-            name,
-            {**OLD_BACKENDS[name], "LOCATION": servers, "OPTIONS": options},
+            backend_name,
+            {**OLD_BACKENDS[backend_name], "LOCATION": servers, "OPTIONS": options},
             folder,
             arguments.values,
         )
-        new_options = {**options, "timeout": 5, **({"like": name} if has_like_option else {})}
-        new = SiteProcess(
+        new_options = {
+            **options,
+            "timeout": 5,
+            **({"like": backend_name} if has_like_option else {}),
+        }
+        new_site = SiteProcess(
             "new",
-            name,
+            backend_name,
             {**NEW_BACKEND, "LOCATION": servers, "OPTIONS": new_options},
             folder,
             arguments.values,
         )
         variant = f"{'like' if has_like_option else 'no like'}, {'options' if options else 'none'}"
-        label = f"{name}, {len(servers)} of {server_program}, {variant}"
-        expected = KINDS_OF_VALUES * arguments.values
+        label = f"{backend_name}, {len(servers)} of {server_program}, {variant}"
+        expected_count = KINDS_OF_VALUES * arguments.values
         has_passed = True
-        for writer, reader, direction in ((old, new, "moving"), (new, old, "rolling back")):
+        for writer, reader, direction in (
+            (old_site, new_site, "moving"),
+            (new_site, old_site, "rolling back"),
+        ):
             flush(servers)
             write_result = writer.run_to_end("store")
             has_passed &= check_counts(
                 f"{label}: {direction}",
                 [write_result, reader.run_to_end("find")],
                 is_shared=has_like_option,
-                expected=expected,
+                expected_count=expected_count,
             )
         # The values of the new process are stored; now those of the old one as well.
-        old.run_to_end("store")
+        old_site.run_to_end("store")
         has_passed &= check_counts(
             f"{label}: together",
-            run_both_backends_at_once(old, new, arguments.seconds),
+            run_both_backends_at_once(old_site, new_site, arguments.seconds),
             is_shared=has_like_option,
-            expected=None,
+            expected_count=None,
         )
     return has_passed
 
@@ -200,14 +215,14 @@ def main() -> int:
         server_program = Path(program.split()[0]).name
         for count in arguments.counts:
             with memcached_servers(count, program) as servers:
-                for name in OLD_BACKENDS:
+                for backend_name in OLD_BACKENDS:
                     for has_like_option in (True, False):
-                        options = DOCUMENTED_OPTIONS[name] if count == 3 else {}
+                        options = DOCUMENTED_OPTIONS[backend_name] if count == 3 else {}
                         for tested_options in (
                             [options] if arguments.short or count == 1 else [{}, options]
                         ):
                             has_passed &= check_migration(
-                                name,
+                                backend_name,
                                 tested_options,
                                 servers,
                                 has_like_option,

@@ -75,7 +75,7 @@ class ExampleObject:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_value(kind: str, number: int) -> Any:
+def example_value(kind: str, number: int) -> Any:
     """Return the value of a kind and number."""
     day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=number)
     items = [
@@ -164,7 +164,7 @@ def is_same(written: Any, found: Any) -> bool:
 
 def store(kind: str, number: int, writer: str) -> None:
     if kind in VALUE_KINDS:
-        value = test_value(kind, number)
+        value = example_value(kind, number)
         if number % 3:
             cache.set(key_of(kind, number, writer), value, 600)
         else:
@@ -182,7 +182,7 @@ def find_and_count(kind: str, number: int, writer: str) -> None:
         # Django's PyMemcacheCache cannot distinguish a stored None from a miss.
         is_found = cached is not missing
         counts["found" if is_found else "missed"] += 1
-        if is_found and not is_same(cached, test_value(kind, number)):
+        if is_found and not is_same(cached, example_value(kind, number)):
             counts["wrong"] += 1
             if len(first_errors) < 3:
                 first_errors.append(f"{key}: {cached!r:.100} of {type(cached).__name__}")

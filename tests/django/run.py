@@ -57,15 +57,20 @@ TEST_CLASSES = {
 }  # fmt: skip
 
 
-def copy_tests_with_our_backend(django: Path, work_folder: Path, server: str) -> Path:
+def copy_tests_with_our_backend(django_source: Path, work_folder: Path, server: str) -> Path:
     """Copies the tests of Django and replaces the backend by ours."""
-    tests = work_folder / "tests"
-    shutil.copytree(django / "tests", tests, symlinks=True)
-    (tests / "glass_settings.py").write_text(TEST_SETTINGS.format(backend=BACKEND, server=server))
-    cache_tests = tests / "cache" / "tests.py"
-    text = cache_tests.read_text()
-    middleware_start = text.index("class CacheUtils(")
-    unchanged, middleware_tests = text[:middleware_start], text[middleware_start:]
+    tests_folder = work_folder / "tests"
+    shutil.copytree(django_source / "tests", tests_folder, symlinks=True)
+    (tests_folder / "glass_settings.py").write_text(
+        TEST_SETTINGS.format(backend=BACKEND, server=server)
+    )
+    cache_tests = tests_folder / "cache" / "tests.py"
+    cache_tests_text = cache_tests.read_text()
+    middleware_start = cache_tests_text.index("class CacheUtils(")
+    unchanged, middleware_tests = (
+        cache_tests_text[:middleware_start],
+        cache_tests_text[middleware_start:],
+    )
     # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they
     # stay apart.
     middleware_tests = middleware_tests.replace(
@@ -84,7 +89,7 @@ def copy_tests_with_our_backend(django: Path, work_folder: Path, server: str) ->
     cache_tests.write_text(
         unchanged + middleware_tests + MEMCACHED_TESTS.format(backend=BACKEND, server=server)
     )
-    return tests
+    return tests_folder
 
 
 def run_tests(label: str, command: list[str], working_directory: Path, python_path: str) -> bool:
@@ -115,15 +120,15 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=TEST_CLASSES)
     options = parser.parse_args()
-    django = source_distribution(f"django=={options.django}")
-    print(f"{django.name}, Python {sys.version.split()[0]}, {options.memcached}", flush=True)
-    python_path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
+    django_source = source_distribution(f"django=={options.django}")
+    print(f"{django_source.name}, Python {sys.version.split()[0]}, {options.memcached}", flush=True)
+    python_path = os.pathsep.join([str(django_source), os.environ.get("PYTHONPATH", "")])
     has_passed = True
     with (
         memcached_servers(1, options.memcached) as [server],
         tempfile.TemporaryDirectory() as work_folder,
     ):
-        tests = copy_tests_with_our_backend(django, Path(work_folder), server)
+        tests_folder = copy_tests_with_our_backend(django_source, Path(work_folder), server)
         for label, classes in TEST_CLASSES.items():
             if options.only in (None, label):
                 command = [
@@ -133,12 +138,12 @@ def main() -> int:
                     "--parallel=1",
                     *classes,
                 ]
-                has_passed &= run_tests(label, command, tests, python_path)
+                has_passed &= run_tests(label, command, tests_folder, python_path)
         if options.only is None:
             has_passed &= run_tests(
                 "async",
                 [sys.executable, str(HERE / "async_cache_methods.py"), server],
-                tests,
+                tests_folder,
                 python_path,
             )
     return 0 if has_passed else 1

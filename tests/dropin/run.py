@@ -36,7 +36,7 @@ def package_folder(package: str) -> Path:
 def run_pytest(
     name: str, folder: Path, work_folder: Path, *arguments: str
 ) -> tuple[int, dict[str, str]]:
-    """Runs pytest with the aliases of `name`; how many passed, and each failed one's reason or ''."""
+    """Runs pytest with the aliases of `name`; returns how many passed, and why each other failed."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
@@ -63,43 +63,45 @@ def run_pytest(
         text=True,
         check=False,
     )
-    passed = re.search(r"(\d+) passed", completed.stdout)
-    if passed is None:
+    passed_match = re.search(r"(\d+) passed", completed.stdout)
+    if passed_match is None:
         print(completed.stdout[-3000:], completed.stderr[-3000:])
-    failed: dict[str, str] = {}
+    reason_by_failed_test: dict[str, str] = {}
     for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", completed.stdout, re.MULTILINE):
-        failed[test] = REASONS[name].get(test.partition("::")[2], "")
+        reason_by_failed_test[test] = REASONS[name].get(test.partition("::")[2], "")
     if os.environ.get("DROPIN_VERBOSE"):
         print(completed.stdout)
-    return int(passed.group(1)) if passed else 0, failed
+    return int(passed_match.group(1)) if passed_match else 0, reason_by_failed_test
 
 
-def print_result(name: str, passed: int, failed: dict[str, str]) -> bool:
-    total = passed + len(failed)
-    unexplained = [test for test, reason in failed.items() if not reason]
+def print_result(name: str, passed_count: int, reason_by_failed_test: dict[str, str]) -> bool:
+    total = passed_count + len(reason_by_failed_test)
+    unexplained = [test for test, reason in reason_by_failed_test.items() if not reason]
     print(
-        f"{name:12} {passed} of {total} passed ({100 * passed / max(total, 1):.1f} %), "
+        f"{name:12} {passed_count} of {total} passed ({100 * passed_count / max(total, 1):.1f} %), "
         f"{len(unexplained)} without a reason"
     )
-    for reason in sorted(set(failed.values()) - {""}):
-        print(f"    {sum(test_reason == reason for test_reason in failed.values()):3} {reason}")
-    for test in REASONS[name].keys() - {test.partition("::")[2] for test in failed}:
+    for reason in sorted(set(reason_by_failed_test.values()) - {""}):
+        print(
+            f"    {sum(test_reason == reason for test_reason in reason_by_failed_test.values()):3} {reason}"
+        )
+    for test in REASONS[name].keys() - {test.partition("::")[2] for test in reason_by_failed_test}:
         print(f"    has a reason and passed: {test}")
     for test in unexplained:
         print(f"    FAILED {test}")
-    return not unexplained and passed > 0
+    return not unexplained and passed_count > 0
 
 
 def run_pymemcache(server: str, work_folder: Path) -> bool:
     host, port = server.split(":")
-    tests = work_folder / "pymemcache_tests"
+    tests_folder = work_folder / "pymemcache_tests"
     package_home = package_folder("pymemcache")
     os.environ["PYMEMCACHE_HOME"] = str(package_home)
-    shutil.copytree(package_home / "test", tests)
+    shutil.copytree(package_home / "test", tests_folder)
     # Two files of benchmarks; and a class of hashing that is ours in Rust, compared with theirs by
     # `make placement`.
     ignored = [
-        f"--ignore={tests / name}"
+        f"--ignore={tests_folder / name}"
         for name in ("test_benchmark.py", "test_compression.py", "test_rendezvous.py")
     ]
     # A server with TLS is not at hand; that client has none.
@@ -107,22 +109,22 @@ def run_pymemcache(server: str, work_folder: Path) -> bool:
         "pymemcache",
         *run_pytest(
             "pymemcache",
-            tests,
+            tests_folder,
             work_folder,
             f"--server={host}",
             f"--port={port}",
             *ignored,
             "-k",
             "not tls",
-            str(tests),
+            str(tests_folder),
         ),
     )
 
 
 def run_pylibmc(server: str, work_folder: Path) -> bool:
-    tests = source_distribution("pylibmc==1.6.3")
+    tests_folder = source_distribution("pylibmc==1.6.3")
     os.environ["MEMCACHED_HOST"], os.environ["MEMCACHED_PORT"] = server.split(":")
-    return print_result("pylibmc", *run_pytest("pylibmc", tests, work_folder, "tests"))
+    return print_result("pylibmc", *run_pytest("pylibmc", tests_folder, work_folder, "tests"))
 
 
 def main() -> int:

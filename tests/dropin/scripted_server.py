@@ -22,38 +22,38 @@ class ScriptedServer:
     the connection instead.
     """
 
-    def __init__(self, replies: list[object], path: str | None = None) -> None:
+    def __init__(self, replies: list[object], socket_path: str | None = None) -> None:
         self._replies = list(replies)
         self.requests = b""
-        self.connections = 0
-        if path is None:
+        self.open_connections = 0
+        if socket_path is None:
             self._listener = socket.create_server(("127.0.0.1", 0))
             self.address: object = ("127.0.0.1", self._listener.getsockname()[1])
         else:
-            self._listener = socket.create_server(path, family=socket.AF_UNIX)
-            self.address = path
+            self._listener = socket.create_server(socket_path, family=socket.AF_UNIX)
+            self.address = socket_path
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         while True:
             connection, _ = self._listener.accept()
-            self.connections += 1
-            with connection, connection.makefile("rb") as requests:
+            self.open_connections += 1
+            with connection, connection.makefile("rb") as request_stream:
                 try:
-                    self._serve_connection(connection, requests)
+                    self._serve_connection(connection, request_stream)
                 except OSError:
                     pass
                 finally:
-                    self.connections -= 1
+                    self.open_connections -= 1
 
-    def _serve_connection(self, connection: socket.socket, requests: BinaryIO) -> None:
-        while line := requests.readline():
+    def _serve_connection(self, connection: socket.socket, request_stream: BinaryIO) -> None:
+        while line := request_stream.readline():
             request_words = line.split()
             if _META_COMMAND.match(line):
                 return  # As a proxy that has no meta commands.
             self.requests += line
             if request_words[0] in _STORAGE_COMMANDS:
-                self.requests += requests.read(int(request_words[4]) + 2)
+                self.requests += request_stream.read(int(request_words[4]) + 2)
             if request_words[-1] == b"noreply":
                 continue
             reply = self._next_reply(request_words[0])
@@ -87,9 +87,9 @@ class ScriptedServer:
     def socket(self) -> RecordedRequests | None:
         """The recorded requests, as from a mocked socket; None when the client has closed its connection."""
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-        while self.connections and time.monotonic() < deadline:
+        while self.open_connections and time.monotonic() < deadline:
             time.sleep(0.005)
-        return RecordedRequests(self.requests) if self.connections else None
+        return RecordedRequests(self.requests) if self.open_connections else None
 
 
 class RecordedRequests:

@@ -14,11 +14,12 @@ RANDOM_SEED = 21
 
 def read_responses_until_close(connection: ServerConnection) -> list[packets.Packet]:
     """The responses received until the server closes."""
-    received_bytes, received_packets = connection.read_rest(2.0), []
-    while (packet := packets.parse_first_packet(received_bytes)) is not None:
-        received_packets.append(packet[0])
-        received_bytes = received_bytes[packet[1] :]
-    require(not received_bytes, f"a response is cut: {received_bytes[:40]!r}")
+    received, received_packets = connection.read_rest(2.0), []
+    while (packet_and_length := packets.parse_first_packet(received)) is not None:
+        packet, length = packet_and_length
+        received_packets.append(packet)
+        received = received[length:]
+    require(not received, f"a response is cut: {received[:40]!r}")
     return received_packets
 
 
@@ -63,7 +64,7 @@ def binary_extras_that_no_opcode_has(server: Server) -> None:
 
 @case()
 def binary_unknown_opcodes(server: Server) -> None:
-    """Each is refused, its body passed by, and the next request served."""
+    """Each is refused, its body skipped, and the next request served."""
     with server.connect(10) as connection:
         unknown_opcodes = [opcode for opcode in range(256) if opcode > packets.GATKQ]
         body = packets.request(packets.FLUSH)

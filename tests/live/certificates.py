@@ -45,13 +45,13 @@ class Authority:
     def sign(self, name: str, key_options: list[str] | None = None, days: int = 2) -> Identity:
         """A certificate for this machine; with negative `days` it has expired."""
         identity = Identity(self.folder / f"{name}.crt", self.folder / f"{name}.key")
-        request, extensions = self.folder / f"{name}.csr", self.folder / "extensions"
-        extensions.write_text(SUBJECT_ALT_NAMES)
+        request_file, extensions_file = self.folder / f"{name}.csr", self.folder / "extensions"
+        extensions_file.write_text(SUBJECT_ALT_NAMES)
         openssl("req", "-new", *(key_options or ELLIPTIC_CURVE_KEY), "-nodes", "-keyout", identity.key,
-                "-out", request,
+                "-out", request_file,
                 "-subj", f"/CN={name}")  # fmt: skip
-        openssl("x509", "-req", "-in", request, "-CA", self.file, "-CAkey", self._key, "-out",
-                identity.chain, "-days", str(days), "-extfile", extensions)  # fmt: skip
+        openssl("x509", "-req", "-in", request_file, "-CA", self.file, "-CAkey", self._key, "-out",
+                identity.chain, "-days", str(days), "-extfile", extensions_file)  # fmt: skip
         return identity
 
     def context(self, identity: Identity | None = None) -> ssl.SSLContext:

@@ -35,11 +35,11 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
             (self.increment_shared_number, 8), (self.use_shared_lease, 16), (self.use_expiring_item, 14),
             (self.delete_shared_key, 4),
         ]  # fmt: skip
-        choices = [action for action, weight in actions for _ in range(weight)]
+        weighted_actions = [action for action, weight in actions for _ in range(weight)]
         end_at = time.monotonic() + self.plan.duration_s
         while time.monotonic() < end_at and len(self.report.violations) < 100:
-            action = self.random.choice(choices)
-            self.may_kill_during_next_request = self.random.random() < self.plan.kill_rate
+            action = self.rng.choice(weighted_actions)
+            self.may_kill_during_next_request = self.rng.random() < self.plan.kill_rate
             try:
                 self.flush_if_due()
                 self.send_finished_histories()

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import faulty
 import linearizability_cases
@@ -55,18 +55,18 @@ def run_plan(plan: Plan) -> Report:
     reports: multiprocessing.Queue[Report] = multiprocessing.Queue()
     # Bounded: processes wait where the decisions do not keep up.
     batches: multiprocessing.Queue[Batch] = multiprocessing.Queue(maxsize=256)
-    process_count = [
+    processes = [
         multiprocessing.Process(
             target=run_checker_process, args=(plan, number, shared_versions, batches, reports)
         )
         for number in range(plan.process_count)
     ]
     history_checker = multiprocessing.Process(target=check_histories, args=(plan, batches, reports))
-    process_count.append(history_checker)
-    for process in process_count:
+    processes.append(history_checker)
+    for process in processes:
         process.start()
     total = Report()
-    for _ in process_count:
+    for _ in processes:
         report = reports.get()
         total.operations += report.operations
         total.history += report.history
@@ -75,21 +75,29 @@ def run_plan(plan: Plan) -> Report:
         total.lost_items += report.lost_items
         total.killed_requests += report.killed_requests
         total.refused_writes += report.refused_writes
-    for process in process_count:
+    for process in processes:
         process.join()
     return total
 
 
 def server_stats(server: Server) -> dict[str, str]:
     """The rows of `stats`."""
-    rows = {}
+    stats = {}
     with server.connect() as connection:
         line = connection.send_request(b"stats\r\n")
         while line != b"END":
             _, name, value = line.decode().split(" ", 2)
-            rows[name] = value
+            stats[name] = value
             line = connection.read_line()
-    return rows
+    return stats
+
+
+class Sample(NamedTuple):
+    """What the server held at one time."""
+
+    time_s: float
+    resident_mb: float
+    descriptor_count: int
 
 
 class Sampler:
@@ -97,16 +105,16 @@ class Sampler:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.samples: list[tuple[float, float, int]] = []
-        self._stop = threading.Event()
+        self.samples: list[Sample] = []
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         started_at = time.monotonic()
-        while not self._stop.wait(1.0):
+        while not self._stop_event.wait(1.0):
             try:
-                sample = (
+                sample = Sample(
                     time.monotonic() - started_at,
                     self.server.resident_mb(),
                     self.server.open_descriptor_count(),
@@ -117,15 +125,15 @@ class Sampler:
 
     def stop(self) -> None:
         """Ends the sampling."""
-        self._stop.set()
+        self._stop_event.set()
         self._thread.join()
 
-    def slope_mb_per_hour(self) -> tuple[float, float]:
+    def slope_and_growth_after_warm_up(self) -> tuple[float, float]:
         """The slope of resident memory after the warm-up by least squares, and its growth in MB."""
         after_warm_up = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
         if len(after_warm_up) < 10:
             return 0.0, 0.0
-        mean_time_s = sum(time_s for time_s, _, _ in after_warm_up) / len(after_warm_up)
+        mean_time_s = sum(sample.time_s for sample in after_warm_up) / len(after_warm_up)
         mean_resident_mb = sum(resident_mb for _, resident_mb, _ in after_warm_up) / len(
             after_warm_up
         )
@@ -134,19 +142,21 @@ class Sampler:
             (time_s - mean_time_s) * (resident_mb - mean_resident_mb)
             for time_s, resident_mb, _ in after_warm_up
         )
-        slope = covariance_sum / time_variance_sum
-        return slope * 3600, slope * (after_warm_up[-1][0] - after_warm_up[0][0])
+        slope_mb_per_s = covariance_sum / time_variance_sum
+        return slope_mb_per_s * 3600, slope_mb_per_s * (
+            after_warm_up[-1].time_s - after_warm_up[0].time_s
+        )
 
     def thirds_mb(self) -> tuple[float, float, float]:
         """The mean resident memory of each third of the time after the warm-up, in MiB."""
         resident_mb_after_warm_up = [
             megabytes for _, megabytes, _ in self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
         ]
-        third = max(len(resident_mb_after_warm_up) // 3, 1)
+        third_length = max(len(resident_mb_after_warm_up) // 3, 1)
         parts = (
-            resident_mb_after_warm_up[:third],
-            resident_mb_after_warm_up[third:-third],
-            resident_mb_after_warm_up[-third:],
+            resident_mb_after_warm_up[:third_length],
+            resident_mb_after_warm_up[third_length:-third_length],
+            resident_mb_after_warm_up[-third_length:],
         )
         first, middle, last = (sum(part) / max(len(part), 1) for part in parts)
         return first, middle, last
@@ -177,9 +187,9 @@ def print_report(report: Report, evictions: int, seconds: float) -> bool:
     lost_without_eviction = report.lost_items if evictions == 0 and flushes == 0 else 0
     if lost_without_eviction:
         print(f"violation: {lost_without_eviction} items were lost although nothing was evicted")
-    count = len(report.violations) + lost_without_eviction
-    print(f"{count} violations, {len(report.errors)} errors")
-    return count == 0 and not report.errors
+    violation_count = len(report.violations) + lost_without_eviction
+    print(f"{violation_count} violations, {len(report.errors)} errors")
+    return violation_count == 0 and not report.errors
 
 
 def check_server(args: argparse.Namespace) -> bool:
@@ -200,22 +210,23 @@ def check_server(args: argparse.Namespace) -> bool:
     stats_at_end = server_stats(server)
     is_good = print_report(report, int(stats_at_end["evictions"]), args.seconds)
     if args.soak:
-        slope, growth = sampler.slope_mb_per_hour()
-        thirds = sampler.thirds_mb()
-        thirds_difference_mb = abs(thirds[2] - thirds[0])
+        slope_mb_per_hour, growth_mb = sampler.slope_and_growth_after_warm_up()
+        thirds_mb = sampler.thirds_mb()
+        thirds_difference_mb = abs(thirds_mb[2] - thirds_mb[0])
         descriptors_at_end = server.open_descriptor_count()
         descriptors_under_load = [count for _, _, count in sampler.samples]
         descriptors_when_idle = descriptors_after_another_connection(server)
+        first_resident_mb = sampler.samples[0].resident_mb
         print(
-            f"resident {sampler.samples[0][1]:.1f} MB at first, {server.resident_mb():.1f} MB at last"
+            f"resident {first_resident_mb:.1f} MB at first, {server.resident_mb():.1f} MB at last"
         )
         print(
-            f"slope after warm-up {slope:+.2f} MB an hour, that is {growth:+.2f} MB in this run "
-            f"(bound {GROWTH_MB_MAX} MB)"
+            f"slope after warm-up {slope_mb_per_hour:+.2f} MB an hour, "
+            f"that is {growth_mb:+.2f} MB in this run (bound {GROWTH_MB_MAX} MB)"
         )
         print(
             "mean resident of the thirds after warm-up "
-            f"{', '.join(f'{mean:.2f}' for mean in thirds)} MiB, "
+            f"{', '.join(f'{mean:.2f}' for mean in thirds_mb)} MiB, "
             f"{thirds_difference_mb:.2f} MiB between the first and the last "
             f"(bound {THIRDS_DIFFERENCE_MB_MAX} MiB)"
         )
@@ -226,7 +237,7 @@ def check_server(args: argparse.Namespace) -> bool:
         )
         is_good = (
             is_good
-            and abs(growth) <= GROWTH_MB_MAX
+            and abs(growth_mb) <= GROWTH_MB_MAX
             and thirds_difference_mb <= THIRDS_DIFFERENCE_MB_MAX
             and descriptors_when_idle <= descriptors_at_end
         )

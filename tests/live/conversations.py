@@ -28,7 +28,7 @@ VALUES = [
     b"\r\nx",
     b"-3",
 ]
-FLAGS = [b"0", b"1", b"4294967295", b"65535"]
+CLIENT_FLAGS = [b"0", b"1", b"4294967295", b"65535"]
 # "m1" and "m2", and two that are no base64. The others never name an item that was stored by its plain name.
 META_KEYS = [b"bTE=", b"bTI=", b"YQ=", b"!!!"]
 # Commands of one conversation.
@@ -40,9 +40,9 @@ def pick_key(rng: random.Random) -> bytes:
     return rng.choice(INVALID_KEYS if rng.random() < 0.03 else KEYS[: rng.choice((3, len(KEYS)))])
 
 
-def pick_number(rng: random.Random, valid: list[bytes]) -> bytes:
+def pick_number(rng: random.Random, valid_numbers: list[bytes]) -> bytes:
     """Mostly a good number."""
-    return rng.choice(INVALID_NUMBERS if rng.random() < 0.04 else valid)
+    return rng.choice(INVALID_NUMBERS if rng.random() < 0.04 else valid_numbers)
 
 
 def noreply_option(rng: random.Random) -> bytes:
@@ -57,7 +57,7 @@ def random_store_command(rng: random.Random) -> bytes:
     line = b"%s %s %s %s %d" % (
         verb,
         pick_key(rng),
-        pick_number(rng, FLAGS),
+        pick_number(rng, CLIENT_FLAGS),
         pick_number(rng, EXPTIMES),
         len(value),
     )
@@ -149,12 +149,12 @@ def random_admin_or_malformed_command(rng: random.Random) -> bytes:
 
 
 def random_meta_flags(
-    rng: random.Random, letters: bytes, values: dict[int, Callable[[], bytes]]
+    rng: random.Random, letters: bytes, value_makers: dict[int, Callable[[], bytes]]
 ) -> bytes:
     """Some flags out of `letters`, each with its value where it takes one."""
     line = b""
     for letter in rng.sample(list(letters), rng.randrange(min(6, len(letters)))):
-        line += b" %c%s" % (letter, values[letter]() if letter in values else b"")
+        line += b" %c%s" % (letter, value_makers[letter]() if letter in value_makers else b"")
     if rng.random() < 0.03:
         line += rng.choice([b" v v", b" N", b" Tx", b" T1 T2", b" x9"])
     return line
@@ -162,7 +162,7 @@ def random_meta_flags(
 
 def random_meta_command(rng: random.Random) -> bytes:
     """mg ms md ma with flags of their own, sometimes of another."""
-    values: dict[int, Callable[[], bytes]] = {
+    value_makers: dict[int, Callable[[], bytes]] = {
         ord("O"): lambda: rng.choice([b"1", b"opaque"]),
         ord("T"): lambda: pick_number(rng, [b"0", b"30", b"1000", b"-1"]),
         ord("N"): lambda: pick_number(rng, [b"0", b"30", b"1000"]),
@@ -171,15 +171,15 @@ def random_meta_command(rng: random.Random) -> bytes:
         ord("C"): lambda: rng.choice([b"5", b"77", b"1", b"0", b"x"]),
         ord("D"): lambda: pick_number(rng, DELTAS),
         ord("J"): lambda: pick_number(rng, DELTAS),
-        ord("F"): lambda: pick_number(rng, FLAGS),
+        ord("F"): lambda: pick_number(rng, CLIENT_FLAGS),
         ord("M"): lambda: rng.choice(
             [b"S", b"A", b"P", b"E", b"R", b"I", b"D", b"+", b"-", b"set", b"incr", b"q", b""]
         ),
     }
     verb = rng.choice([b"mg", b"mg", b"ms", b"ms", b"md", b"ma"])
-    base64 = rng.random() < 0.08
-    key = rng.choice(META_KEYS) if base64 else pick_key(rng)
-    suffix = b" b" if base64 else b""
+    is_base64 = rng.random() < 0.08
+    key = rng.choice(META_KEYS) if is_base64 else pick_key(rng)
+    suffix = b" b" if is_base64 else b""
     # Of two errors on one line the servers may name either, and a key that a miss created knows no base64.
     has_invalid_key = key in (*INVALID_KEYS, b"YQ=", b"!!!")
     letters = {
@@ -188,13 +188,13 @@ def random_meta_command(rng: random.Random) -> bytes:
         b"ma": b"qONJDTMCtcv",
         b"ms": b"qOTFCEIMcs",
     }[verb]
-    if not base64:
+    if not is_base64:
         letters += b"k"
     if verb in (b"mg", b"ma"):
         # A time to live below zero would be shown as what is left of 32 bits.
-        values[ord("T")] = lambda: pick_number(rng, [b"0", b"30", b"1000"])
+        value_makers[ord("T")] = lambda: pick_number(rng, [b"0", b"30", b"1000"])
         letters += b"u"
-    flags = b"" if has_invalid_key else random_meta_flags(rng, letters, values)
+    flags = b"" if has_invalid_key else random_meta_flags(rng, letters, value_makers)
     if verb == b"ms":
         value = rng.choice(VALUES)
         return b"ms %s %d%s%s\r\n%s\r\n" % (key, len(value), suffix, flags, value)

@@ -78,8 +78,10 @@ class BinaryRequestConnection(RequestConnection):
                     received = received[length:]
                     if packet.opaque == packets.FENCE_OPAQUE:
                         return b"\n".join(lines)
-                    cas = self.unique_order.setdefault(packet.cas, len(self.unique_order))
-                    lines.append(repr(dataclasses.replace(packet, cas=cas)).encode())
+                    normalised_unique = self.unique_order.setdefault(
+                        packet.cas, len(self.unique_order)
+                    )
+                    lines.append(repr(dataclasses.replace(packet, cas=normalised_unique)).encode())
                 chunk = self.socket.recv(1 << 16)
                 if not chunk:
                     return b"\n".join([*lines, b"(closed)"])
@@ -164,8 +166,8 @@ def run_text_conversation(
     try:
         for connection in connections:
             connection.send_request(b"flush_all\r\n")
-            for word in (b"lru mode segmented", b"verbosity 0", b"stats detail off"):
-                connection.send_request(word + b"\r\n")
+            for reset_command in (b"lru mode segmented", b"verbosity 0", b"stats detail off"):
+                connection.send_request(reset_command + b"\r\n")
         for number, command in enumerate(commands):
             ours, theirs = (
                 normaliser.normalise_uniques(connection.send_request(command), command)
@@ -254,7 +256,8 @@ def main() -> int:
         for command in minimal_commands:
             print(f"   {command!r}")
         if difference:
-            print(f"   ours   {difference[1]!r}\n   theirs {difference[2]!r}")
+            _, ours, theirs = difference
+            print(f"   ours   {ours!r}\n   theirs {theirs!r}")
         if difference_count >= args.differences:
             break
     print(

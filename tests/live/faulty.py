@@ -51,11 +51,11 @@ class Store:
         self.delayed_flush_at: float | None = None
         self.lock = threading.Lock()
         self.unique = 0
-        self.random = random.Random(7)
+        self.rng = random.Random(7)
 
     def has_fault(self, mode: str, factor: float = 1.0) -> bool:
         """Whether the fault of this mode happens now."""
-        return mode == self.mode and self.random.random() < self.fault_rate * factor
+        return mode == self.mode and self.rng.random() < self.fault_rate * factor
 
     def find(self, key: bytes) -> Item | None:
         """The live item."""
@@ -82,7 +82,7 @@ class Store:
         if self.has_fault("torn", 5) and len(value) > 40:
             value = value[:-8] + value[:8]
         if self.has_fault("swapped", 2) and self.items:
-            value = self.random.choice(list(self.items.values())).value
+            value = self.rng.choice(list(self.items.values())).value
         return item, value
 
     def write(self, key: bytes, value: bytes, flags: bytes, exptime: int) -> None:
@@ -226,9 +226,11 @@ class Session(threading.Thread):
         elif store.mode != "never-flushes-late":
             store.delayed_flush_at = time.monotonic() + delay_s
 
-    def meta_set(self, key: bytes, flags: list[bytes], value: bytes, item: Item | None) -> bytes:
+    def meta_set(
+        self, key: bytes, meta_flags: list[bytes], value: bytes, item: Item | None
+    ) -> bytes:
         """ms with the flags c, C and T."""
-        flag_values = {flag[:1]: flag[1:] for flag in flags}
+        flag_values = {meta_flag[:1]: meta_flag[1:] for meta_flag in meta_flags}
         if b"C" in flag_values:
             if item is None:
                 return b"NF\r\n"
@@ -242,10 +244,10 @@ class Session(threading.Thread):
             else b"HD\r\n"
         )
 
-    def meta_get(self, key: bytes, flags: list[bytes]) -> bytes:
+    def meta_get(self, key: bytes, meta_flags: list[bytes]) -> bytes:
         """mg with the flags c, k, O, N, R and v."""
         store = self.store
-        flag_values = {flag[:1]: flag[1:] for flag in flags}
+        flag_values = {meta_flag[:1]: meta_flag[1:] for meta_flag in meta_flags}
         item_and_value = store.read(key)
         mark_flags = b" W"
         if item_and_value:
@@ -265,10 +267,12 @@ class Session(threading.Thread):
             b"k": b"k" + key,
             b"O": b"O" + flag_values.get(b"O", b""),
         }
-        extra = b"".join(
-            b" " + returned_flags[flag[:1]] for flag in flags if flag[:1] in returned_flags
+        returned_text = b"".join(
+            b" " + returned_flags[meta_flag[:1]]
+            for meta_flag in meta_flags
+            if meta_flag[:1] in returned_flags
         )
-        return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, mark_flags, value)
+        return b"VA %d%s%s\r\n%s\r\n" % (len(value), returned_text, mark_flags, value)
 
     def change_existing_item(  # noqa: PLR0911 - a line for each
         self, verb: bytes, request_words: list[bytes], value: bytes, item: Item
@@ -312,12 +316,12 @@ class Session(threading.Thread):
         for key in keys:
             if item_and_value := self.store.read(key):
                 item, value = item_and_value
-                unique = b" %d" % item.unique if with_unique else b""
+                unique_field = b" %d" % item.unique if with_unique else b""
                 reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (
                     key,
                     item.flags,
                     len(value),
-                    unique,
+                    unique_field,
                     value,
                 )
         return reply + b"END\r\n"

@@ -143,12 +143,12 @@ class Server:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            if self._replies():
+            if self._does_reply():
                 return
             self.kill()
         raise SystemExit(f"the server does not start: {' '.join(arguments)}")
 
-    def _replies(self) -> bool:
+    def _does_reply(self) -> bool:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -173,8 +173,8 @@ class Server:
 
     def resident_mb(self) -> float:
         """Resident memory now, in MiB, huge pages included."""
-        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        status_text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in status_text.splitlines() if ":" in line)
         kilobytes = sum(
             int(fields.get(name, "0 kB").split()[0]) for name in ("VmRSS", "HugetlbPages")
         )
@@ -183,8 +183,8 @@ class Server:
     def cpu_seconds(self) -> float:
         """Processor time that the server has used so far."""
         stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
-        user, system = stat.rsplit(")", 1)[1].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        user_ticks, system_ticks = stat.rsplit(")", 1)[1].split()[11:13]
+        return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
 
     def open_descriptor_count(self) -> int:
         """Open descriptors of the server."""
@@ -244,24 +244,24 @@ class ServerConnection:
     def read_line(self) -> bytes:
         """The next line without its end; empty at the end of the stream."""
         while b"\n" not in self.buffer:
-            piece = self.socket.recv(1 << 16)
-            if not piece:
+            chunk = self.socket.recv(1 << 16)
+            if not chunk:
                 rest, self.buffer = self.buffer, b""
                 return rest
-            self.buffer += piece
+            self.buffer += chunk
         line, self.buffer = self.buffer.split(b"\n", 1)
         return line.rstrip(b"\r")
 
     def read_value(self, size: int) -> bytes:
         """The next `size` bytes and the line end after them."""
-        pieces = bytearray(self.buffer)
-        while len(pieces) < size + 2:
-            piece = self.socket.recv(1 << 18)
-            if not piece:
+        received = bytearray(self.buffer)
+        while len(received) < size + 2:
+            chunk = self.socket.recv(1 << 18)
+            if not chunk:
                 raise ConnectionError("the stream ended inside a value")
-            pieces += piece
-        self.buffer = bytes(pieces[size + 2 :])
-        return bytes(pieces[:size])
+            received += chunk
+        self.buffer = bytes(received[size + 2 :])
+        return bytes(received[:size])
 
     def send_request(self, data: bytes) -> bytes:
         """Sends a request and returns the first line of the reply."""
@@ -276,25 +276,25 @@ class ServerConnection:
 
     def get(self, key: bytes) -> bytes | None:
         """The value under the key; `None` is a miss."""
-        head = self.send_request(b"get %s\r\n" % key)
-        if head == b"END":
+        header = self.send_request(b"get %s\r\n" % key)
+        if header == b"END":
             return None
-        require(head.startswith(b"VALUE "), f"get: reply {head!r}")
-        value = self.read_value(int(head.split()[3]))
+        require(header.startswith(b"VALUE "), f"get: reply {header!r}")
+        value = self.read_value(int(header.split()[3]))
         require(self.read_line() == b"END", "no END after the value")
         return value
 
     def read_rest(self, seconds: float = 3.0) -> bytes:
         """Everything until the server closes or is silent for `seconds`."""
         self.socket.settimeout(seconds)
-        pieces = [self.buffer]
+        chunks = [self.buffer]
         self.buffer = b""
         try:
-            while piece := self.socket.recv(1 << 18):
-                pieces.append(piece)
+            while chunk := self.socket.recv(1 << 18):
+                chunks.append(chunk)
         except (TimeoutError, ConnectionError):
             pass
-        return b"".join(pieces)
+        return b"".join(chunks)
 
     def is_closed(self, seconds: float = 5.0) -> bool:
         """Whether the server closes within `seconds`, whatever it sends before."""
@@ -321,7 +321,7 @@ class LatencyProbe:
         self.server = server
         self.latency_ms_max = 0.0
         self.errors: list[str] = []
-        self._stop = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -332,13 +332,13 @@ class LatencyProbe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._stop_event.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
             with self._connection as connection:
-                while not self._stop.wait(0.005):
+                while not self._stop_event.wait(0.005):
                     started_at = time.monotonic()
                     require(
                         connection.send_request(b"mn\r\n") == b"MN",
@@ -358,9 +358,9 @@ def p99(values: list[float]) -> float:
 
 def free_port() -> int:
     """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        return int(reserved_socket.getsockname()[1])
 
 
 def is_root() -> bool:

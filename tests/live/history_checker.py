@@ -30,7 +30,7 @@ class HistoryChecker:
 
     def add_batch(self, batch: Batch) -> None:
         """Adds a batch and checks the keys whose period is over for every process."""
-        self.checked_until_by_process[batch.process] = batch.recorded_until
+        self.checked_until_by_process[batch.process_number] = batch.recorded_until
         self.flushes += batch.flushes
         for key, operations in batch.operations.items():
             self.unchecked_operations_by_key[key] += operations

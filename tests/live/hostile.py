@@ -24,8 +24,8 @@ import signal_cases  # noqa: F401  (registers its cases)
 import storage_cases  # noqa: F401  (registers its cases)
 from harness import CASES, Case, LatencyProbe, Protection, RequirementFailed, Server
 
-# Beside -m: program, stacks, kernel structures that count as resident.
-RESIDENT_ROOM_MB = 16
+# In addition to -m: program, stacks, kernel structures that count as resident.
+RESIDENT_OVERHEAD_MB = 16
 # What another client may wait while a case runs, on a quiet machine; more is printed and does not fail.
 PROBE_LATENCY_MS_MAX = 50
 
@@ -60,8 +60,8 @@ def main() -> int:
         Protection.encrypt()
     command = args.server.split()
     shared_server = Server(command)
-    start_mb = shared_server.resident_mb()
-    print(f"resident after start: {start_mb:.1f} MB")
+    resident_mb_at_start = shared_server.resident_mb()
+    print(f"resident after start: {resident_mb_at_start:.1f} MB")
     results_by_category: dict[str, list[bool]] = {"basic": [], "extra": [], "login": []}
     latency_ms_max = 0.0
     for case in [case for case in CASES if args.only in case.name]:
@@ -87,7 +87,7 @@ def main() -> int:
             flush=True,
         )
     resident_mb = shared_server.resident_mb()
-    budget_mb = 1.02 * shared_server.memory_mb + RESIDENT_ROOM_MB
+    budget_mb = 1.02 * shared_server.memory_mb + RESIDENT_OVERHEAD_MB
     shared_server.kill()
     is_within_budget = resident_mb <= budget_mb
     print(

@@ -2,7 +2,7 @@
 """What idle connections cost: resident memory of thousands of them after each did real work.
 
 Every connection sets one 100 KB value (all the same key, so the data stays small) and reads 2,000
-small keys in one get; then it stays open and says nothing. Before that, the same work is done over
+small keys in one get; then it stays open and sends nothing. Before that, the same work is done over
 a few connections that are closed again: what is resident then is the empty server with the data and
 the store's open segments. The requirement: all the idle connections together add at most 4 MiB to it.
 Works on glasscache and on memcached: `python3 tests/live/idle_connections.py --server memcached`.
@@ -20,7 +20,7 @@ from harness import Protection, Server, ServerConnection, require
 
 LARGE_VALUE = bytes(100_000)
 SMALL_KEYS = [b"small-%04d" % number for number in range(2000)]
-LIMIT_MIB = 4.0
+ADDED_MIB_MAX = 4.0
 # With TLS each has a session in addition.
 TLS_KIB_PER_CONNECTION = 24
 # Descriptors of this process in addition to the connections.
@@ -57,10 +57,10 @@ def main() -> int:
     parser.add_argument("--tls", action="store_true", help="the same with TLS")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
-    limit_mib = LIMIT_MIB
+    added_mib_max = ADDED_MIB_MAX
     if args.tls:
         Protection.encrypt()
-        limit_mib += args.connections * TLS_KIB_PER_CONNECTION / 1024
+        added_mib_max += args.connections * TLS_KIB_PER_CONNECTION / 1024
     descriptors_needed = args.connections + SPARE_DESCRIPTORS
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit != resource.RLIM_INFINITY and hard_limit < descriptors_needed:
@@ -108,9 +108,9 @@ def main() -> int:
         print(
             f"{args.connections} idle connections: {idle_mib:.2f} MiB, so they add"
             f" {idle_mib - data_mib:.2f} MiB "
-            f"(<= {limit_mib:.1f}), {figures['bytes_per_connection']} bytes each"
+            f"(<= {added_mib_max:.1f}), {figures['bytes_per_connection']} bytes each"
         )
-    return 0 if idle_mib - data_mib <= limit_mib else 1
+    return 0 if idle_mib - data_mib <= added_mib_max else 1
 
 
 if __name__ == "__main__":

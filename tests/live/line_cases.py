@@ -176,8 +176,8 @@ def endless_get(server: Server) -> str:
         except (ConnectionError, TimeoutError):
             pass
         resident_mb_peak = max(resident_mb_peak, server.resident_mb())
-        closed = connection.is_closed()
-    require(closed and sent_bytes < 32 << 20, f"took {sent_bytes >> 20} MB of one line")
+        is_closed = connection.is_closed()
+    require(is_closed and sent_bytes < 32 << 20, f"took {sent_bytes >> 20} MB of one line")
     require(
         resident_mb_peak - resident_mb_before < 24,
         f"{resident_mb_peak - resident_mb_before:.0f} MB more resident",

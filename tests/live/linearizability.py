@@ -212,7 +212,7 @@ class Search:
         self.configurations: set[tuple[int, StateOrMissing]] = {(0, None)}
         self.configuration_count = 0
 
-    def begin(self, operation: Operation) -> int:
+    def begin_operation(self, operation: Operation) -> int:
         """Adds a running operation; returns its index."""
         index = next(
             index
@@ -222,30 +222,30 @@ class Search:
         self.running_operations[index] = operation
         return index
 
-    def end(self, index: int) -> bool:
+    def end_operation(self, index: int) -> bool:
         """Keeps the configurations in which this operation has happened; false if too expensive."""
         bit = 1 << index
-        kept: set[tuple[int, StateOrMissing]] = set()
-        seen = set(self.configurations)
+        kept_configurations: set[tuple[int, StateOrMissing]] = set()
+        seen_configurations = set(self.configurations)
         stack = list(self.configurations)
         while stack:
-            happened, state = stack.pop()
-            if happened & bit:
-                kept.add((happened & ~bit, state))
+            happened_bits, state = stack.pop()
+            if happened_bits & bit:
+                kept_configurations.add((happened_bits & ~bit, state))
                 continue
             for other_index, operation in self.running_operations.items():
-                if happened >> other_index & 1:
+                if happened_bits >> other_index & 1:
                     continue
                 for successor in successors(operation, state):
-                    configuration = (happened | 1 << other_index, successor)
-                    if configuration not in seen:
-                        seen.add(configuration)
+                    configuration = (happened_bits | 1 << other_index, successor)
+                    if configuration not in seen_configurations:
+                        seen_configurations.add(configuration)
                         stack.append(configuration)
-            if len(seen) > CONFIGURATIONS_MAX:
+            if len(seen_configurations) > CONFIGURATIONS_MAX:
                 return False
-        self.configuration_count += len(seen)
+        self.configuration_count += len(seen_configurations)
         del self.running_operations[index]
-        self.configurations = kept
+        self.configurations = kept_configurations
         return True
 
 
@@ -268,8 +268,8 @@ def check_history(operations: Iterable[Operation]) -> CheckResult:
     indices: dict[int, int] = {}
     for _, is_end, number, operation in events:
         if not is_end:
-            indices[number] = search.begin(operation)
-        elif not search.end(indices[number]):
+            indices[number] = search.begin_operation(operation)
+        elif not search.end_operation(indices[number]):
             return CheckResult(is_undecided=True, configuration_count=search.configuration_count)
         elif not search.configurations:
             return CheckResult(
@@ -282,8 +282,8 @@ def check_history(operations: Iterable[Operation]) -> CheckResult:
 def describe(operation: Operation) -> str:
     """A description of an operation for messages."""
     value = operation.value
-    text = f"{value[-24:]!r}" if isinstance(value, bytes) else f"{value}"
-    parts = [operation.verb, operation.result, text]
+    value_text = f"{value[-24:]!r}" if isinstance(value, bytes) else f"{value}"
+    parts = [operation.verb, operation.result, value_text]
     if operation.unique is not None:
         parts.append(f"unique {operation.unique}")
     if operation.flags:

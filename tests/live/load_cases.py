@@ -12,13 +12,13 @@ RANDOM_SEED = 21
 
 
 def store_values_without_replies(
-    connection: ServerConnection, count: int, size: int, prefix: bytes = b"fill"
+    connection: ServerConnection, count: int, size: int, key_prefix: bytes = b"fill"
 ) -> None:
     """Stores `count` values of `size` bytes without replies."""
     value = b"v" * size
     batch = bytearray()
     for number in range(count):
-        batch += b"set %s%d 0 0 %d noreply\r\n%s\r\n" % (prefix, number, size, value)
+        batch += b"set %s%d 0 0 %d noreply\r\n%s\r\n" % (key_prefix, number, size, value)
         if len(batch) > 1 << 18:
             connection.send(bytes(batch))
             batch.clear()
@@ -31,31 +31,32 @@ def one_key_seventy_thousand_times(server: Server) -> str:
     with server.connect(30) as connection:
         require(connection.set(b"k", b"v") == b"STORED", "not stored")
         connection.send(b"get" + b" k" * 70_000 + b"\r\n")
-        values = 0
+        value_count = 0
         while (line := connection.read_line()) != b"END":
             require(line.startswith((b"VALUE k 0 1", b"SERVER_ERROR")), f"got {line!r}")
             if line.startswith(b"SERVER_ERROR"):
                 break
             require(connection.read_value(1) == b"v", "another value")
-            values += 1
-        require(values >= 59_999, f"only {values} values")
+            value_count += 1
+        require(value_count >= 59_999, f"only {value_count} values")
         require(connection.is_in_sync(), "out of step")
-        return f"{values} values"
+        return f"{value_count} values"
 
 
 @case("extra", options=("-m", "64"))
 def one_megabyte_of_keys(server: Server) -> str:
     """80,000 keys in one get have a reply and cost at most 24 MB."""
     resident_mb_before = server.resident_mb()
-    resident_mb_peak = [resident_mb_before]
+    resident_mb_peak = resident_mb_before
     stop = threading.Event()
 
     def watch_resident_mb() -> None:
+        nonlocal resident_mb_peak
         while not stop.wait(0.002):
-            resident_mb_peak[0] = max(resident_mb_peak[0], server.resident_mb())
+            resident_mb_peak = max(resident_mb_peak, server.resident_mb())
 
-    watcher = threading.Thread(target=watch_resident_mb)
-    watcher.start()
+    memory_watcher = threading.Thread(target=watch_resident_mb)
+    memory_watcher.start()
     try:
         with server.connect(30) as connection:
             connection.send(
@@ -66,8 +67,8 @@ def one_megabyte_of_keys(server: Server) -> str:
             require(connection.is_in_sync(), "out of step")
     finally:
         stop.set()
-        watcher.join()
-    growth_mb = max(resident_mb_peak[0], server.resident_mb()) - resident_mb_before
+        memory_watcher.join()
+    growth_mb = max(resident_mb_peak, server.resident_mb()) - resident_mb_before
     require(growth_mb <= 24, f"{growth_mb:.0f} MB more resident")
     return f"{growth_mb:+.1f} MB"
 
@@ -125,7 +126,7 @@ def slow_writers_and_half_commands(server: Server) -> str:
 
 
 def send_without_reading(
-    server: Server, requests: bytes, repeat: int, connection_count: int
+    server: Server, requests: bytes, repeat_count: int, connection_count: int
 ) -> str:
     """Sends while the server takes it and reads nothing: backpressure, and no memory beyond 40 MB."""
     resident_mb_before = server.resident_mb()
@@ -134,7 +135,7 @@ def send_without_reading(
     resident_mb_peak = resident_mb_before
     for connection in connections:
         try:
-            for _ in range(repeat):
+            for _ in range(repeat_count):
                 connection.send(requests)
                 sent_bytes += len(requests)
         except (TimeoutError, ConnectionError):
@@ -196,8 +197,8 @@ def unread_metadump(server: Server) -> None:
     """A dump that is not read stalls no other client, and a later dump ends."""
     with server.connect(10) as connection:
         store_values_without_replies(connection, 20_000, 10, b"dump")
-    with server.connect(5, receive_buffer=4096) as stalled:
-        stalled.send(b"lru_crawler metadump all\r\n")
+    with server.connect(5, receive_buffer=4096) as stalled_connection:
+        stalled_connection.send(b"lru_crawler metadump all\r\n")
         with server.connect() as connection:
             require(connection.is_in_sync(), "another client is not served")
     deadline = time.monotonic() + 20

@@ -24,16 +24,16 @@ plain:bar
 """
 RIGHT_LOGIN = b"set auth 0 0 9\r\nplain bar\r\n"
 WRONG_LOGINS = (b"set auth 0 0 12\r\nhashed wrong\r\n", b"set auth 0 0 11\r\nplain wrong\r\n")
-ATTACKERS = 4
+ATTACKER_COUNT = 4
 # Connections of one attacker at a time: each failed login is delayed by the server.
 CONNECTIONS_PER_ATTACKER = 32
 RATIO_MAX = 2.0
 
 
-def fail_logins(port: int, attempts: int) -> None:
+def fail_logins(port: int, failures_min: int) -> None:
     """Fails this many logins, over connections that are replaced when the server closes them."""
     failed_logins = 0
-    while failed_logins < attempts:
+    while failed_logins < failures_min:
         connections = [ServerConnection(port, 10, None) for _ in range(CONNECTIONS_PER_ATTACKER)]
         for number, connection in enumerate(connections):
             attack_kind = number % 8
@@ -85,9 +85,9 @@ def main() -> int:
             before_us = get_latencies_us(server, args.seconds, [])
             attackers = [
                 multiprocessing.Process(
-                    target=fail_logins, args=(server.port, args.logins // ATTACKERS)
+                    target=fail_logins, args=(server.port, args.logins // ATTACKER_COUNT)
                 )
-                for _ in range(ATTACKERS)
+                for _ in range(ATTACKER_COUNT)
             ]
             started_at = time.monotonic()
             for attacker in attackers:

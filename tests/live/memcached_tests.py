@@ -104,7 +104,7 @@ KNOWN_FAILURES = {
 SASL_USERS = "testuser@memcached.realm:testpass\n"
 
 # The slowest file waits some 20 seconds by itself; this bounds a file that hangs.
-SECONDS_PER_FILE = 120
+FILE_TIMEOUT_S = 120
 
 WRAPPER = """#!/bin/sh
 MEMCACHED_DEBUG=1
@@ -122,9 +122,9 @@ class Result:
     """The result of one test file."""
 
     name: str
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
+    passed_subtests: int = 0
+    failed_subtests: int = 0
+    skipped_subtests: int = 0
     known_failures: int = 0
     plan: int | None = None
     seconds: float = 0.0
@@ -135,10 +135,10 @@ class Result:
     def has_passed(self) -> bool:
         return not self.reason
 
-    def is_known_failure(self, name: str) -> bool:
+    def is_known_failure(self, subtest_name: str) -> bool:
         """Whether this subtest fails for a reason in the table."""
         known_names = KNOWN_FAILURES.get(self.name, {})
-        return any(f" - {beginning}" in name for beginning in known_names)
+        return any(f" - {beginning}" in subtest_name for beginning in known_names)
 
     def count_tap_lines(self, output: str, exit_code: int | None) -> None:  # noqa: C901 - a case for each line
         """Counts the lines of the TAP stream and sets `reason` if the file failed."""
@@ -150,22 +150,27 @@ class Result:
                 reason_to_skip_all = match[2] or ("no tests" if self.plan == 0 else "")
             elif match := re.match(r"(not )?ok\b(.*)", line):
                 if re.search(r"#\s*skip", match[2], re.IGNORECASE):
-                    self.skipped += 1
+                    self.skipped_subtests += 1
                 elif match[1] and self.is_known_failure(match[2]):
                     self.known_failures += 1
                 elif match[1]:
-                    self.failed += 1
+                    self.failed_subtests += 1
                 else:
-                    self.passed += 1
-        finished = self.passed + self.failed + self.skipped + self.known_failures
+                    self.passed_subtests += 1
+        finished = (
+            self.passed_subtests
+            + self.failed_subtests
+            + self.skipped_subtests
+            + self.known_failures
+        )
         if exit_code is None:
-            self.reason = f"no end after {SECONDS_PER_FILE} s"
+            self.reason = f"no end after {FILE_TIMEOUT_S} s"
         elif reason_to_skip_all:
             self.reason = f"skips itself: {reason_to_skip_all}"
         elif self.plan is None:
             self.reason = f"ended without a plan, exit code {exit_code}"
-        elif self.failed or finished != self.plan:
-            self.reason = f"{self.failed} failed, {finished} of {self.plan} run"
+        elif self.failed_subtests or finished != self.plan:
+            self.reason = f"{self.failed_subtests} failed, {finished} of {self.plan} run"
         elif exit_code != self.known_failures:  # Test::More's exit code is the number of failures.
             self.reason = f"exit code {exit_code}"
 
@@ -207,7 +212,7 @@ def run_test_file(name: str, folder: pathlib.Path) -> Result:
             start_new_session=True,
         )
         try:
-            exit_code: int | None = process.wait(timeout=SECONDS_PER_FILE)
+            exit_code: int | None = process.wait(timeout=FILE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             exit_code = None
         # A test that died leaves its server running; a daemon has left the group by itself.
@@ -223,17 +228,24 @@ def run_test_file(name: str, folder: pathlib.Path) -> Result:
 
 def summary_line(results: list[Result]) -> str:
     """The sums over all files."""
-    passed = sum(result.has_passed for result in results)
-    passed_with_known_failures = sum(
+    passed_files = sum(result.has_passed for result in results)
+    passed_files_with_known_failures = sum(
         result.has_passed and result.known_failures > 0 for result in results
     )
-    ok, failed, skipped, known_failures = (
+    passed_subtests, failed_subtests, skipped_subtests, known_failures = (
         sum(getattr(result, field_name) for result in results)
-        for field_name in ("passed", "failed", "skipped", "known_failures")
+        for field_name in (
+            "passed_subtests",
+            "failed_subtests",
+            "skipped_subtests",
+            "known_failures",
+        )
     )
     return (
-        f"{passed} of {len(results)} files pass, {passed_with_known_failures} of them but for known failures;"
-        f" subtests: {ok} ok, {failed} failed, {skipped} skipped, {known_failures} known failures"
+        f"{passed_files} of {len(results)} files pass,"
+        f" {passed_files_with_known_failures} of them but for known failures;"
+        f" subtests: {passed_subtests} ok, {failed_subtests} failed, {skipped_subtests} skipped,"
+        f" {known_failures} known failures"
     )
 
 
@@ -269,8 +281,8 @@ def main() -> int:
                 results.append(result)
                 mark = "pass" if result.has_passed else "FAIL"
                 counts = (
-                    f"{result.passed:5} ok {result.failed:3} failed {result.skipped:2} skipped"
-                    f" {result.known_failures} known"
+                    f"{result.passed_subtests:5} ok {result.failed_subtests:3} failed"
+                    f" {result.skipped_subtests:2} skipped {result.known_failures} known"
                 )
                 print(
                     f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}",
@@ -279,8 +291,8 @@ def main() -> int:
                 if args.verbose and not result.has_passed:
                     print(result.output)
     print(summary_line(results))
-    passed = sum(result.has_passed for result in results)
-    return 0 if passed == len(results) else 1
+    passed_files = sum(result.has_passed for result in results)
+    return 0 if passed_files == len(results) else 1
 
 
 if __name__ == "__main__":

@@ -147,11 +147,13 @@ def http_request_with_commands_in_its_body(server: Server) -> None:
 @case()
 def udp_is_silent(server: Server) -> None:
     """A datagram to the port never has a reply."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.settimeout(0.5)
-        probe.sendto(b"\x00\x00\x00\x00\x00\x01\x00\x00stats\r\n", ("127.0.0.1", server.port))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram_socket:
+        datagram_socket.settimeout(0.5)
+        datagram_socket.sendto(
+            b"\x00\x00\x00\x00\x00\x01\x00\x00stats\r\n", ("127.0.0.1", server.port)
+        )
         try:
-            data, _ = probe.recvfrom(1 << 16)
+            data, _ = datagram_socket.recvfrom(1 << 16)
         except (TimeoutError, ConnectionError):
             return
         raise RequirementFailed(f"UDP: reply {data[:40]!r}")
@@ -176,8 +178,8 @@ INVALID_ADMIN_COMMANDS = [
 @case()
 def invalid_arguments_of_admin_commands(server: Server) -> None:
     """Missing and senseless arguments to stats, slabs, lru, lru_crawler, watch and the like have a reply."""
-    for text in INVALID_ADMIN_COMMANDS:
+    for command in INVALID_ADMIN_COMMANDS:
         with server.connect() as connection:
-            connection.send(text.encode() + b"\r\n")
-            require(connection.read_line() != b"", f"{text!r} has no reply")
+            connection.send(command.encode() + b"\r\n")
+            require(connection.read_line() != b"", f"{command!r} has no reply")
     require(server.is_alive(), "the server is gone")

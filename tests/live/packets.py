@@ -74,7 +74,7 @@ KEYS = [b"a", b"b", b"key", b"k" * 250, b"n1", b"n2", b"a b", b"\r\n", b"\xc3\xa
 VALUES = [b"", b"5", b"10", b"99", b"18446744073709551615", b"abc", b"x" * 300, b"12  ", b"-3"]
 EXPTIMES = [0, 0, 0, 1000, 2592000, 1000000000, 4000000000, 0xFFFFFFFF]
 NUMBERS = [0, 1, 7, 10, 2**33, 2**64 - 1]
-FLAGS = [0, 1, 65535, 0xFFFFFFFF]
+CLIENT_FLAGS = [0, 1, 65535, 0xFFFFFFFF]
 WRITES_PER_CONVERSATION = 12
 
 
@@ -129,7 +129,9 @@ def random_store(rng: random.Random) -> bytes:
         [SET, SET, SET, ADD, REPLACE, SETQ, ADDQ, REPLACEQ, APPEND, PREPEND, APPENDQ, PREPENDQ]
     )
     has_no_extras = opcode in (APPEND, PREPEND, APPENDQ, PREPENDQ)
-    extras = b"" if has_no_extras else struct.pack(">II", rng.choice(FLAGS), rng.choice(EXPTIMES))
+    extras = (
+        b"" if has_no_extras else struct.pack(">II", rng.choice(CLIENT_FLAGS), rng.choice(EXPTIMES))
+    )
     cas = 2**60 if rng.random() < 0.1 else 0
     return request(opcode, pick_key(rng), rng.choice(VALUES), extras, rng.randrange(1000), cas)
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 MEMORY_MB = 64
-RESIDENT_ROOM_MB = 16
+RESIDENT_OVERHEAD_MB = 16
 LARGE_VALUE_BYTES = 255_000
-LARGE_KEYS = 16
-KEY_PREFIXES = 60_000
+LARGE_KEY_COUNT = 16
+KEY_PREFIX_COUNT = 60_000
 # What a reader that does not read offers the kernel to send into.
-RECEIVE_BUFFER = 4096
+RECEIVE_BUFFER_BYTES = 4096
 # Descriptors of this process in addition to the connections.
 SPARE_DESCRIPTORS = 64
 
@@ -123,38 +123,40 @@ def fill_memory(server: Server) -> None:
                 )
             )
         connection.set(b"small", b"s" * 100)
-        for number in range(LARGE_KEYS):
+        for number in range(LARGE_KEY_COUNT):
             connection.set(b"large%d" % number, b"L" * LARGE_VALUE_BYTES)
 
 
 def open_stalled_connections(
-    server: Server, count: int, send_first_bytes: Callable[[ServerConnection, int], None]
+    server: Server, connection_count: int, send_first_bytes: Callable[[ServerConnection, int], None]
 ) -> list[ServerConnection]:
     """Connections that each send the first bytes and then stop."""
     connections = []
-    for number in range(count):
-        connection = server.connect(5, receive_buffer=RECEIVE_BUFFER)
+    for number in range(connection_count):
+        connection = server.connect(5, receive_buffer=RECEIVE_BUFFER_BYTES)
         connections.append(connection)
         with contextlib.suppress(TimeoutError, ConnectionError):
             send_first_bytes(connection, number)
     return connections
 
 
-def open_readers_that_never_read(server: Server, count: int) -> list[ServerConnection]:
+def open_readers_that_never_read(server: Server, connection_count: int) -> list[ServerConnection]:
     """Request 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
-    request = b"get " + b" ".join(b"large%d" % number for number in range(LARGE_KEYS)) + b"\r\n"
+    request = (
+        b"get " + b" ".join(b"large%d" % number for number in range(LARGE_KEY_COUNT)) + b"\r\n"
+    )
     writer = server.connect(30)
 
     def request_large_values(connection: ServerConnection, number: int) -> None:
         if number % 4 == 0:
-            for key in range(LARGE_KEYS):
-                writer.set(b"large%d" % key, b"L" * LARGE_VALUE_BYTES)
+            for key_number in range(LARGE_KEY_COUNT):
+                writer.set(b"large%d" % key_number, b"L" * LARGE_VALUE_BYTES)
         connection.send(request * 4)
 
-    return [*open_stalled_connections(server, count, request_large_values), writer]
+    return [*open_stalled_connections(server, connection_count, request_large_values), writer]
 
 
-def open_half_uploads(server: Server, count: int) -> list[ServerConnection]:
+def open_half_uploads(server: Server, connection_count: int) -> list[ServerConnection]:
     """Send the first 60,000 bytes of a value of 65,000 and stop."""
     first_bytes = b"set half 0 0 65000\r\n" + b"h" * 60_000
 
@@ -163,14 +165,14 @@ def open_half_uploads(server: Server, count: int) -> list[ServerConnection]:
         with contextlib.suppress(BlockingIOError):
             connection.socket.send(first_bytes)
 
-    return open_stalled_connections(server, count, send_part)
+    return open_stalled_connections(server, connection_count, send_part)
 
 
-def open_unread_dumps(server: Server, count: int) -> list[ServerConnection]:
+def open_unread_dumps(server: Server, connection_count: int) -> list[ServerConnection]:
     """Request the table of key prefixes, which is large, and read nothing."""
     with server.connect(60) as connection:
         connection.send_request(b"stats detail on\r\n")
-        for start in range(0, KEY_PREFIXES, 500):
+        for start in range(0, KEY_PREFIX_COUNT, 500):
             numbers = range(start, start + 500)
             connection.send(
                 b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, number) for number in numbers)
@@ -179,7 +181,9 @@ def open_unread_dumps(server: Server, count: int) -> list[ServerConnection]:
                 connection.read_line()
         connection.send_request(b"stats detail off\r\n")
     return open_stalled_connections(
-        server, count, lambda connection, _: connection.send(b"stats detail dump\r\n" * 2)
+        server,
+        connection_count,
+        lambda connection, _: connection.send(b"stats detail dump\r\n" * 2),
     )
 
 
@@ -214,7 +218,7 @@ def measure(
         with MeasuringClient(server, has_large_reads=True) as loaded_measurement:
             connections = SCENARIOS[scenario](server, connection_count)
             time.sleep(seconds)
-        limit_mb = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
+        limit_mb = 1.02 * MEMORY_MB + RESIDENT_OVERHEAD_MB
         result: dict[str, object] = {
             "scenario": scenario,
             "connections": connection_count,
@@ -248,10 +252,10 @@ def main() -> int:
     default_connections = {"readers": 300, "halves": 10_000, "dumps": 1_000}
     is_within_limits = True
     for scenario in [args.only] if args.only else list(SCENARIOS):
-        count = min(
+        connection_count = min(
             args.connections or default_connections[scenario], hard_limit - SPARE_DESCRIPTORS
         )
-        result = measure(args.server.split(), scenario, count, args.seconds)
+        result = measure(args.server.split(), scenario, connection_count, args.seconds)
         is_within_limits = is_within_limits and bool(result["holds"])
         print(json.dumps(result), flush=True)
     return 0 if is_within_limits else 1

@@ -69,7 +69,7 @@ class Setup:
         """The file with the keys of the load."""
         return self.folder / "stream.csv"
 
-    def counters(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """The counters of the server."""
         with self.server.connect() as connection:
             connection.send(b"stats\r\n")
@@ -114,11 +114,11 @@ class Recorder:
         command = [setup.binary, "--json", "record", setup.address, "--for", "1h"]
         file.unlink(missing_ok=True)
         self._process = subprocess.Popen([*command, "--out", str(file)], stdout=subprocess.PIPE)
-        while setup.counters()["log_watchers"] == 0:
+        while setup.read_counters()["log_watchers"] == 0:
             time.sleep(0.01)
 
     def stop(self) -> tuple[dict[str, int], float]:
-        """Ends it; what it counted, and its processor time in seconds."""
+        """Ends it; returns what it counted, and its processor time in seconds."""
         self._process.send_signal(signal.SIGINT)
         assert self._process.stdout
         output = self._process.stdout.read()
@@ -157,51 +157,55 @@ def check_recording(setup: Setup, seconds: float) -> bool:
         time.sleep(LOGGER_DELAY_S)
         recorded, cpu_s = recorder.stop()
         load.send_signal(signal.SIGCONT)
-    missing = sent_gets - recorded["gets"] - recorded["skipped_lines"]
+    missing_gets = sent_gets - recorded["gets"] - recorded["skipped_lines"]
     cpu_share = cpu_s / seconds
     with setup.trace_file.open() as trace_file:
         keys = [row["key"] for row in csv.DictReader(trace_file)]
     expected_curve = lru_curve(setup, keys[gets_before : gets_before + sent_gets])
     recorded_curve = lru_curve(setup, recorded_keys(recording))
-    difference = max(
+    curve_difference = max(
         abs(expected_ratio - recorded_ratio)
         for expected_ratio, recorded_ratio in zip(expected_curve, recorded_curve, strict=True)
     )
     print(
         f"  {sent_gets} gets sent, {sent_gets / seconds:.0f} a second: {recorded['gets']} recorded,"
-        f" {recorded['skipped_lines']} reported as skipped, {missing} missing:"
-        f" {met_or_missed(missing == 0)}"
+        f" {recorded['skipped_lines']} reported as skipped, {missing_gets} missing:"
+        f" {met_or_missed(missing_gets == 0)}"
     )
     print(
         f"  the recorder used {100 * cpu_share:.1f} % of a core,"
         f" at most {100 * RECORDER_CPU_MAX:.0f} %: {met_or_missed(cpu_share <= RECORDER_CPU_MAX)}"
     )
     print(
-        f"  the curves differ by {difference:.4f} at most,"
-        f" at most {CURVE_DIFFERENCE_MAX}: {met_or_missed(difference <= CURVE_DIFFERENCE_MAX)}"
+        f"  the curves differ by {curve_difference:.4f} at most,"
+        f" at most {CURVE_DIFFERENCE_MAX}: {met_or_missed(curve_difference <= CURVE_DIFFERENCE_MAX)}"
     )
-    return missing == 0 and cpu_share <= RECORDER_CPU_MAX and difference <= CURVE_DIFFERENCE_MAX
+    return (
+        missing_gets == 0
+        and cpu_share <= RECORDER_CPU_MAX
+        and curve_difference <= CURVE_DIFFERENCE_MAX
+    )
 
 
 def get_count_when_settled(setup: Setup) -> int:
     """The server's count of gets once it no longer grows."""
-    previous, current = -1, setup.counters()["cmd_get"]
+    previous, current = -1, setup.read_counters()["cmd_get"]
     while previous != current:
         time.sleep(0.05)
-        previous, current = current, setup.counters()["cmd_get"]
+        previous, current = current, setup.read_counters()["cmd_get"]
     return current
 
 
 @contextlib.contextmanager
 def running_load(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
     """The load, from its first gets to the end of the block."""
-    gets_before = setup.counters()["cmd_get"]
+    gets_before = setup.read_counters()["cmd_get"]
     load = subprocess.Popen(
         setup.load_command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         # It begins with a set for each key.
-        while setup.counters()["cmd_get"] == gets_before:
+        while setup.read_counters()["cmd_get"] == gets_before:
             if load.poll() is not None:
                 raise SystemExit("the load ended")
             time.sleep(0.05)
@@ -214,21 +218,30 @@ def running_load(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
 def print_cost_of_watching(setup: Setup, seconds: float) -> None:
     """Prints the server's processor time for each get, with and without a watcher."""
     slice_s = max(seconds / SLICE_PAIRS, 1.0)
-    costs: dict[bool, list[float]] = {False: [], True: []}
+    cost_us_by_watched: dict[bool, list[float]] = {False: [], True: []}
     with running_load(setup):
         for pair_index in range(SLICE_PAIRS):
             for is_watched in (pair_index % 2 == 0, pair_index % 2 == 1):
                 recorder = Recorder(setup, setup.folder / "slice.csv") if is_watched else None
-                gets, cpu_s = setup.counters()["cmd_get"], setup.server.cpu_seconds()
+                gets_before, cpu_s_before = (
+                    setup.read_counters()["cmd_get"],
+                    setup.server.cpu_seconds(),
+                )
                 time.sleep(slice_s)
-                cpu_s = setup.server.cpu_seconds() - cpu_s
-                gets = setup.counters()["cmd_get"] - gets
-                costs[is_watched].append(1e6 * cpu_s / gets)
+                cpu_s = setup.server.cpu_seconds() - cpu_s_before
+                gets = setup.read_counters()["cmd_get"] - gets_before
+                cost_us_by_watched[is_watched].append(1e6 * cpu_s / gets)
                 if recorder:
                     recorder.stop()
-    unwatched_us, watched_us = statistics.median(costs[False]), statistics.median(costs[True])
+    unwatched_us, watched_us = (
+        statistics.median(cost_us_by_watched[False]),
+        statistics.median(cost_us_by_watched[True]),
+    )
     added_us = statistics.median(
-        watched - unwatched for watched, unwatched in zip(costs[True], costs[False], strict=True)
+        watched - unwatched
+        for watched, unwatched in zip(
+            cost_us_by_watched[True], cost_us_by_watched[False], strict=True
+        )
     )
     print(
         f"  server CPU for each get: {unwatched_us:.2f} us, while watched {watched_us:.2f} us;"

@@ -72,17 +72,19 @@ class RepeatedCommand:
             interval = Interval(bounds["low"], bounds["high"])
             self.intervals.setdefault(percentile, []).append(interval)
 
-    def print(self) -> bool:
-        """Prints a line for each percentile; whether both are met."""
+    def print_intervals(self) -> bool:
+        """Prints a line for each percentile; returns whether both are met."""
         are_met: list[bool] = []
         for percentile, half_width_max in HALF_WIDTH_MAX.items():
             intervals = self.intervals[percentile]
-            contained = sum(interval.contains_one() for interval in intervals)
+            containing_count = sum(interval.contains_one() for interval in intervals)
             half_width = statistics.median(interval.half_width() for interval in intervals)
-            is_met = contained >= CONTAINED_MIN * len(intervals) and half_width <= half_width_max
+            is_met = (
+                containing_count >= CONTAINED_MIN * len(intervals) and half_width <= half_width_max
+            )
             are_met.append(is_met)
             print(
-                f"{self.name:7} p{percentile}: {contained} of {len(intervals)} intervals contain 1;"
+                f"{self.name:7} p{percentile}: {containing_count} of {len(intervals)} intervals contain 1;"
                 f" median half-width {100 * half_width:.1f} %, at most {100 * half_width_max:.0f} %:"
                 f" {'met' if is_met else 'missed'}"
             )
@@ -121,11 +123,11 @@ def main() -> int:
             target = f"127.0.0.1:{server.port}"
             commands = commands_to_repeat(arguments.binary, target, arguments, Path(folder))
             for seed in range(1, arguments.runs + 1):
-                for repeated in commands:
-                    repeated.run(seed)
+                for repeated_command in commands:
+                    repeated_command.run(seed)
     finally:
         server.kill()
-    are_met = [repeated.print() for repeated in commands]
+    are_met = [repeated_command.print_intervals() for repeated_command in commands]
     print(f"{time.monotonic() - started_at:.0f} s")
     return 0 if all(are_met) else 1
 

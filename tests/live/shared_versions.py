@@ -16,7 +16,7 @@ from multiprocessing.sharedctypes import RawArray
 VERSION_BITS = 40
 VERSION_MASK = (1 << VERSION_BITS) - 1
 # A deleted version is published like any other; its number alone says that it is no value.
-USED_NUMBERS = 1 << 23
+USED_NUMBER_SLOTS = 1 << 23
 
 
 class SharedVersions:
@@ -26,14 +26,16 @@ class SharedVersions:
         self.begun = RawArray(ctypes.c_uint64, key_count)
         self.acknowledged = RawArray(ctypes.c_uint64, key_count)
         self.next_number_by_counter = RawArray(ctypes.c_uint64, counter_count)
-        self.used_numbers = [RawArray(ctypes.c_uint8, USED_NUMBERS) for _ in range(counter_count)]
+        self.used_numbers = [
+            RawArray(ctypes.c_uint8, USED_NUMBER_SLOTS) for _ in range(counter_count)
+        ]
         self.lock = multiprocessing.Lock()
 
     def key(self, key_index: int, generation: int) -> bytes:
         """The name of a key in one generation."""
         return b"key%d.%d" % (key_index, generation)
 
-    def generation(self, key_index: int) -> int:
+    def current_generation(self, key_index: int) -> int:
         """The generation in which the key is written now."""
         return self.begun[key_index] >> VERSION_BITS
 
@@ -48,7 +50,7 @@ class SharedVersions:
 
     def begin_next_generation(self, key_index: int) -> None:
         """Goes on under a new name, after a write whose outcome is unknown."""
-        self.begun[key_index] = (self.generation(key_index) + 1) << VERSION_BITS
+        self.begun[key_index] = (self.current_generation(key_index) + 1) << VERSION_BITS
         self.acknowledged[key_index] = self.begun[key_index]
 
     def oldest_valid_version(self, key_index: int, generation: int) -> int:
@@ -69,21 +71,25 @@ class SharedVersions:
             else VERSION_MASK
         )
 
-    def reserve_number_above_all(self, counter: int, at_least: int) -> int:
+    def reserve_number_above_all(self, counter_index: int, number_min: int) -> int:
         """A number above all that were read of the counter, to start it again after an eviction."""
         with self.lock:
-            number = max(self.next_number_by_counter[counter], at_least) + 64
-            self.next_number_by_counter[counter] = number
+            number = max(self.next_number_by_counter[counter_index], number_min) + 64
+            self.next_number_by_counter[counter_index] = number
             return number
 
-    def mark_used(self, counter: int, number: int) -> bool:
+    def mark_used(self, counter_index: int, number: int) -> bool:
         """Marks a number as used by one successful change; false when another change has used it."""
         with self.lock:
-            self.next_number_by_counter[counter] = max(self.next_number_by_counter[counter], number)
-            index = number % USED_NUMBERS
-            if self.used_numbers[counter][index]:
+            self.next_number_by_counter[counter_index] = max(
+                self.next_number_by_counter[counter_index], number
+            )
+            index = number % USED_NUMBER_SLOTS
+            if self.used_numbers[counter_index][index]:
                 return False
-            self.used_numbers[counter][index] = 1
+            self.used_numbers[counter_index][index] = 1
             # Numbers wrap after eight million changes; the far half is free again in time.
-            self.used_numbers[counter][(index + USED_NUMBERS // 2) % USED_NUMBERS] = 0
+            self.used_numbers[counter_index][
+                (index + USED_NUMBER_SLOTS // 2) % USED_NUMBER_SLOTS
+            ] = 0
             return True

@@ -13,8 +13,8 @@ def require_set_refused(server: Server, command_line: bytes) -> None:
         connection.send(b"delete smuggled noreply\r\n" + command_line + payload + b"\r\nmn\r\n")
         reply = connection.read_line()
         require(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"reply {reply!r}")
-        after = connection.read_line()
-        require(after in (b"MN", b""), f"after the refusal came {after!r}")
+        next_line = connection.read_line()
+        require(next_line in (b"MN", b""), f"after the refusal came {next_line!r}")
     with server.connect() as connection:
         require(connection.get(b"smuggled") is None, "the payload ran as a command")
 
@@ -78,17 +78,17 @@ def lengths_out_of_range(server: Server) -> None:
         -1,
         -(2**31),
     ):
-        for form in (
+        for command_format in (
             b"set k 0 0 %d\r\n",
             b"ms k %d\r\n",
             b"append k 0 0 %d\r\n",
             b"cas k 0 0 %d 1\r\n",
         ):
             with server.connect(3) as connection:
-                reply = connection.send_request(form % length)
+                reply = connection.send_request(command_format % length)
                 require(
                     reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
-                    f"{form % length!r}: {reply!r}",
+                    f"{command_format % length!r}: {reply!r}",
                 )
     for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
         with server.connect(3) as connection:
@@ -125,11 +125,12 @@ def value_not_ended_by_crlf(server: Server) -> None:
     with server.connect() as connection:
         reply = connection.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
         require(reply == b"CLIENT_ERROR bad data chunk", f"reply {reply!r}")
-        rest = connection.send_request(b"mn\r\n")
+        next_line = connection.send_request(b"mn\r\n")
         require(
-            rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}"
+            next_line == b"MN" or next_line.startswith((b"ERROR", b"CLIENT_ERROR")),
+            f"then came {next_line!r}",
         )
-        require(rest == b"MN" or connection.read_line() == b"MN", "out of step")
+        require(next_line == b"MN" or connection.read_line() == b"MN", "out of step")
         require(connection.get(b"chunk") is None, "the bad value was stored")
 
 
@@ -161,7 +162,7 @@ def flags_beyond_32_bits_are_refused(server: Server) -> None:
         require(connection.is_in_sync(), "out of step")
 
 
-def far_exptime(connection: ServerConnection, exptime: int) -> None:
+def require_not_past(connection: ServerConnection, exptime: int) -> None:
     """Stored and alive, or refused; never dead at once."""
     key = b"far%d" % exptime
     reply = connection.set(key, b"v", exptime=exptime)
@@ -176,4 +177,4 @@ def far_exptimes_are_not_past(server: Server) -> None:
     """2^31 and 2^32 seconds are far away, however they are stored."""
     with server.connect() as connection:
         for exptime in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1):
-            far_exptime(connection, exptime)
+            require_not_past(connection, exptime)

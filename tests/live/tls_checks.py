@@ -2,7 +2,7 @@
 """The TLS versions, ciphers and certificates that the server accepts and refuses, by OpenSSL's client.
 
 The client is the command `openssl s_client`, with its security level at 0 where it has to offer what
-no client should. Half handshakes and other protocols are sent by sockets.
+no client should. Unfinished handshakes and other protocols are sent by sockets.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ANY_SECURITY_LEVEL = ("-cipher", "ALL:@SECLEVEL=0")
 # The end of a server's random bytes: "DOWNGRD" and 1.
 DOWNGRADE_SENTINEL = "44 4f 57 4e 47 52 44 01"
-# What a half handshake may take before the server closes it, and what the machine may add.
-HALF_HANDSHAKE_SECONDS = 5 + 3
+# What an unfinished handshake may take before the server closes it, and what the machine may add.
+UNFINISHED_HANDSHAKE_TIMEOUT_S = 5 + 3
 
 
 class Checks:
@@ -35,8 +35,8 @@ class Checks:
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
-        self.authority, self.foreign = Authority(), Authority("foreign")
-        self.failed: list[str] = []
+        self.authority, self.untrusted_authority = Authority(), Authority("foreign")
+        self.failed_names: list[str] = []
 
     def start_server(self, identity: Identity, *options: str) -> Server:
         """A server with TLS on `tls_port` and a plain port."""
@@ -60,7 +60,7 @@ class Checks:
         """Prints one result."""
         print(f"{'ok  ' if is_met else 'FAIL'} {name}", flush=True)
         if not is_met:
-            self.failed.append(name)
+            self.failed_names.append(name)
 
 
 def check_versions_and_ciphers(checks: Checks) -> None:
@@ -78,11 +78,11 @@ def check_versions_and_ciphers(checks: Checks) -> None:
     for cipher in ("AES128-SHA", "ECDHE-RSA-AES128-SHA", "aNULL", "eNULL", "RC4", "3DES"):
         weak_cipher_options = ("-tls1_2", "-cipher", f"{cipher}:@SECLEVEL=0")
         checks.check(f"{cipher} is refused", not checks.is_served(port, *weak_cipher_options))
-    checks.check("a downgrade would be noticed", has_downgrade_mark(port))
+    checks.check("a downgrade would be noticed", has_downgrade_sentinel(port))
     server.kill()
 
 
-def has_downgrade_mark(port: int) -> bool:
+def has_downgrade_sentinel(port: int) -> bool:
     """Whether a server that also has TLS 1.3 signals that to a client of TLS 1.2 (RFC 8446, 4.1.3)."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2", "-msg"]
     completed = subprocess.run(
@@ -95,7 +95,7 @@ def check_certificates(checks: Checks) -> None:
     """The certificates that each side accepts and refuses."""
     authority = checks.authority
     server = checks.start_server(authority.sign("server"))
-    is_foreign_accepted = checks.is_served(server.tls_port, trusted=checks.foreign.file)
+    is_foreign_accepted = checks.is_served(server.tls_port, trusted=checks.untrusted_authority.file)
     checks.check("a client does not accept a foreign server", not is_foreign_accepted)
     server.kill()
     server = checks.start_server(authority.sign("server", days=-1))
@@ -108,7 +108,7 @@ def check_certificates(checks: Checks) -> None:
     )
     client_certificates: list[tuple[str, Identity | None, bool]] = [
         ("no certificate", None, False),
-        ("a foreign certificate", checks.foreign.sign("client"), False),
+        ("a foreign certificate", checks.untrusted_authority.sign("client"), False),
         ("an expired certificate", authority.sign("expired", days=-1), False),
         ("a valid certificate", authority.sign("client"), True),
     ]
@@ -116,36 +116,40 @@ def check_certificates(checks: Checks) -> None:
         files = ("-cert", str(identity.chain), "-key", str(identity.key)) if identity else ()
         for version in ("-tls1_3", "-tls1_2"):
             is_served = checks.is_served(server.tls_port, version, *files)
-            expected = "is served" if is_accepted else "is refused"
-            checks.check(f"{name} {expected} with {version}", is_served == is_accepted)
+            expected_text = "is served" if is_accepted else "is refused"
+            checks.check(f"{name} {expected_text} with {version}", is_served == is_accepted)
     server.kill()
 
 
-def check_half_handshakes(checks: Checks) -> None:
+def check_unfinished_handshakes(checks: Checks) -> None:
     """Connections that send nothing, half a handshake or another protocol are closed in time."""
     server = checks.start_server(checks.authority.sign("server"))
     port = server.tls_port
     hello = client_hello(checks.authority)
-    half_open = [
-        socket.create_connection(("127.0.0.1", port), HALF_HANDSHAKE_SECONDS) for _ in range(30)
+    unfinished_connections = [
+        socket.create_connection(("127.0.0.1", port), UNFINISHED_HANDSHAKE_TIMEOUT_S)
+        for _ in range(30)
     ]
-    for number, connection in enumerate(half_open):
-        connection.sendall(hello[: number * len(hello) // len(half_open)])
+    for number, connection in enumerate(unfinished_connections):
+        connection.sendall(hello[: number * len(hello) // len(unfinished_connections)])
     checks.check("others are served during 30 half handshakes", checks.is_served(port))
     started_at = time.monotonic()
     checks.check(
-        "half handshakes are closed", all(is_closed(connection) for connection in half_open)
+        "half handshakes are closed",
+        all(is_closed(connection) for connection in unfinished_connections),
     )
     print(f"     after {time.monotonic() - started_at:.1f} s")
-    not_tls = {
+    data_by_attack = {
         "a plain request": b"set a 0 0 1\r\n1\r\n",
         "an HTTP request": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "a record too long": b"\x16\x03\x01\xff\xff" + bytes(70_000),
         "many empty records": b"\x16\x03\x01\x00\x00" * 10_000,
         "alerts instead of a hello": b"\x15\x03\x01\x00\x02\x01\x00" * 10_000,
     }
-    for name, data in not_tls.items():
-        with socket.create_connection(("127.0.0.1", port), HALF_HANDSHAKE_SECONDS) as connection:
+    for name, data in data_by_attack.items():
+        with socket.create_connection(
+            ("127.0.0.1", port), UNFINISHED_HANDSHAKE_TIMEOUT_S
+        ) as connection:
             with contextlib.suppress(OSError):
                 connection.sendall(data)
             checks.check(f"{name} closes the connection", is_closed(connection))
@@ -155,7 +159,8 @@ def check_half_handshakes(checks: Checks) -> None:
     checks.check("no item was stored", "curr_items 0" in stats_text)
     line = next(line for line in stats_text.splitlines() if "ssl_handshake_errors" in line)
     checks.check(
-        "each failed handshake was counted", int(line.split()[-1]) == len(half_open) + len(not_tls)
+        "each failed handshake was counted",
+        int(line.split()[-1]) == len(unfinished_connections) + len(data_by_attack),
     )
     print(f"     {line}, resident {server.resident_mb():.1f} MB")
     server.kill()
@@ -185,7 +190,7 @@ def is_closed(connection: socket.socket) -> bool:
 CHECK_GROUPS: list[Callable[[Checks], None]] = [
     check_versions_and_ciphers,
     check_certificates,
-    check_half_handshakes,
+    check_unfinished_handshakes,
 ]
 
 
@@ -197,8 +202,8 @@ def main() -> int:
     checks = Checks(args.server.split())
     for run_checks in CHECK_GROUPS:
         run_checks(checks)
-    print(f"{len(checks.failed)} failed" if checks.failed else "all hold")
-    return 1 if checks.failed else 0
+    print(f"{len(checks.failed_names)} failed" if checks.failed_names else "all hold")
+    return 1 if checks.failed_names else 0
 
 
 if __name__ == "__main__":

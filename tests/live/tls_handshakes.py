@@ -56,19 +56,21 @@ class Schedule:
 
     tls_port: int
     plain_port: int | None
-    authority: str
-    refused: tuple[Identity, ...]
+    authority_file: str
+    refused_identities: tuple[Identity, ...]
     """Certificates that the server does not accept; none if it requires none."""
     rate: float
     seconds: float
     processor: int | None
 
 
-def open_connections(schedule: Schedule, results: Connection) -> None:
+def open_connections(schedule: Schedule, sending_end: Connection) -> None:
     """Opens them, late ones at once, and sends how many ended as expected."""
     if schedule.processor is not None:
         os.sched_setaffinity(0, {schedule.processor})
-    attempts = hostile_attempts(schedule) if schedule.refused else [honest_attempt(schedule)]
+    attempts = (
+        hostile_attempts(schedule) if schedule.refused_identities else [honest_attempt(schedule)]
+    )
     started_at, expected_count = time.monotonic(), 0
     for number in range(int(schedule.rate * schedule.seconds)):
         time.sleep(max(0.0, started_at + number / schedule.rate - time.monotonic()))
@@ -76,12 +78,12 @@ def open_connections(schedule: Schedule, results: Connection) -> None:
         if schedule.plain_port is not None:
             with socket.create_connection(("127.0.0.1", schedule.plain_port), 10) as connection:
                 require(is_served(connection), "a connection without TLS was not served")
-    results.send((expected_count, time.monotonic() - started_at))
+    sending_end.send((expected_count, time.monotonic() - started_at))
 
 
 def honest_attempt(schedule: Schedule) -> Callable[[], bool]:
     """A full handshake and a request; whether it was served."""
-    context = ssl.create_default_context(cafile=schedule.authority)
+    context = ssl.create_default_context(cafile=schedule.authority_file)
     return lambda: is_encrypted_and_served(schedule.tls_port, context)
 
 
@@ -92,9 +94,9 @@ def hostile_attempts(schedule: Schedule) -> list[Callable[[], bool]]:
     tls_1_1_context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         tls_1_1_context.minimum_version = tls_1_1_context.maximum_version = ssl.TLSVersion.TLSv1_1
-    contexts = [tls_1_1_context, ssl.create_default_context(cafile=schedule.authority)]
-    for identity in schedule.refused:
-        contexts.append(ssl.create_default_context(cafile=schedule.authority))
+    contexts = [tls_1_1_context, ssl.create_default_context(cafile=schedule.authority_file)]
+    for identity in schedule.refused_identities:
+        contexts.append(ssl.create_default_context(cafile=schedule.authority_file))
         contexts[-1].load_cert_chain(identity.chain, identity.key)
     open_sockets: collections.deque[socket.socket] = collections.deque(maxlen=UNFINISHED_HANDSHAKES)
 
@@ -124,8 +126,8 @@ def hostile_attempts(schedule: Schedule) -> list[Callable[[], bool]]:
 def is_encrypted_and_served(port: int, context: ssl.SSLContext) -> bool:
     """Whether a new connection completes its handshake and gets a reply."""
     with (
-        socket.create_connection(("127.0.0.1", port), 10) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as connection,
+        socket.create_connection(("127.0.0.1", port), 10) as plain_socket,
+        context.wrap_socket(plain_socket, server_hostname="localhost") as connection,
     ):
         return is_served(connection)
 
@@ -152,8 +154,8 @@ def get_latencies_us(connection: ServerConnection, seconds: float) -> list[float
 def start_server(command: list[str], options: tuple[str, ...]) -> Server:
     """A server of one worker with TLS, and without it on a second port."""
     port = free_port()
-    listen = ("-l", f"notls:127.0.0.1:{port}", "-t", "1")
-    return Server(command, ("-m", "64", *listen, *options), plain_port=port)
+    listen_options = ("-l", f"notls:127.0.0.1:{port}", "-t", "1")
+    return Server(command, ("-m", "64", *listen_options, *options), plain_port=port)
 
 
 @dataclass
@@ -161,9 +163,9 @@ class Condition:
     """The gets that were timed under one condition."""
 
     name: str
-    microseconds: list[float] = field(default_factory=list)
+    latencies_us: list[float] = field(default_factory=list)
     p99_by_round: list[float] = field(default_factory=list)
-    handshakes: int = 0
+    handshake_count: int = 0
     seconds: float = 0.0
     generator_cpu_s: float = 0.0
     server_cpu_s: float = 0.0
@@ -173,28 +175,28 @@ class Condition:
         if load is None:
             self._add(get_latencies_us(connection, seconds))
             return
-        cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        server_cpu_before = load.server.cpu_seconds()
+        usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        server_cpu_s_before = load.server.cpu_seconds()
         with load.running():
             self._add(get_latencies_us(connection, seconds))
-            handshakes, duration_s = load.finish()
-        cpu_after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.handshakes += handshakes
+            handshake_count, duration_s = load.finish()
+        usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.handshake_count += handshake_count
         self.seconds += duration_s
-        self.generator_cpu_s += cpu_after.ru_utime + cpu_after.ru_stime
-        self.generator_cpu_s -= cpu_before.ru_utime + cpu_before.ru_stime
-        self.server_cpu_s += load.server.cpu_seconds() - server_cpu_before
+        self.generator_cpu_s += usage_after.ru_utime + usage_after.ru_stime
+        self.generator_cpu_s -= usage_before.ru_utime + usage_before.ru_stime
+        self.server_cpu_s += load.server.cpu_seconds() - server_cpu_s_before
 
-    def _add(self, microseconds: list[float]) -> None:
-        self.microseconds += microseconds
-        self.p99_by_round.append(p99(microseconds))
+    def _add(self, latencies_us: list[float]) -> None:
+        self.latencies_us += latencies_us
+        self.p99_by_round.append(p99(latencies_us))
 
-    def print(self) -> None:
-        """One line of the table."""
+    def print_line(self) -> None:
+        """Prints one line of the table."""
         low, high = min(self.p99_by_round), max(self.p99_by_round)
         print(
-            f"  {self.name:36} p50 {statistics.median(self.microseconds):5.0f} us"
-            f"   p99 {p99(self.microseconds):6.0f} us ({low:.0f} to {high:.0f} by round)"
+            f"  {self.name:36} p50 {statistics.median(self.latencies_us):5.0f} us"
+            f"   p99 {p99(self.latencies_us):6.0f} us ({low:.0f} to {high:.0f} by round)"
         )
 
 
@@ -207,11 +209,11 @@ class Load:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Runs the process; it is ended at the end of the block at the latest."""
-        self._results, results = multiprocessing.Pipe(duplex=False)
-        arguments = (self._schedule, results)
+        self._receiving_end, sending_end = multiprocessing.Pipe(duplex=False)
+        arguments = (self._schedule, sending_end)
         self._process = multiprocessing.Process(target=open_connections, args=arguments)
         self._process.start()
-        results.close()  # The process has the only other end, so that its death ends the wait.
+        sending_end.close()  # The process has the only other end, so that its death ends the wait.
         try:
             yield
         finally:
@@ -219,9 +221,9 @@ class Load:
             self._process.join()
 
     def finish(self) -> tuple[int, float]:
-        """Waits for the end; how many connections were served, and in how many seconds."""
+        """Waits for the end; returns how many connections were served, and in how many seconds."""
         try:
-            result: tuple[int, float] = self._results.recv()
+            result: tuple[int, float] = self._receiving_end.recv()
         except EOFError:
             raise SystemExit("the process that opens connections failed") from None
         self._process.join()
@@ -232,22 +234,30 @@ class Subject:
     """One build of the server with one kind of key, under the three conditions."""
 
     def __init__(
-        self, name: str, command: list[str], kind: list[str], is_hostile: bool, servers: ExitStack
+        self,
+        name: str,
+        command: list[str],
+        key_options: list[str],
+        is_hostile: bool,
+        servers: ExitStack,
     ) -> None:
-        self.name, self.is_rsa = name, kind is RSA_KEY
+        self.name, self.is_rsa = name, key_options is RSA_KEY
         self._authority = Authority()
         self._refused: tuple[Identity, ...] = ()
-        identity = self._authority.sign("server", kind)
+        identity = self._authority.sign("server", key_options)
         options = identity.options()
         if is_hostile:
             expired = self._authority.sign("expired", days=-1)
             self._foreign = Authority("foreign")
             self._refused = (expired, self._foreign.sign("client"))
             options = identity.options("ssl_verify_mode=2", f"ssl_ca_cert={self._authority.file}")
-        self._own, self._other = start_server(command, options), start_server(command, options)
-        servers.callback(self._own.kill)
-        servers.callback(self._other.kill)
-        self._connection = servers.enter_context(self._own.connect())
+        self._own_server, self._other_server = (
+            start_server(command, options),
+            start_server(command, options),
+        )
+        servers.callback(self._own_server.kill)
+        servers.callback(self._other_server.kill)
+        self._connection = servers.enter_context(self._own_server.connect())
         self._connection.set(b"key", b"x" * 100)
         self._baseline = Condition("without handshakes")
         self._control = Condition("handshakes at another server")
@@ -255,7 +265,7 @@ class Subject:
 
     def pin_workers(self, processor: int) -> None:
         """Keeps the workers on one processor."""
-        for server in (self._own, self._other):
+        for server in (self._own_server, self._other_server):
             for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
                 if "worker" in (task / "comm").read_text():
                     os.sched_setaffinity(int(task.name), {processor})
@@ -264,34 +274,42 @@ class Subject:
         """One round."""
         authority = str(self._authority.file)
         own_server_schedule = Schedule(
-            self._own.tls_port, None, authority, self._refused, rate, seconds, processor
+            self._own_server.tls_port, None, authority, self._refused, rate, seconds, processor
         )
         other_server_schedule = replace(
-            own_server_schedule, tls_port=self._other.tls_port, plain_port=self._own.port
+            own_server_schedule,
+            tls_port=self._other_server.tls_port,
+            plain_port=self._own_server.port,
         )
         self._baseline.measure(self._connection, seconds, None)
-        self._control.measure(self._connection, seconds, Load(self._other, other_server_schedule))
-        self._measured.measure(self._connection, seconds, Load(self._own, own_server_schedule))
+        self._control.measure(
+            self._connection, seconds, Load(self._other_server, other_server_schedule)
+        )
+        self._measured.measure(
+            self._connection, seconds, Load(self._own_server, own_server_schedule)
+        )
 
-    def print(self) -> None:
-        """The table with its ratios."""
+    def print_table(self) -> None:
+        """Prints the table with its ratios."""
         measured, control, baseline = self._measured, self._control, self._baseline
-        if not (control.handshakes and measured.handshakes):
+        if not (control.handshake_count and measured.handshake_count):
             raise SystemExit("no connection was served; raise --rate or --seconds")
-        key = "RSA 2048" if self.is_rsa else "ECDSA P-256"
-        rate = measured.handshakes / measured.seconds
-        print(f"{self.name}, {key}: {measured.handshakes} handshakes at {rate:.0f} a second")
+        key_name = "RSA 2048" if self.is_rsa else "ECDSA P-256"
+        rate = measured.handshake_count / measured.seconds
+        print(
+            f"{self.name}, {key_name}: {measured.handshake_count} handshakes at {rate:.0f} a second"
+        )
         for condition in (baseline, control, measured):
-            condition.print()
-        generator_us = measured.generator_cpu_s / measured.handshakes * 1e6
+            condition.print_line()
+        generator_us = measured.generator_cpu_s / measured.handshake_count * 1e6
         # The CPU time of the measured server includes the gets, so that of the other server is printed.
-        server_us = control.server_cpu_s / control.handshakes * 1e6
+        server_us = control.server_cpu_s / control.handshake_count * 1e6
         print(
             f"  CPU of a TLS connection: {server_us:.0f} us of the server,"
             f" {generator_us:.0f} us of its client"
         )
-        load_ratio = p99(control.microseconds) / p99(baseline.microseconds)
-        encrypted_ratio = p99(measured.microseconds) / p99(control.microseconds)
+        load_ratio = p99(control.latencies_us) / p99(baseline.latencies_us)
+        encrypted_ratio = p99(measured.latencies_us) / p99(control.latencies_us)
         print(f"  p99: {self.ratio():.2f} times that without handshakes (at most {RATIO_MAX}),")
         print(
             f"       of which the load {load_ratio:.2f} times, and the server {encrypted_ratio:.2f} times"
@@ -299,15 +317,15 @@ class Subject:
 
     def ratio(self) -> float:
         """The p99 with handshakes to that without."""
-        return p99(self._measured.microseconds) / p99(self._baseline.microseconds)
+        return p99(self._measured.latencies_us) / p99(self._baseline.latencies_us)
 
-    def is_required(self, keys: str) -> bool:
+    def is_required(self, key_kinds: str) -> bool:
         """Whether its ratio decides the result: that of ECDSA, and of RSA only if measured alone."""
-        return self.name == "server" and (keys == "rsa" or not self.is_rsa)
+        return self.name == "server" and (key_kinds == "rsa" or not self.is_rsa)
 
     def completed_handshakes(self) -> int:
         """Handshakes that their own server completed."""
-        return self._measured.handshakes
+        return self._measured.handshake_count
 
 
 def main() -> int:
@@ -334,15 +352,15 @@ def main() -> int:
     builds = [("server", args.server)]
     if args.against:
         builds.append(("the other build", args.against))
-    kinds = {
+    key_options_lists = {
         "both": [ELLIPTIC_CURVE_KEY, RSA_KEY],
         "ecdsa": [ELLIPTIC_CURVE_KEY],
         "rsa": [RSA_KEY],
     }[args.keys]
     with contextlib.ExitStack() as servers:
         subjects = [
-            Subject(name, command.split(), kind, args.hostile, servers)
-            for kind in kinds
+            Subject(name, command.split(), key_options, args.hostile, servers)
+            for key_options in key_options_lists
             for name, command in builds
         ]
         if args.apart:
@@ -354,7 +372,7 @@ def main() -> int:
                 subject.measure(args.rate, args.seconds, processors[-1] if args.apart else None)
     print(f"load of the machine: {os.getloadavg()[0]:.1f}; gets of a plain connection:")
     for subject in subjects:
-        subject.print()
+        subject.print_table()
     wanted_handshakes = args.rate * args.seconds * args.rounds * 0.99
     required = [subject for subject in subjects if subject.is_required(args.keys)]
     is_met = all(

@@ -34,22 +34,24 @@ INTERVAL_S = 0.25
 class ZipfKeys:
     """Keys drawn by Zipf, the same for every server that gets the same seed."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        weights = ((rank + 1) ** -ZIPF_EXPONENT for rank in range(count))
-        self.cumulative = list(itertools.accumulate(weights))
+    def __init__(self, key_count: int) -> None:
+        self.key_count = key_count
+        weights = ((rank + 1) ** -ZIPF_EXPONENT for rank in range(key_count))
+        self.cumulative_weights = list(itertools.accumulate(weights))
 
-    def draw(self, seed: int, count: int) -> list[bytes]:
-        """Keys of `count` reads."""
-        ranks = random.Random(seed).choices(range(self.count), cum_weights=self.cumulative, k=count)
+    def draw(self, seed: int, read_count: int) -> list[bytes]:
+        """Keys of `read_count` reads."""
+        ranks = random.Random(seed).choices(
+            range(self.key_count), cum_weights=self.cumulative_weights, k=read_count
+        )
         return [b"key:%d" % rank for rank in ranks]
 
 
-def store_all_keys(server: Server, count: int) -> None:
+def store_all_keys(server: Server, key_count: int) -> None:
     """Stores every key, the most popular last."""
     value = b"v" * VALUE_BYTES
     with server.connect() as connection:
-        for first_index in range(count, 0, -KEYS_PER_BATCH):
+        for first_index in range(key_count, 0, -KEYS_PER_BATCH):
             ranks = range(first_index - 1, max(first_index - 1 - KEYS_PER_BATCH, -1), -1)
             connection.send(
                 b"".join(
@@ -65,8 +67,8 @@ def count_hits(server: Server, keys: list[bytes]) -> int:
     hit_count = 0
     with server.connect() as connection:
         for first_index in range(0, len(keys), KEYS_PER_BATCH):
-            batch = keys[first_index : first_index + KEYS_PER_BATCH]
-            connection.send(b"".join(b"mg %s\r\n" % key for key in batch) + b"mn\r\n")
+            batch_of_keys = keys[first_index : first_index + KEYS_PER_BATCH]
+            connection.send(b"".join(b"mg %s\r\n" % key for key in batch_of_keys) + b"mn\r\n")
             while (line := connection.read_line()) != b"MN":
                 hit_count += line == b"HD"
     return hit_count
@@ -80,30 +82,30 @@ def alternating_latencies_us(
     """Microseconds of single gets at both servers alternately, until `is_over` returns true."""
     latencies_us: tuple[list[float], list[float]] = ([], [])
     endless_keys = itertools.cycle(keys)
-    for index in itertools.cycle((0, 1)):
+    for server_index in itertools.cycle((0, 1)):
         if is_over():
             return latencies_us
         interval_end = time.monotonic() + INTERVAL_S
         while time.monotonic() < interval_end:
             started_at = time.perf_counter()
-            connections[index].get(next(endless_keys))
-            latencies_us[index].append((time.perf_counter() - started_at) * 1e6)
+            connections[server_index].get(next(endless_keys))
+            latencies_us[server_index].append((time.perf_counter() - started_at) * 1e6)
     raise AssertionError("itertools.cycle never ends")
 
 
-def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
+def measure(old_server: Server, new_server: Server, args: argparse.Namespace) -> bool:
     """Prints the figures; returns whether each is within its bound."""
-    keys = ZipfKeys(args.keys)
-    store_all_keys(old, args.keys)
-    count_hits(old, keys.draw(1, args.reads))
-    read_keys = keys.draw(2, args.reads)
-    with old.connect() as old_connection, new.connect() as new_connection:
+    zipf_keys = ZipfKeys(args.keys)
+    store_all_keys(old_server, args.keys)
+    count_hits(old_server, zipf_keys.draw(1, args.reads))
+    read_keys = zipf_keys.draw(2, args.reads)
+    with old_server.connect() as old_connection, new_server.connect() as new_connection:
         baseline_end = time.monotonic() + args.seconds
         before_us = alternating_latencies_us(
             (old_connection, new_connection), read_keys, lambda: time.monotonic() > baseline_end
         )
-        command = [args.binary, "warm", "--json", "--from", f"127.0.0.1:{old.port}"]
-        command += ["--to", f"127.0.0.1:{new.port}", *args.option]
+        command = [args.binary, "warm", "--json", "--from", f"127.0.0.1:{old_server.port}"]
+        command += ["--to", f"127.0.0.1:{new_server.port}", *args.option]
         copy_started_at = time.monotonic()
         copy_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         during_us = alternating_latencies_us(
@@ -119,17 +121,18 @@ def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
         f" copied in {copy_s:.1f} s"
     )
     is_good = True
-    for index, name in enumerate(("old", "new")):
-        ratio = p99(during_us[index]) / p99(before_us[index])
+    for server_index, name in enumerate(("old", "new")):
+        server_before_us, server_during_us = before_us[server_index], during_us[server_index]
+        ratio = p99(server_during_us) / p99(server_before_us)
         is_good = is_good and ratio <= RATIO_MAX
         print(
-            f"get at the {name} server, us: p50 {statistics.median(before_us[index]):.0f} before, "
-            f"{statistics.median(during_us[index]):.0f} during; p99 {p99(before_us[index]):.0f} before, "
-            f"{p99(during_us[index]):.0f} during, ratio {ratio:.2f}"
+            f"get at the {name} server, us: p50 {statistics.median(server_before_us):.0f} before, "
+            f"{statistics.median(server_during_us):.0f} during; p99 {p99(server_before_us):.0f} before, "
+            f"{p99(server_during_us):.0f} during, ratio {ratio:.2f}"
         )
-    read_keys = keys.draw(3, args.reads)
+    read_keys = zipf_keys.draw(3, args.reads)
     hit_percentages = [
-        100 * count_hits(server, read_keys) / len(read_keys) for server in (old, new)
+        100 * count_hits(server, read_keys) / len(read_keys) for server in (old_server, new_server)
     ]
     print(
         f"hits of {len(read_keys):,} reads: {hit_percentages[0]:.2f} % at the old server,"

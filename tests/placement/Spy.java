@@ -8,14 +8,14 @@ import net.spy.memcached.*;
 public class Spy {
     public static void main(String[] args) throws Exception {
         List<InetSocketAddress> servers = new ArrayList<>();
-        for (String word : Arrays.asList(args).subList(1, args.length)) {
-            int colon = word.lastIndexOf(':');
-            byte[] address = InetAddress.getByName(word.substring(0, colon)).getAddress();
+        for (String argument : Arrays.asList(args).subList(1, args.length)) {
+            int colon = argument.lastIndexOf(':');
+            byte[] address = InetAddress.getByName(argument.substring(0, colon)).getAddress();
             servers.add(new InetSocketAddress(InetAddress.getByAddress(address),
-                Integer.parseInt(word.substring(colon + 1))));
+                Integer.parseInt(argument.substring(colon + 1))));
         }
-        boolean ketama = args[0].equals("ketama");
-        MemcachedClient client = ketama
+        boolean isKetama = args[0].equals("ketama");
+        MemcachedClient client = isKetama
             ? new MemcachedClient(new KetamaConnectionFactory(), servers)
             : new MemcachedClient(servers.toArray(new InetSocketAddress[0]));
         NodeLocator locator = client.getNodeLocator();

@@ -46,22 +46,28 @@ def make_keys(count: int) -> list[str]:
         "a.b.c-{}",
         "caf\u00e9:{}",
     )
-    return [formats[i % len(formats)].format(i * 2654435761 % 2**40) for i in range(count)]
+    return [
+        formats[number % len(formats)].format(number * 2654435761 % 2**40)
+        for number in range(count)
+    ]
 
 
 def server_lists(live_servers: list[str]) -> dict[str, list[str]]:
     """Three and seven servers, on memcached's port and others, with and without weights."""
-    offline = [f"10.1.{i}.{i * 37 % 250}:{11211 + i % 3}" for i in range(7)]
-    with_weights = lambda servers: [f"{server}*{1 + i * i % 5}" for i, server in enumerate(servers)]  # noqa: E731
+    offline = [f"10.1.{number}.{number * 37 % 250}:{11211 + number % 3}" for number in range(7)]
+
+    def add_weights(servers: list[str]) -> list[str]:
+        return [f"{server}*{1 + number * number % 5}" for number, server in enumerate(servers)]
+
     return {
         "3": offline[:3],
         "7": offline,
-        "3 weighted": with_weights(offline[:3]),
-        "7 weighted": with_weights(offline),
+        "3 weighted": add_weights(offline[:3]),
+        "7 weighted": add_weights(offline),
         "3 live": live_servers[:3],
         "7 live": live_servers,
-        "3 live weighted": with_weights(live_servers[:3]),
-        "7 live weighted": with_weights(live_servers),
+        "3 live weighted": add_weights(live_servers[:3]),
+        "7 live weighted": add_weights(live_servers),
     }
 
 
@@ -73,11 +79,11 @@ LIVE_LISTS, ALL_LIVE_LISTS = (
 
 
 def comparisons(
-    build: Path,
+    build_folder: Path,
 ) -> list[tuple[str, str, Callable[[], ReferencePlacement], Sequence[str]]]:
     """(placement, library, function that makes the reference, server lists) of each row."""
     return [
-        ("ketama", "libmemcached", lambda: libmemcached("ketama", build), ALL_LISTS),
+        ("ketama", "libmemcached", lambda: libmemcached("ketama", build_folder), ALL_LISTS),
         ("ketama", "php-memcached LIBKETAMA_COMPATIBLE", lambda: php("ketama"), ALL_LISTS),
         (
             "ketama",
@@ -88,13 +94,13 @@ def comparisons(
         (
             "ketama",
             "spymemcached KetamaConnectionFactory",
-            lambda: spymemcached("ketama", build),
+            lambda: spymemcached("ketama", build_folder),
             LIVE_LISTS,
         ),
         (
             "ketama-oneatatime",
             "libmemcached",
-            lambda: libmemcached("ketama-oneatatime", build),
+            lambda: libmemcached("ketama-oneatatime", build_folder),
             ALL_LISTS,
         ),
         (
@@ -110,19 +116,24 @@ def comparisons(
             lambda: pylibmc({"ketama": True}),
             (*LIVE_LISTS, "3 live weighted"),
         ),
-        ("modula", "libmemcached", lambda: libmemcached("modula", build), UNWEIGHTED_LISTS),
+        ("modula", "libmemcached", lambda: libmemcached("modula", build_folder), UNWEIGHTED_LISTS),
         ("modula", "php-memcached default", lambda: php("modula"), UNWEIGHTED_LISTS),
         ("modula", "pylibmc default", lambda: pylibmc({}), LIVE_LISTS),
         ("rendezvous", "pymemcache", pymemcache, UNWEIGHTED_LISTS),
         ("crc", "python-memcached", python_memcached, ALL_LISTS),
-        ("crc", "libmemcached hash crc", lambda: libmemcached("crc", build), UNWEIGHTED_LISTS),
+        (
+            "crc",
+            "libmemcached hash crc",
+            lambda: libmemcached("crc", build_folder),
+            UNWEIGHTED_LISTS,
+        ),
         ("pecl", "pecl-memcache standard", pecl, ALL_LIVE_LISTS),
-        ("crc32", "gomemcache", lambda: gomemcache(build), ALL_LISTS),
+        ("crc32", "gomemcache", lambda: gomemcache(build_folder), ALL_LISTS),
         ("dalli", "Dalli", dalli, ALL_LISTS),
         (
             "spymemcached",
             "spymemcached default",
-            lambda: spymemcached("spymemcached", build),
+            lambda: spymemcached("spymemcached", build_folder),
             LIVE_LISTS,
         ),
         ("jump", "the paper's loop (no library)", jump_hash_of_the_paper, ALL_LISTS),
@@ -136,13 +147,13 @@ def main() -> int:
     parser.add_argument("--memcached", default=shutil.which("memcached"))
     parser.add_argument("--allow-missing", action="store_true")
     options = parser.parse_args()
-    build = Path(tempfile.gettempdir()) / "glasscache-placement"
-    build.mkdir(exist_ok=True)
+    build_folder = Path(tempfile.gettempdir()) / "glasscache-placement"
+    build_folder.mkdir(exist_ok=True)
     keys, failure_count = make_keys(options.keys), 0
     print(f"{'placement':18} {'library':38} {'servers':18} {'equal':>8} of {len(keys)}")
     with memcached_servers(7, options.memcached) as live_servers:
         servers_by_name = server_lists(live_servers)
-        for placement, library, make_reference, list_names in comparisons(build):
+        for placement, library, make_reference, list_names in comparisons(build_folder):
             if options.only not in (None, placement):
                 continue
             try:
@@ -151,16 +162,16 @@ def main() -> int:
                 print(f"{placement:18} {library:38} not compared: {reason}")
                 failure_count += not options.allow_missing
                 continue
-            for name in list_names:
+            for list_name in list_names:
                 their_indices, our_indices = (
-                    reference(servers_by_name[name], keys),
-                    our_placement(placement)(servers_by_name[name], keys),
+                    reference(servers_by_name[list_name], keys),
+                    our_placement(placement)(servers_by_name[list_name], keys),
                 )
                 equal_count = sum(
                     theirs == ours for theirs, ours in zip(their_indices, our_indices, strict=True)
                 )
                 failure_count += equal_count != len(keys)
-                print(f"{placement:18} {library:38} {name:18} {equal_count:>8}", flush=True)
+                print(f"{placement:18} {library:38} {list_name:18} {equal_count:>8}", flush=True)
     return min(failure_count, 1)
 
 

@@ -1,11 +1,11 @@
-/* Prints libmemcached's server index of each key on standard input: the judge of `ketama`, `ketama-oneatatime`,
+/* Prints libmemcached's server index of each key on standard input: the reference for `ketama`, `ketama-oneatatime`,
  * `modula` and `crc`. Usage: libmemcached RULE host:port*weight... < keys */
 #include <libmemcached/memcached.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void behave(memcached_st *client, const char *rule) {
+static void set_behaviors(memcached_st *client, const char *rule) {
     if (!strcmp(rule, "ketama")) {
         memcached_behavior_set(client, MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED, 1);
     } else if (!strcmp(rule, "ketama-oneatatime")) {
@@ -17,19 +17,19 @@ static void behave(memcached_st *client, const char *rule) {
 
 int main(int argc, char **argv) {
     memcached_st *client = memcached_create(NULL);
-    behave(client, argv[1]);
-    for (int i = 2; i < argc; i++) {
-        char *star = strchr(argv[i], '*');
+    set_behaviors(client, argv[1]);
+    for (int index = 2; index < argc; index++) {
+        char *star = strchr(argv[index], '*');
         unsigned weight = star ? (unsigned)atoi(star + 1) : 1;
-        char *colon = strrchr(argv[i], ':');
+        char *colon = strrchr(argv[index], ':');
         *colon = 0;
-        memcached_server_add_with_weight(client, argv[i], (in_port_t)atoi(colon + 1), weight);
+        memcached_server_add_with_weight(client, argv[index], (in_port_t)atoi(colon + 1), weight);
     }
     char *line = NULL;
-    size_t room = 0;
-    for (ssize_t len; (len = getline(&line, &room, stdin)) > 0;) {
-        if (line[len - 1] == '\n') len--;
-        printf("%u\n", memcached_generate_hash(client, line, (size_t)len));
+    size_t capacity = 0;
+    for (ssize_t length; (length = getline(&line, &capacity, stdin)) > 0;) {
+        if (line[length - 1] == '\n') length--;
+        printf("%u\n", memcached_generate_hash(client, line, (size_t)length));
     }
     free(line);
     memcached_free(client);

@@ -6,14 +6,14 @@ if ($argv[1] === 'ketama') {
 } elseif ($argv[1] === 'ketama-oneatatime') {
     $client->setOption(Memcached::OPT_DISTRIBUTION, Memcached::DISTRIBUTION_CONSISTENT);
 }
-$index = [];
-foreach (array_slice($argv, 2) as $place => $word) {
-    [$address, $weight] = array_pad(explode('*', $word), 2, '1');
+$indexByServer = [];
+foreach (array_slice($argv, 2) as $position => $argument) {
+    [$address, $weight] = array_pad(explode('*', $argument), 2, '1');
     [$host, $port] = explode(':', $address);
     $client->addServer($host, (int)$port, (int)$weight);
-    $index["$host:$port"] = $place;
+    $indexByServer["$host:$port"] = $position;
 }
 while (($key = fgets(STDIN)) !== false) {
     $server = $client->getServerByKey(rtrim($key, "\n"));
-    echo $index[$server['host'] . ':' . $server['port']], "\n";
+    echo $indexByServer[$server['host'] . ':' . $server['port']], "\n";
 }

@@ -24,9 +24,9 @@ class ReferenceNotInstalled(Exception):
 
 
 def run_with_keys(command: Sequence[str], keys: list[str], **options: object) -> list[int]:
-    text = "\n".join(keys) + "\n"
+    input_text = "\n".join(keys) + "\n"
     completed = subprocess.run(
-        command, input=text.encode(), capture_output=True, check=False, **options
+        command, input=input_text.encode(), capture_output=True, check=False, **options
     )  # type: ignore[call-overload]
     if completed.returncode:
         raise RuntimeError(f"{command[0]}: {completed.stderr.decode()[-2000:]}")
@@ -45,8 +45,8 @@ def require_program(program: str) -> str:
     return path
 
 
-def libmemcached(rule: str, build: Path) -> ReferencePlacement:
-    binary = build / "libmemcached"
+def libmemcached(rule: str, build_folder: Path) -> ReferencePlacement:
+    binary = build_folder / "libmemcached"
     if not binary.exists():
         source = str(HERE / "libmemcached.c")
         completed = subprocess.run(
@@ -80,8 +80,8 @@ def dalli() -> ReferencePlacement:
     return lambda servers, keys: run_with_keys(["ruby", str(HERE / "dalli.rb"), *servers], keys)
 
 
-def gomemcache(build: Path) -> ReferencePlacement:
-    binary = build / "gomemcache"
+def gomemcache(build_folder: Path) -> ReferencePlacement:
+    binary = build_folder / "gomemcache"
     if not binary.exists():
         command = [require_program("go"), "build", "-o", str(binary), "."]
         completed = subprocess.run(
@@ -99,24 +99,24 @@ def gomemcache(build: Path) -> ReferencePlacement:
     return server_indices
 
 
-def spymemcached(rule: str, build: Path) -> ReferencePlacement:
-    if not (build / "Spy.class").exists():
+def spymemcached(rule: str, build_folder: Path) -> ReferencePlacement:
+    if not (build_folder / "Spy.class").exists():
         artifact = "-Dartifact=net.spy:spymemcached:2.12.3"
         command = [
             require_program("mvn"),
             "-q",
             "dependency:copy",
             artifact,
-            f"-DoutputDirectory={build}",
+            f"-DoutputDirectory={build_folder}",
         ]
         if subprocess.run(command, capture_output=True, check=False).returncode:
             raise ReferenceNotInstalled("spymemcached by Maven")
-        jar = str(build / "spymemcached-2.12.3.jar")
+        jar = str(build_folder / "spymemcached-2.12.3.jar")
         subprocess.run(
-            [require_program("javac"), "-cp", jar, "-d", str(build), str(HERE / "Spy.java")],
+            [require_program("javac"), "-cp", jar, "-d", str(build_folder), str(HERE / "Spy.java")],
             check=True,
         )
-    class_path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
+    class_path = f"{build_folder}:{build_folder / 'spymemcached-2.12.3.jar'}"
     return lambda servers, keys: run_with_keys(
         ["java", "-cp", class_path, "Spy", rule, *servers], keys
     )
@@ -130,7 +130,7 @@ def pymemcache() -> ReferencePlacement:
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         ring = RendezvousHash(list(servers))
-        index_by_server = {server: i for i, server in enumerate(servers)}
+        index_by_server = {server: index for index, server in enumerate(servers)}
         return [index_by_server[ring.get_node(key)] for key in keys]
 
     return server_indices
@@ -144,7 +144,7 @@ def python_memcached() -> ReferencePlacement:
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         client = memcache.Client([address_and_weight(server) for server in servers])
-        index_by_server = {id(server): i for i, server in enumerate(client.servers)}
+        index_by_server = {id(server): index for index, server in enumerate(client.servers)}
 
         def bucket_of(key: str) -> object:
             return client.buckets[memcache.cmemcache_hash(key.encode()) % len(client.buckets)]
@@ -160,22 +160,24 @@ def jump_hash_of_the_paper() -> ReferencePlacement:
     except ImportError as error:
         raise ReferenceNotInstalled("xxhash") from error
 
-    def bucket(hash_: int, count: int) -> int:
+    def jump_bucket(key_hash: int, bucket_count: int) -> int:
         candidate, next_candidate = -1, 0
-        while next_candidate < count:
+        while next_candidate < bucket_count:
             candidate = next_candidate
-            hash_ = (hash_ * 2862933555777941757 + 1) % 2**64
-            next_candidate = int((candidate + 1) * (float(1 << 31) / float((hash_ >> 33) + 1)))
+            key_hash = (key_hash * 2862933555777941757 + 1) % 2**64
+            next_candidate = int((candidate + 1) * (float(1 << 31) / float((key_hash >> 33) + 1)))
         return candidate
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         repeated_indices = [
-            i
-            for i, (_, weight) in enumerate(map(address_and_weight, servers))
+            index
+            for index, (_, weight) in enumerate(map(address_and_weight, servers))
             for _ in range(weight)
         ]
         return [
-            repeated_indices[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated_indices))]
+            repeated_indices[
+                jump_bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated_indices))
+            ]
             for key in keys
         ]
 
@@ -193,8 +195,8 @@ def placement_by_storing(
             send_request(address, b"flush_all\r\n", b"OK\r\n")
         store_keys(servers, keys)
         server_by_key = {}
-        for i, address in enumerate(addresses):
-            server_by_key.update(dict.fromkeys(stored_keys(address, keys), i))
+        for index, address in enumerate(addresses):
+            server_by_key.update(dict.fromkeys(stored_keys(address, keys), index))
         return [server_by_key.get(key.encode(), -1) for key in keys]
 
     return server_indices
@@ -246,15 +248,15 @@ def send_request(address: str, request_bytes: bytes, reply_end: bytes) -> bytes:
         connection.sendall(request_bytes)
         reply = b""
         while not reply.endswith(reply_end):
-            received_bytes = connection.recv(1 << 20)
-            if not received_bytes:
+            chunk = connection.recv(1 << 20)
+            if not chunk:
                 raise RuntimeError(f"{address} closed the connection")
-            reply += received_bytes
+            reply += chunk
     return reply
 
 
 def stored_keys(address: str, keys: list[str]) -> Iterator[bytes]:
     for start in range(0, len(keys), 200):
-        batch = b" ".join(key.encode() for key in keys[start : start + 200])
-        reply = send_request(address, b"get " + batch + b"\r\n", b"END\r\n")
+        requested_keys = b" ".join(key.encode() for key in keys[start : start + 200])
+        reply = send_request(address, b"get " + requested_keys + b"\r\n", b"END\r\n")
         yield from (line.split()[1] for line in reply.split(b"\r\n") if line.startswith(b"VALUE "))

@@ -27,12 +27,12 @@ class Load:
 
     def __init__(self, client: AsyncClient, options: argparse.Namespace) -> None:
         self.client, self.options = client, options
-        self.running_computations = self.running_computations_max = self.computations = 0
+        self.running_computations = self.running_computations_max = self.computation_count = 0
         self.latencies_s: list[float] = []
 
     async def compute_value(self) -> float:
         self.running_computations += 1
-        self.computations += 1
+        self.computation_count += 1
         self.running_computations_max = max(
             self.running_computations_max, self.running_computations
         )
@@ -74,7 +74,7 @@ async def measure(options: argparse.Namespace) -> int:
     latencies_s = sorted(load.latencies_s)
     computations_max = 1.15 * options.seconds / options.ttl
     print(
-        f"{len(latencies_s) + load.computations} requests, {load.computations} computations "
+        f"{len(latencies_s) + load.computation_count} requests, {load.computation_count} computations "
         f"(at most {computations_max:.1f} allowed), "
         f"{load.running_computations_max} at once; {len(WAITS)} waits for the value of another; "
         f"p50 {latencies_s[len(latencies_s) // 2] * 1e3:.2f} ms, "
@@ -84,7 +84,7 @@ async def measure(options: argparse.Namespace) -> int:
         0
         if options.off
         or (
-            load.computations <= computations_max + 1
+            load.computation_count <= computations_max + 1
             and load.running_computations_max == 1
             and not WAITS
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from glasscache import Client, Server
 
-FRAGMENTS = 40
+FRAGMENT_COUNT = 40
 
 
 class Relay:
@@ -23,16 +23,16 @@ class Relay:
 
     def __init__(self, address: str, delay_s: float) -> None:
         host, port = address.rsplit(":", 1)
-        self._target, self._delay_s = (host, int(port)), delay_s
+        self._server_address, self._delay_s = (host, int(port)), delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.requests = 0
+        self.request_count = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             client, _ = self._listener.accept()
-            server = socket.create_connection(self._target)
+            server = socket.create_connection(self._server_address)
             for source, target, is_request in ((client, server, True), (server, client, False)):
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(
@@ -41,7 +41,7 @@ class Relay:
 
     def _forward(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
         while data := source.recv(1 << 20):
-            self.requests += is_request
+            self.request_count += is_request
             time.sleep(self._delay_s / 2)
             target.sendall(data)
 
@@ -53,8 +53,8 @@ def jinja_page(address: str) -> tuple[Any, Any]:
     client = Client(address, timeout=5)
     environment = Environment(extensions=[FragmentExtension], autoescape=True)
     environment.glasscache = client
-    row = "{% cache 'jinja', 300, n %}<li>{{ n }}</li>{% endcache %}"
-    template_text = "{% for n in range(40) %}" + row + "{% endfor %}"
+    row_template = "{% cache 'jinja', 300, n %}<li>{{ n }}</li>{% endcache %}"
+    template_text = "{% for n in range(40) %}" + row_template + "{% endfor %}"
     template = environment.from_string(template_text)
     return template.render, lambda: prefetch(client, "page")
 
@@ -76,17 +76,21 @@ def django_page(address: str) -> tuple[Any, Any]:
     row_template = "{% glasscache 300 'row' n %}<li>{{ n }}</li>{% endglasscache %}"
     template_text = "{% load fragments %}{% for n in rows %}" + row_template + "{% endfor %}"
     template = engines["django"].from_string(template_text)
-    return lambda: template.render({"rows": range(FRAGMENTS)}), lambda: prefetch_fragments("page")
+    return lambda: template.render({"rows": range(FRAGMENT_COUNT)}), lambda: prefetch_fragments(
+        "page"
+    )
 
 
-def measure(pages: int, render: Any, relay: Relay) -> tuple[float, float]:
+def measure(page_count: int, render: Any, relay: Relay) -> tuple[float, float]:
     """Return the median milliseconds of a page, and its requests to the cache."""
-    durations_s, requests_before = [], relay.requests
-    for _ in range(pages):
+    durations_s, requests_before = [], relay.request_count
+    for _ in range(page_count):
         started_at = time.perf_counter()
         render()
         durations_s.append(time.perf_counter() - started_at)
-    return statistics.median(durations_s) * 1e3, (relay.requests - requests_before) / pages
+    return statistics.median(durations_s) * 1e3, (
+        relay.request_count - requests_before
+    ) / page_count
 
 
 def main() -> int:
@@ -107,8 +111,9 @@ def main() -> int:
             render_prefetched()
             single_ms, single_requests = measure(options.pages, render, relay)
             prefetched_ms, prefetched_requests = measure(options.pages, render_prefetched, relay)
-            print(f"{name}: {FRAGMENTS} fragments one by one {single_ms:.1f} ms in {single_requests:.0f} "
-                  f"requests, prefetched {prefetched_ms:.1f} ms in {prefetched_requests:.0f}: "
+            print(f"{name}: {FRAGMENT_COUNT} fragments one by one {single_ms:.1f} ms "
+                  f"in {single_requests:.0f} requests, "
+                  f"prefetched {prefetched_ms:.1f} ms in {prefetched_requests:.0f}: "
                   f"{prefetched_ms / single_ms:.2f} x")  # fmt: skip
             is_met &= prefetched_requests == 1 and prefetched_ms <= 0.1 * single_ms
     return 0 if is_met else 1

@@ -37,9 +37,9 @@ UNSUPPORTED_BY_GATEWAYS = {
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        return reserved_socket.getsockname()[1]
 
 
 def wait_until_listening(port: int) -> None:
@@ -82,8 +82,8 @@ def main() -> None:
                    "origin_proxy:asgi"]  # fmt: skip
     popen_options = {"env": environment, "stdout": subprocess.DEVNULL}
     processes = []
-    cache = Server()
-    environment["STORE"] = cache.address
+    cache_server = Server()
+    environment["STORE"] = cache_server.address
     try:
         processes.append(
             subprocess.Popen(
@@ -101,7 +101,7 @@ def main() -> None:
         for process in processes:
             process.terminate()
             process.wait(10)
-        cache.stop()
+        cache_server.stop()
     if not options.id:
         print_results(suite, json.loads(completed_suite.stdout), options)
 
@@ -112,18 +112,20 @@ def print_results(suite: Path, results: dict[str, object], options: argparse.Nam
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     kinds = json.loads(completed.stdout)
-    passed, total = collections.Counter(), collections.Counter()
-    for test, kind in kinds.items():
-        total[kind] += 1
-        passed[kind] += results.get(test) is True
-        if options.failed and results.get(test) is not True:
-            reason = UNSUPPORTED_BY_GATEWAYS.get(test) or results.get(test)
-            print(f"{kind:<9} {test:<55} {reason}")
+    passed_by_kind, total_by_kind = collections.Counter(), collections.Counter()
+    for test_id, kind in kinds.items():
+        total_by_kind[kind] += 1
+        passed_by_kind[kind] += results.get(test_id) is True
+        if options.failed and results.get(test_id) is not True:
+            reason = UNSUPPORTED_BY_GATEWAYS.get(test_id) or results.get(test_id)
+            print(f"{kind:<9} {test_id:<55} {reason}")
     for kind in ("required", "optimal", "check"):
-        print(f"{kind}: {passed[kind]} of {total[kind]}")
+        print(f"{kind}: {passed_by_kind[kind]} of {total_by_kind[kind]}")
     if options.least:
-        required, optimal = map(int, options.least.split("/"))
-        sys.exit(passed["required"] < required or passed["optimal"] < optimal)
+        required_min, optimal_min = map(int, options.least.split("/"))
+        sys.exit(
+            passed_by_kind["required"] < required_min or passed_by_kind["optimal"] < optimal_min
+        )
 
 
 if __name__ == "__main__":

@@ -32,15 +32,15 @@ class Latencies(NamedTuple):
 class Connections:
     """Open keep-alive connections, on each of which one request at a time is in flight."""
 
-    def __init__(self, ports: list[int], count: int, path: str = "/empty") -> None:
+    def __init__(self, ports: list[int], connection_count: int, path: str = "/empty") -> None:
         """Connect, and read one response to `path` on each, so that the server has accepted it."""
         self._sockets = [
             socket.create_connection(("127.0.0.1", ports[number % len(ports)]), 30)
-            for number in range(count)
+            for number in range(connection_count)
         ]
         for connection in self._sockets:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.request_many(path, count)
+        self.request_many(path, connection_count)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -51,8 +51,8 @@ class Connections:
         for connection in self._sockets:
             connection.close()
 
-    def request_many(self, path: str, count: int) -> Latencies:
-        """Send `count` requests, as many at once as there are connections, and wait for the responses.
+    def request_many(self, path: str, request_count: int) -> Latencies:
+        """Send requests, as many at once as there are connections, and wait for their responses.
 
         Raises:
             ConnectionError: a server closed a connection, or responded with another status than 200.
@@ -60,28 +60,28 @@ class Connections:
         """
         request = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n".encode()
         sent_at: dict[int, float] = {}
-        received: dict[int, bytearray] = {}
+        response_by_descriptor: dict[int, bytearray] = {}
         latencies_s: list[float] = []
         idle_sockets = deque(self._sockets)
         started_at = time.perf_counter()
-        unsent = count
+        unsent_count = request_count
         with selectors.DefaultSelector() as selector:
             for connection in self._sockets:
                 selector.register(connection, selectors.EVENT_READ)
-            while len(latencies_s) < count:
-                while idle_sockets and unsent:
-                    connection, unsent = idle_sockets.popleft(), unsent - 1
+            while len(latencies_s) < request_count:
+                while idle_sockets and unsent_count:
+                    connection, unsent_count = idle_sockets.popleft(), unsent_count - 1
                     sent_at[connection.fileno()] = time.perf_counter()
-                    received[connection.fileno()] = bytearray()
+                    response_by_descriptor[connection.fileno()] = bytearray()
                     connection.sendall(request)
                 for selector_key, _ in selector.select(30):
                     connection = self._connection_of(selector_key)
                     chunk = connection.recv(_READ_BYTES)
                     if not chunk:
                         raise ConnectionError("a server closed a connection")
-                    received_bytes = received[selector_key.fd]
-                    received_bytes += chunk
-                    if _is_complete(received_bytes):
+                    response = response_by_descriptor[selector_key.fd]
+                    response += chunk
+                    if _is_complete(response):
                         latencies_s.append(time.perf_counter() - sent_at[selector_key.fd])
                         idle_sockets.append(connection)
         return Latencies(sorted(latencies_s), time.perf_counter() - started_at)
@@ -93,15 +93,15 @@ class Connections:
         return connection
 
 
-def _is_complete(received_bytes: bytearray) -> bool:
+def _is_complete(response: bytearray) -> bool:
     """Whether a response with a Content-Length, or a chunked one, has arrived."""
-    header_end = received_bytes.find(b"\r\n\r\n")
+    header_end = response.find(b"\r\n\r\n")
     if header_end < 0:
         return False
-    header = bytes(received_bytes[:header_end]).lower()
+    header = bytes(response[:header_end]).lower()
     if not header.startswith(b"http/1.1 200"):
         raise ConnectionError(f"a server responded {header[:60]!r}")
     if b"transfer-encoding: chunked" in header:
-        return received_bytes.endswith(b"0\r\n\r\n")
+        return response.endswith(b"0\r\n\r\n")
     length = int(header.split(b"content-length:")[1].split(b"\r\n")[0])
-    return len(received_bytes) >= header_end + 4 + length
+    return len(response) >= header_end + 4 + length

@@ -65,15 +65,15 @@ def cached_origin() -> Any:
 
 def figures_of_best_round(rounds: list[Latencies]) -> str:
     """Return the figures of the round with the shortest tail: other processes lengthen the rest."""
-    shortest = min(rounds, key=lambda times: times.quantile_ms(0.99))
+    shortest = min(rounds, key=lambda latencies: latencies.quantile_ms(0.99))
     return f"p50 {shortest.quantile_ms(0.5):.1f} ms, p99 {shortest.quantile_ms(0.99):.1f} ms"
 
 
-def measure_misses(store: str) -> None:
+def measure_misses(store_address: str) -> None:
     """200 requests at once over 4 processes: for a cold URL, for a stale one, and without a cache."""
     with (
-        uvicorn_processes("measure:cached_origin()", 4, STORE=store) as processes,
-        Client(store, timeout=5) as client,
+        uvicorn_processes("measure:cached_origin()", 4, STORE=store_address) as processes,
+        Client(store_address, timeout=5) as client,
         Connections([process.port for process in processes], 200) as connections,
     ):
         paths = [f"/slow/{number}" for number in range(ROUNDS)]
@@ -90,7 +90,7 @@ def measure_misses(store: str) -> None:
         runs_by_path = [client.get(f"runs:{path}") for path in paths]
         print(f"runs after the refreshes: {runs_by_path}")
     with (
-        uvicorn_processes("measure:origin", 4, STORE=store) as processes,
+        uvicorn_processes("measure:origin", 4, STORE=store_address) as processes,
         Connections([process.port for process in processes], 200) as connections,
     ):
         uncached_rounds = [connections.request_many("/empty", 200) for _ in range(ROUNDS)]
@@ -111,17 +111,17 @@ def first_byte_ms(connection: HTTPConnection, path: str) -> float:
     return first_byte_s * 1000
 
 
-def measure_first_bytes(store: str) -> None:
+def measure_first_bytes(store_address: str) -> None:
     """The first byte of a streamed response with and without the cache, alternately.
 
     Each path is requested twice from the cache: the first request stores it, the second is a hit.
     """
     with (
-        uvicorn_processes("measure:origin") as (plain,),
-        uvicorn_processes("measure:cached_origin()", STORE=store) as (cached,),
+        uvicorn_processes("measure:origin") as (plain_process,),
+        uvicorn_processes("measure:cached_origin()", STORE=store_address) as (cached_process,),
     ):
-        direct_connection = HTTPConnection("127.0.0.1", plain.port)
-        cached_connection = HTTPConnection("127.0.0.1", cached.port)
+        direct_connection = HTTPConnection("127.0.0.1", plain_process.port)
+        cached_connection = HTTPConnection("127.0.0.1", cached_process.port)
         added_ms: dict[str, list[float]] = {"a miss": [], "a hit": []}
         for number in range(-5, FIRST_BYTE_ROUNDS):
             path = f"/body/{number}"
@@ -133,20 +133,21 @@ def measure_first_bytes(store: str) -> None:
                     added_ms[name].append(first_byte_ms_of_response - base_ms)
         direct_connection.close()
         cached_connection.close()
-    for name, times in added_ms.items():
-        times.sort()
-        low, high = times[len(times) // 20], times[-1 - len(times) // 20]
-        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times):+.2f} ms more than "
+    for name, times_ms in added_ms.items():
+        times_ms.sort()
+        low, high = times_ms[len(times_ms) // 20], times_ms[-1 - len(times_ms) // 20]
+        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times_ms):+.2f} ms more than "
               "without a cache, "
-              f"nine in ten from {low:+.2f} to {high:+.2f}, all from {times[0]:+.2f} to {times[-1]:+.2f} "
-              f"({len(times)} alternating rounds; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip
+              f"nine in ten from {low:+.2f} to {high:+.2f}, "
+              f"all from {times_ms[0]:+.2f} to {times_ms[-1]:+.2f} "
+              f"({len(times_ms)} alternating rounds; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip
 
 
-def measure_stream(store: str) -> None:
+def measure_stream(store_address: str) -> None:
     """The first byte of a streamed response, and the memory that 1 GiB takes, with and without the cache."""
-    measure_first_bytes(store)
+    measure_first_bytes(store_address)
     for application in ("measure:origin", "measure:cached_origin()"):
-        with uvicorn_processes(application, STORE=store) as (process,):
+        with uvicorn_processes(application, STORE=store_address) as (process,):
             with Connections([process.port], 1):
                 pass
             peak_before = process.peak_bytes
@@ -161,10 +162,10 @@ def measure_stream(store: str) -> None:
                   f"peak memory +{growth_mib:.1f} MiB (at most {STREAM_MIB_MAX:.0f})")  # fmt: skip
 
 
-async def measure_purge(store: str) -> None:
+async def measure_purge(store_address: str) -> None:
     """Purge a tag softly; then each URL is served stale once while one request refreshes it."""
     rules = Rules.from_text('[[rule]]\nthen = { ttl = 3600, grace = 600, tags = ["all"] }')
-    async with AsyncClient(store, timeout=5) as client:
+    async with AsyncClient(store_address, timeout=5) as client:
         cache = CacheASGI(origin, client, rules)
         cache_statuses: dict[bytes, int] = {}
 
@@ -182,10 +183,10 @@ async def measure_purge(store: str) -> None:
 
             await cache(scope, None, send)  # type: ignore[arg-type]
 
-        async def request_all(count: int = TAGGED_URLS) -> dict[bytes, int]:
+        async def request_all(url_count: int = TAGGED_URLS) -> dict[bytes, int]:
             cache_statuses.clear()
-            for first in range(0, count, 100):
-                await asyncio.gather(*(request(first + offset) for offset in range(100)))
+            for first_number in range(0, url_count, 100):
+                await asyncio.gather(*(request(first_number + offset) for offset in range(100)))
             await cache.settle()
             return dict(cache_statuses)
 

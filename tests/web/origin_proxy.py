@@ -37,7 +37,11 @@ class ProxyASGI:
             has_more = message.get("more_body", False)
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         url = f"http://{ORIGIN}{(scope['raw_path'] + query).decode()}"
-        headers = [pair for pair in scope["headers"] if pair[0] not in HOP_BY_HOP]
+        headers = [
+            name_and_value
+            for name_and_value in scope["headers"]
+            if name_and_value[0] not in HOP_BY_HOP
+        ]
         request = httpx.Request(scope["method"], url, headers=headers, content=body or None)
         response = await self._client.send(request, stream=True)
         try:
@@ -83,9 +87,9 @@ def forward(environ, start_response):
     )
     for name, value in environ.items():
         if name.startswith("HTTP_"):
-            field = name[5:].replace("_", "-")
-            if field.lower().encode() not in HOP_BY_HOP:
-                connection.putheader(field, value)
+            field_name = name[5:].replace("_", "-")
+            if field_name.lower().encode() not in HOP_BY_HOP:
+                connection.putheader(field_name, value)
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     if body:
         connection.putheader("Content-Length", str(len(body)))

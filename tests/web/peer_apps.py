@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 PAGE = "x" * 2000
 TTL_S = 600
-_page_runs = 0
+_page_render_count = 0
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
     """Respond to `/page` with the page, which may be stored."""
-    global _page_runs  # noqa: PLW0603 - one process, one counter
+    global _page_render_count  # noqa: PLW0603 - one process, one counter
     if scope["type"] != "http":
         return
     fields = [(b"content-type", b"text/html")]
     body = b""
     if scope["path"] == "/page":
-        _page_runs += 1
+        _page_render_count += 1
         fields.append((b"cache-control", b"max-age=%d" % TTL_S))
         body = PAGE.encode()
     elif scope["path"] == "/runs":
         fields.append((b"cache-control", b"no-store"))
-        body = b"%d" % _page_runs
+        body = b"%d" % _page_render_count
     fields.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": body})
@@ -103,20 +103,20 @@ def _fastapi(make_backend: Any) -> Any:
     app = FastAPI(lifespan=lifespan)
 
     async def page() -> str:
-        global _page_runs  # noqa: PLW0603 - likewise
-        _page_runs += 1
+        global _page_render_count  # noqa: PLW0603 - likewise
+        _page_render_count += 1
         return PAGE
 
-    async def respond_with_runs() -> int:
-        return _page_runs
+    async def respond_with_render_count() -> int:
+        return _page_render_count
 
-    async def nothing() -> str:
+    async def respond_empty() -> str:
         return ""
 
     is_cached = make_backend() is not None
     app.get("/page")(cache(expire=TTL_S)(page) if is_cached else page)
-    app.get("/runs")(respond_with_runs)
-    app.get("/empty")(nothing)
+    app.get("/runs")(respond_with_render_count)
+    app.get("/empty")(respond_empty)
     return app
 
 
@@ -156,20 +156,20 @@ def _django(middleware: list[str]) -> Any:
     from django.views.decorators.cache import never_cache
 
     async def page(_: Any) -> Any:
-        global _page_runs  # noqa: PLW0603 - likewise
-        _page_runs += 1
+        global _page_render_count  # noqa: PLW0603 - likewise
+        _page_render_count += 1
         return HttpResponse(PAGE)
 
     @never_cache
-    async def respond_with_runs(_: Any) -> Any:
-        return HttpResponse(str(_page_runs))
+    async def respond_with_render_count(_: Any) -> Any:
+        return HttpResponse(str(_page_render_count))
 
     @never_cache
-    async def nothing(_: Any) -> Any:
+    async def respond_empty(_: Any) -> Any:
         return HttpResponse(b"")
 
     urlpatterns.extend(
-        [path("page", page), path("runs", respond_with_runs), path("empty", nothing)]
+        [path("page", page), path("runs", respond_with_render_count), path("empty", respond_empty)]
     )
     return get_asgi_application()
 

@@ -68,11 +68,13 @@ class RunningApplication:
         self._connection.request_many("/page", hits)
         self.cpu_us = min(self.cpu_us, (self._process.cpu_seconds - cpu_s_before) / hits * 1e6)
 
-    def require_single_run(self) -> None:
+    def require_single_render(self) -> None:
         """Make sure that the page was made once at most."""
-        runs = _count_runs(self._process)
-        if runs > 1:
-            raise SystemExit(f"measuring {self.name} failed: the page was made {runs} times")
+        render_count = _count_page_renders(self._process)
+        if render_count > 1:
+            raise SystemExit(
+                f"measuring {self.name} failed: the page was made {render_count} times"
+            )
 
 
 class LatencyRounds:
@@ -87,7 +89,7 @@ class LatencyRounds:
         """Send a round of requests."""
         self._rounds.append(self._connections.request_many("/page", hits))
 
-    def columns(self) -> str:
+    def format_columns(self) -> str:
         """Return the medians of the rounds' requests per second, p50 and p99, and p99's range."""
         rates = [len(latencies.latencies_s) / latencies.elapsed_s for latencies in self._rounds]
         p50s, p99s = (
@@ -98,7 +100,7 @@ class LatencyRounds:
         return f"{medians}   {min(p99s):.1f} to {max(p99s):.1f}"
 
 
-def _count_runs(process: Process) -> int:
+def _count_page_renders(process: Process) -> int:
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/runs") as response:
@@ -121,19 +123,24 @@ def start_varnish(stack: ExitStack) -> LatencyRounds | None:
 
 
 def measure_alternately(
-    running: dict[str, RunningApplication], latencies: list[LatencyRounds], hits: int, rounds: int
+    running: dict[str, RunningApplication],
+    latencies: list[LatencyRounds],
+    latency_hits: int,
+    cpu_rounds: int,
 ) -> None:
     """Measure in short alternating slices, because the load of the machine changes."""
-    for _ in range(rounds):
+    for _ in range(cpu_rounds):
         for application in running.values():
             application.measure_cpu(SLICE_REQUESTS)
     for _ in range(LATENCY_ROUNDS):
         for latency in latencies:
-            latency.measure(hits)
+            latency.measure(latency_hits)
 
 
-def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str]) -> int:
-    """Print a row for each cache that can run; whether ours keeps to its share of the best peer's CPU."""
+def compare(
+    stack: ExitStack, latency_hits: int, cpu_rounds: int, environment: dict[str, str]
+) -> int:
+    """Print a row for each cache that can run; return 0 if ours keeps to its share of the best peer's CPU."""
     available_peers = [
         peer
         for peer in PEERS
@@ -142,35 +149,38 @@ def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str
     for peer in PEERS:
         if peer not in available_peers:
             print(f"{peer.name}: {peer.required_program} is not installed")
-    names = {
+    application_names = {
         EMPTY,
         *(peer.application_without_cache for peer in available_peers),
         *(peer.application for peer in available_peers),
     }
     running: dict[str, RunningApplication] = {}
-    for name in sorted(names):
-        (process,) = stack.enter_context(uvicorn_processes(name, **environment))
-        running[name] = RunningApplication(name, process)
+    for application_name in sorted(application_names):
+        (process,) = stack.enter_context(uvicorn_processes(application_name, **environment))
+        running[application_name] = RunningApplication(application_name, process)
     varnish_latency = start_varnish(stack)
     latencies = [running[peer.application].latency for peer in available_peers]
     measure_alternately(
         running,
         latencies if varnish_latency is None else [*latencies, varnish_latency],
-        hits,
-        rounds,
+        latency_hits,
+        cpu_rounds,
     )
-    columns = ("CPU us", "- empty", "- uncached", "per s", "p50 ms", "p99 ms")
-    print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in columns))
+    column_names = ("CPU us", "- empty", "- uncached", "per s", "p50 ms", "p99 ms")
+    print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in column_names))
     cpu_us_beyond_empty: dict[str, float] = {}
     for peer in available_peers:
         cached, without_cache = running[peer.application], running[peer.application_without_cache]
         cpu_us_beyond_empty[peer.name] = cached.cpu_us - running[EMPTY].cpu_us
         cpu_us_beyond_framework = cached.cpu_us - without_cache.cpu_us
-        cpu = f"{cached.cpu_us:9.0f}{cpu_us_beyond_empty[peer.name]:9.0f}{cpu_us_beyond_framework:9.0f}"
-        print(f"{peer.name:<26}{cpu}{cached.latency.columns()}", flush=True)
-        cached.require_single_run()
+        cpu_columns = "".join(
+            f"{cpu_us:9.0f}"
+            for cpu_us in (cached.cpu_us, cpu_us_beyond_empty[peer.name], cpu_us_beyond_framework)
+        )
+        print(f"{peer.name:<26}{cpu_columns}{cached.latency.format_columns()}", flush=True)
+        cached.require_single_render()
     if varnish_latency is not None:
-        print(f"{'Varnish in front':<26}{'':>27}{varnish_latency.columns()}")
+        print(f"{'Varnish in front':<26}{'':>27}{varnish_latency.format_columns()}")
     our_cpu_us = cpu_us_beyond_empty.pop("glasscache")
     if not cpu_us_beyond_empty:
         return 0
@@ -179,7 +189,9 @@ def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str
     return 0 if cpu_share <= CPU_SHARE_MAX else 1
 
 
-def run_comparison(hits: int = 600, rounds: int = 40, *, all_cores: bool = False) -> int:
+def run_comparison(
+    latency_hits: int = 600, cpu_rounds: int = 40, *, all_cores: bool = False
+) -> int:
     """Start the stores, and compare."""
     with ExitStack() as stack:
         if not all_cores:
@@ -205,7 +217,7 @@ def run_comparison(hits: int = 600, rounds: int = 40, *, all_cores: bool = False
             environment["MEMCACHED"] = str(
                 stack.enter_context(listening_process(*command, port=port)).port
             )
-        return compare(stack, hits, rounds, environment)
+        return compare(stack, latency_hits, cpu_rounds, environment)
 
 
 if __name__ == "__main__":

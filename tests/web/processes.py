@@ -25,9 +25,9 @@ def find_program(name: str) -> str | None:
 
 def free_port() -> int:
     """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        return int(reserved_socket.getsockname()[1])
 
 
 class Process:
@@ -55,9 +55,9 @@ class Process:
     def cpu_seconds(self) -> float:
         """Return the processor time of all its threads so far."""
         nanoseconds = 0
-        for thread in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
+        for schedstat_file in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError):  # a thread that has just ended
-                nanoseconds += int(thread.read_text().split()[0])
+                nanoseconds += int(schedstat_file.read_text().split()[0])
         return nanoseconds / 1e9
 
     @property

@@ -26,8 +26,8 @@ from typing import Any
 from glasscache import AsyncClient, Server
 from glasscache.web import CacheASGI, CacheSettings, Rules
 
-TTLS = {"short": 2.0, "long": 5.0}
-GRACE = 2.0
+TTLS_S = {"short": 2.0, "long": 5.0}
+GRACE_S = 2.0
 MARGIN_S = 0.1
 RULES = """
 [[rule]]
@@ -137,8 +137,8 @@ class Varnish:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        writer.write(f"GET {url} HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n".encode())
+        header_lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        writer.write(f"GET {url} HTTP/1.1\r\nHost: shop.example\r\n{header_lines}\r\n".encode())
         header = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(header.split("content-length: ")[1].split("\r\n")[0])
         await reader.readexactly(length)
@@ -150,9 +150,9 @@ class RequestPlan:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._fetched: dict[str, tuple[float, float]] = {}
+        self._fetch_times: dict[str, tuple[float, float]] = {}
         """The times between which both caches fetched a key."""
-        self._unusable_until: dict[str, float] = {}
+        self._ambiguous_until: dict[str, float] = {}
         """When a key is over in both caches, of which one may have fetched it later than the other."""
 
     def next_request(self) -> tuple[str, str, dict[str, str]]:
@@ -167,14 +167,14 @@ class RequestPlan:
         trailing_slash = "/" if rng.random() < 0.2 and url_kind != "admin" else ""
         key_pairs = sorted(pair for pair in query_pairs if not pair.startswith("utm"))
         fields = {"cookie": f"session={rng.randrange(9)}"} if rng.random() < 0.3 else {}
-        key = f"{path}?{'&'.join(key_pairs)}" if url_kind in TTLS else ""
+        key = f"{path}?{'&'.join(key_pairs)}" if url_kind in TTLS_S else ""
         return f"{path}{trailing_slash}?{'&'.join(query_pairs)}", key, fields
 
     def seconds_until_unambiguous(self, key: str) -> float:
         """Return the seconds after which a request for a key has one right outcome."""
         now = time.monotonic()
-        if now < self._unusable_until.get(key, 0.0):
-            return self._unusable_until[key] - now
+        if now < self._ambiguous_until.get(key, 0.0):
+            return self._ambiguous_until[key] - now
         for earliest, latest in self._expiry_ranges(key):
             if earliest - MARGIN_S < now < latest + MARGIN_S:
                 return latest + MARGIN_S - now
@@ -182,14 +182,17 @@ class RequestPlan:
 
     def _expiry_ranges(self, key: str) -> list[tuple[float, float]]:
         """Return the times between which a key's TTL ends in both caches, and its grace."""
-        if key not in self._fetched:
+        if key not in self._fetch_times:
             return []
-        earliest, latest = self._fetched[key]
-        ttl = TTLS[key.split("/")[1]]
-        return [(earliest + ttl, latest + ttl), (earliest + ttl + GRACE, latest + ttl + GRACE)]
+        earliest, latest = self._fetch_times[key]
+        ttl_s = TTLS_S[key.split("/")[1]]
+        return [
+            (earliest + ttl_s, latest + ttl_s),
+            (earliest + ttl_s + GRACE_S, latest + ttl_s + GRACE_S),
+        ]
 
     def record_request(self, key: str, started_at: float, ended_at: float) -> bool:
-        """Record when a key was requested from both caches; whether only one outcome was right then.
+        """Record when a key was requested from both caches; return whether only one outcome was right then.
 
         It had two if the machine stopped the requests for so long that a TTL ended in between.
         """
@@ -197,29 +200,31 @@ class RequestPlan:
             return True
         expiry_ranges = self._expiry_ranges(key)
         if any(earliest <= ended_at and started_at <= latest for earliest, latest in expiry_ranges):
-            del self._fetched[key]
-            self._unusable_until[key] = ended_at + TTLS[key.split("/")[1]] + GRACE + MARGIN_S
+            del self._fetch_times[key]
+            self._ambiguous_until[key] = ended_at + TTLS_S[key.split("/")[1]] + GRACE_S + MARGIN_S
             return False
         if not expiry_ranges or started_at > expiry_ranges[0][1]:
-            self._fetched[key] = started_at, ended_at
+            self._fetch_times[key] = started_at, ended_at
         return True
 
 
-async def compare_results(options: argparse.Namespace, store: str, port: int) -> int:
+async def compare_results(
+    options: argparse.Namespace, server_address: str, varnish_port: int
+) -> int:
     plan, outcomes, differences, interrupted_count = (
         RequestPlan(options.seed),
         Counter[str](),
         [],
         0,
     )
-    async with AsyncClient(store, timeout=5) as client:
-        ours, varnish = OurCache(client), Varnish(port)
+    async with AsyncClient(server_address, timeout=5) as client:
+        our_cache, varnish = OurCache(client), Varnish(varnish_port)
         for number in range(options.requests):
             url, key, fields = plan.next_request()
             await asyncio.sleep(plan.seconds_until_unambiguous(key))
             started_at = time.monotonic()
             our_result, varnish_result = (
-                await ours.request(url, fields),
+                await our_cache.request(url, fields),
                 await varnish.request(url, fields),
             )
             if "hit" in (our_result, varnish_result) and key:
@@ -237,9 +242,9 @@ async def compare_results(options: argparse.Namespace, store: str, port: int) ->
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as reserved_socket:
+        reserved_socket.bind(("127.0.0.1", 0))
+        return int(reserved_socket.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -272,20 +277,31 @@ def main() -> int:
             "comparing with Varnish failed: there is no varnishd; on Debian, apt-get install varnish"
         )
         return 2
-    origin, port = free_port(), free_port()
+    origin_port, varnish_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder, Server() as server:
-        vcl = Path(folder) / "rules.vcl"
-        vcl.write_text(VCL % origin)
+        vcl_file = Path(folder) / "rules.vcl"
+        vcl_file.write_text(VCL % origin_port)
         Path(folder).chmod(0o755)
-        vcl.chmod(0o644)
-        uvicorn = [sys.executable, "-m", "uvicorn", "varnish:application", "--port", str(origin)]
-        varnishd = [varnishd_path, "-F", "-a", f"127.0.0.1:{port}", "-f", str(vcl), "-n", f"{folder}/work",
-                    "-s", "malloc,64m", "-p", "default_keep=0"]  # fmt: skip
+        vcl_file.chmod(0o644)
+        uvicorn_command = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "varnish:application",
+            "--port",
+            str(origin_port),
+        ]
+        varnishd_command = [
+            varnishd_path, "-F", "-a", f"127.0.0.1:{varnish_port}", "-f", str(vcl_file),
+            "-n", f"{folder}/work", "-s", "malloc,64m", "-p", "default_keep=0",
+        ]  # fmt: skip
         with (
-            listening_process([*uvicorn, "--log-level", "error", "--no-access-log"], origin),
-            listening_process(varnishd, port),
+            listening_process(
+                [*uvicorn_command, "--log-level", "error", "--no-access-log"], origin_port
+            ),
+            listening_process(varnishd_command, varnish_port),
         ):
-            return asyncio.run(compare_results(options, server.address, port))
+            return asyncio.run(compare_results(options, server.address, varnish_port))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,10 @@ pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
 pub(crate) fn raise_descriptor_limit(connections: u32) {
     let descriptor_count = u64::from(connections) + SPARE_DESCRIPTORS;
     let limits = getrlimit(Resource::Nofile);
-    if limits.current.is_none_or(|current| current >= descriptor_count) {
+    if limits
+        .current
+        .is_none_or(|current| current >= descriptor_count)
+    {
         return;
     }
     let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));

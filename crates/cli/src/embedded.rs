@@ -24,15 +24,16 @@ impl EmbeddedServer {
             workers,
             ..Config::default()
         };
-        let running =
-            glasscache_server::start(config).map_err(|error| to_unreachable_failure(error.to_string()))?;
+        let running = glasscache_server::start(config)
+            .map_err(|error| to_unreachable_failure(error.to_string()))?;
         let addresses = running.addresses();
         let address = addresses.iter().find_map(|address| match address {
             Address::Tcp(address) => Some(*address),
             Address::Unix(_) => None,
         });
-        let address =
-            address.ok_or_else(|| to_unreachable_failure("the embedded server does not listen".to_owned()))?;
+        let address = address.ok_or_else(|| {
+            to_unreachable_failure("the embedded server does not listen".to_owned())
+        })?;
         let thread_ids = running.thread_ids().iter();
         let meter = Meter::Threads(thread_ids.map(|tid| tid.unsigned_abs()).collect());
         Ok(EmbeddedServer {

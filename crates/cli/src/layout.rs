@@ -78,7 +78,9 @@ fn shrink_prose(
     width_max: usize,
 ) {
     let total_width: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
-    let excess = total_width.saturating_sub(COLUMN_GAP).saturating_sub(width_max);
+    let excess = total_width
+        .saturating_sub(COLUMN_GAP)
+        .saturating_sub(width_max);
     let is_prose = |column: &usize| layout.is_right_aligned.get(*column) != Some(&true);
     let widest_column = (0..widths.len())
         .filter(is_prose)
@@ -99,7 +101,11 @@ fn shrink_prose(
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
-fn split_into_blocks(widths: &[usize], name_column_count: usize, width_max: usize) -> Vec<Vec<usize>> {
+fn split_into_blocks(
+    widths: &[usize],
+    name_column_count: usize,
+    width_max: usize,
+) -> Vec<Vec<usize>> {
     let name_indexes: Vec<usize> = (0..name_column_count.min(widths.len())).collect();
     let names_width: usize = name_indexes
         .iter()

@@ -243,7 +243,10 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => (text, 1.0),
     };
     let (number_text, factor) = milliseconds_and_factor.unwrap_or(number_and_factor);
-    let seconds = number_text.parse::<f64>().ok().map(|number| number * factor);
+    let seconds = number_text
+        .parse::<f64>()
+        .ok()
+        .map(|number| number * factor);
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)
         .map(Duration::from_secs_f64)

@@ -65,7 +65,9 @@ mod tests {
         let new_table = |row_count: usize| Table {
             title: String::new(),
             header: vec!["name".to_owned()],
-            rows: (0..row_count).map(|row| vec![format!("row-{row}")]).collect(),
+            rows: (0..row_count)
+                .map(|row| vec![format!("row-{row}")])
+                .collect(),
         };
         let text = format_best_rows(&new_table(8), false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");

@@ -82,7 +82,11 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
     assert!(text.contains("--all prints 10 more rows."), "{text}");
     let whole_text = run(" --all");
     let all_policies = list_printed_policies(&whole_text);
-    assert_eq!((all_policies.len(), &all_policies[..6]), (16, &best_policies[..]), "{whole_text}");
+    assert_eq!(
+        (all_policies.len(), &all_policies[..6]),
+        (16, &best_policies[..]),
+        "{whole_text}"
+    );
     assert!(!whole_text.contains("--all prints"), "{whole_text}");
     // By the misses at the size that the table names.
     let at_size = whole_text.split(", fewest misses at ").nth(1).unwrap();
@@ -95,17 +99,25 @@ fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_co
         let row = rows.iter().find(|row| row["policy"] == *policy);
         row.unwrap()["misses"].as_u64().unwrap()
     };
-    assert!(all_policies.iter().map(misses_of).is_sorted(), "{whole_text}");
+    assert!(
+        all_policies.iter().map(misses_of).is_sorted(),
+        "{whole_text}"
+    );
     // The JSON results have every policy in the usual order, and so has the text those that are named.
     assert_eq!((rows.len(), &rows[0]["policy"]), (16, &"LRU".into()));
     let text_of_named_policies = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
-    assert_eq!(list_printed_policies(&text_of_named_policies).len(), 8, "{text_of_named_policies}");
+    assert_eq!(
+        list_printed_policies(&text_of_named_policies).len(),
+        8,
+        "{text_of_named_policies}"
+    );
 }
 
 #[test]
 fn settings_about_times_are_refused_where_no_time_matters() {
     let folder = tempfile::tempdir().unwrap();
-    let write_file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write_file("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
     write_file(
         "dated.csv",
@@ -148,7 +160,10 @@ fn settings_about_times_are_refused_where_no_time_matters() {
         let output = run_glasscache(folder.path(), &command_line.split(' ').collect::<Vec<_>>());
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{command_line}: {message}");
-        assert!(message.contains(expected_message), "{command_line}: {message}");
+        assert!(
+            message.contains(expected_message),
+            "{command_line}: {message}"
+        );
     }
 }
 
@@ -215,7 +230,11 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         std::fs::write(folder.path().join("t.csv"), text).unwrap();
         let output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "lru"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let code = if expected_message.is_empty() { Some(0) } else { Some(4) };
+        let code = if expected_message.is_empty() {
+            Some(0)
+        } else {
+            Some(4)
+        };
         assert_eq!(output.status.code(), code, "{stderr}");
         assert!(stderr.contains(expected_message), "{stderr}");
     }
@@ -232,12 +251,16 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
         ["--capacities", "1g"],
         ["--at", "64k"],
     ] {
-        let output = run_glasscache(folder.path(), &["curve", "t.csv", wrong_arguments[0], wrong_arguments[1]]);
+        let output = run_glasscache(
+            folder.path(),
+            &["curve", "t.csv", wrong_arguments[0], wrong_arguments[1]],
+        );
         assert_eq!(output.status.code(), Some(2), "{wrong_arguments:?}");
     }
     let missing_file_output = run_glasscache(folder.path(), &["inspect", "none.parquet"]);
     assert_eq!(missing_file_output.status.code(), Some(3));
-    let unknown_policy_output = run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
+    let unknown_policy_output =
+        run_glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
     assert_eq!(unknown_policy_output.status.code(), Some(2));
 }
 
@@ -307,7 +330,10 @@ fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
     }
     let bytes_arguments = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
     let cost_arguments = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
-    let text = run_and_read_stdout(folder.path(), &[&bytes_arguments[..], &cost_arguments].concat());
+    let text = run_and_read_stdout(
+        folder.path(),
+        &[&bytes_arguments[..], &cost_arguments].concat(),
+    );
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("the cheapest size is"), "{text}");
 }
@@ -335,7 +361,8 @@ fn read_lru_ratios(folder: &Path, arguments: &[&str]) -> Vec<String> {
 #[test]
 fn data_of_other_programs_gives_the_curve_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
-    let write_file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write_file("own.csv", "key\n1\n2\n1\n1\n");
     write_file("urls.csv", "when,url\n1,/a\n2,\"/b,c\"\n3,/a\n4,/a\n");
     write_file(
@@ -345,7 +372,10 @@ fn data_of_other_programs_gives_the_curve_of_its_keys() {
     let own_ratios = read_lru_ratios(folder.path(), &["own.csv"]);
     assert_eq!(own_ratios, ["0.75", "0.5"]);
     let with_named_columns = ["urls.csv", "--key-column", "url"];
-    assert_eq!(read_lru_ratios(folder.path(), &with_named_columns), own_ratios);
+    assert_eq!(
+        read_lru_ratios(folder.path(), &with_named_columns),
+        own_ratios
+    );
     let with_pattern = ["access.log", "--regex", r"^(?P<op>\w+) (?P<key>/\S+)"];
     assert_eq!(read_lru_ratios(folder.path(), &with_pattern), own_ratios);
 }
@@ -353,7 +383,8 @@ fn data_of_other_programs_gives_the_curve_of_its_keys() {
 #[test]
 fn ttls_are_honoured_in_the_unit_of_the_times() {
     let folder = tempfile::tempdir().unwrap();
-    let write_file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let write_file =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write_file(
         "t.csv",
         "time,key,op,ttl\n0,1,set,2\n1000,1,get,\n1500,1,get,\n1999,1,get,\n2000,1,get,\n",

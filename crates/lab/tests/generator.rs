@@ -11,7 +11,7 @@ use glasscache_lab::load::{
     self, Error, Fill, LoadPlan, Pace, ReadBack, Size, ValueCheck, Values, Window, format_key,
 };
 use glasscache_lab::proc::Meter;
-use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, StoredItem, opcode, write_error};
 use glasscache_protocol::binary::{write_success, write_value_head};
 
 /// Accepts one connection and sends `reply`, `piece_bytes` bytes at a time; closes when the client closes.
@@ -104,7 +104,7 @@ fn parses_meta_replies_split_anywhere() {
 
 /// A response in binary to the request with this opaque: a value, or a success without one.
 fn format_binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
-    let (mut reply, request_id) = (Vec::new(), RequestId { opcode, opaque });
+    let (mut reply, request_id) = (Vec::new(), OpcodeAndOpaque { opcode, opaque });
     match value {
         None => write_success(&mut reply, request_id, 0),
         Some(value) => {
@@ -156,7 +156,7 @@ fn parses_replies_to_quiet_gets_split_anywhere() {
 fn a_get_in_binary_has_one_reply() {
     let values = Values::new(Size::Fixed(40), 1);
     let hit = format_binary_response(opcode::GET, 0, Some(values.of(0)));
-    let request_id = RequestId {
+    let request_id = OpcodeAndOpaque {
         opcode: opcode::GET,
         opaque: 0,
     };
@@ -206,7 +206,7 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     let value = Some(values.of(1));
     let mut refusal = Vec::new();
-    let request_id = RequestId {
+    let request_id = OpcodeAndOpaque {
         opcode: opcode::GET,
         opaque: 0,
     };
@@ -245,7 +245,7 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
 #[test]
 fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
     let values = Values::new(Size::Fixed(10), 1);
-    let request_id = RequestId {
+    let request_id = OpcodeAndOpaque {
         opcode: opcode::SET,
         opaque: 0,
     };
@@ -353,7 +353,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
         connections: 2,
         window: Window::Timed {
             warm_up: Duration::ZERO,
-            measure: Duration::from_millis(1),
+            measured_time: Duration::from_millis(1),
         },
         target: expect_login(&listener),
         ..LoadPlan::new(listener.local_addr().unwrap())

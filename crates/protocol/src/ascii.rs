@@ -10,19 +10,19 @@
 pub fn find_separator(text: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
     let mut unscanned = text;
-    let mut skipped = 0;
+    let mut skipped_bytes = 0;
     while let Some((chunk, after_chunk)) = unscanned.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         // The lowest set bit is that of the first byte below 0x21; higher bits may be false positives.
         let separator_bits = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
         if separator_bits != 0 {
-            return Some(skipped + (separator_bits.trailing_zeros() / 8) as usize);
+            return Some(skipped_bytes + (separator_bits.trailing_zeros() / 8) as usize);
         }
         unscanned = after_chunk;
-        skipped += 8;
+        skipped_bytes += 8;
     }
     let position = unscanned.iter().position(|byte| *byte <= b' ')?;
-    Some(skipped + position)
+    Some(skipped_bytes + position)
 }
 
 /// The first line of `input` without its ending, and the length of the line with its ending in bytes.
@@ -82,9 +82,9 @@ pub fn parse_u32(digits: &[u8]) -> Option<u32> {
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text.split_first()? {
-        (b'-', digits) => parse_u64(digits).and_then(|n| 0i64.checked_sub_unsigned(n)),
-        (b'+', digits) => parse_u64(digits).and_then(|n| i64::try_from(n).ok()),
-        _ => parse_u64(text).and_then(|n| i64::try_from(n).ok()),
+        (b'-', digits) => parse_u64(digits).and_then(|number| 0i64.checked_sub_unsigned(number)),
+        (b'+', digits) => parse_u64(digits).and_then(|number| i64::try_from(number).ok()),
+        _ => parse_u64(text).and_then(|number| i64::try_from(number).ok()),
     }
 }
 

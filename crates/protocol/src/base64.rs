@@ -26,11 +26,11 @@ const DECODE_TABLE: [u8; 256] = {
 /// Appends the base64 form of `bytes`.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
-        let mut group_bits = [0u8; 3];
-        for (to, from) in group_bits.iter_mut().zip(group) {
+        let mut group_bytes = [0u8; 3];
+        for (to, from) in group_bytes.iter_mut().zip(group) {
             *to = *from;
         }
-        let group_bits = u32::from_be_bytes([0, group_bits[0], group_bits[1], group_bits[2]]);
+        let group_bits = u32::from_be_bytes([0, group_bytes[0], group_bytes[1], group_bytes[2]]);
         for (index, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
             let letter = ALPHABET
                 .get((group_bits >> shift & 63) as usize)

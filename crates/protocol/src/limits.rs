@@ -7,7 +7,7 @@ pub const KEY_BYTES_MAX: usize = 250;
 pub const LINE_BYTES_MAX: usize = 2048;
 
 /// Key bytes that one `get` line may carry: room for 80,000 keys of 13 bytes, and a bound for an endless line.
-pub const GET_KEY_BYTES_MAX: usize = 1 << 20;
+pub const GET_KEYS_BYTES_MAX: usize = 1 << 20;
 
 /// Largest value length that is accepted as a number; in memcached the largest `int` minus two.
 pub const VALUE_BYTES_MAX: u32 = i32::MAX as u32 - 2;

@@ -62,10 +62,10 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
         return Parsed::Refused(replies::LOGIN_BAD_ENDING, used);
     }
     match memchr::memchr(b' ', value).and_then(|space| value.split_at_checked(space)) {
-        Some((user, password)) => Parsed::Attempt(
+        Some((user, space_and_password)) => Parsed::Attempt(
             Credentials {
                 user,
-                password: password.get(1..).unwrap_or_default(),
+                password: space_and_password.get(1..).unwrap_or_default(),
             },
             used,
         ),
@@ -107,7 +107,7 @@ pub fn write_sasl_plain(out: &mut Vec<u8>, credentials: Credentials<'_>) {
 /// Appends the text command that logs in with these credentials.
 pub fn write_login(out: &mut Vec<u8>, credentials: Credentials<'_>) {
     let value_bytes = credentials.user.len() + 1 + credentials.password.len();
-    // The exptime matters to a server that requires no login alone: it keeps nothing.
+    // A server that requires no login takes this for a `set`: the negative exptime makes it keep nothing.
     out.extend_from_slice(b"set auth 0 -1 ");
     ascii::write_number(out, value_bytes as u64);
     out.extend_from_slice(b"\r\n");
@@ -128,14 +128,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_parsed_and_every_part_of_it_is_incomplete() {
-        let mut line = Vec::new();
-        write_login(&mut line, FOO_BAR);
-        assert_eq!(parse(&line), Parsed::Attempt(FOO_BAR, line.len()));
-        for length in 0..line.len() {
-            assert_eq!(parse(&line[..length]), Parsed::Incomplete, "{length}");
+        let mut login = Vec::new();
+        write_login(&mut login, FOO_BAR);
+        assert_eq!(parse(&login), Parsed::Attempt(FOO_BAR, login.len()));
+        for length in 0..login.len() {
+            assert_eq!(parse(&login[..length]), Parsed::Incomplete, "{length}");
         }
-        line.extend_from_slice(b"get secret\r\n");
-        assert_eq!(parse(&line), Parsed::Attempt(FOO_BAR, 26));
+        login.extend_from_slice(b"get secret\r\n");
+        assert_eq!(parse(&login), Parsed::Attempt(FOO_BAR, 26));
         let mut message = Vec::new();
         write_sasl_plain(&mut message, FOO_BAR);
         assert_eq!(parse_sasl_plain(&message), Some(FOO_BAR));

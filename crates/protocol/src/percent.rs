@@ -3,12 +3,12 @@
 /// Appends `key` with everything but letters, digits and `-._~` as percent and two hex digits.
 pub fn encode(key: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+    let hex_digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
     for &byte in key {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
             out.push(byte);
         } else {
-            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+            out.extend_from_slice(&[b'%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
         }
     }
 }
@@ -18,13 +18,13 @@ pub fn decode(text: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((&byte, tail)) = remaining.split_first() {
-        let encoded = match (byte, tail) {
+        let escape = match (byte, tail) {
             (b'%', [high, low, rest @ ..]) => parse_hex_digit(*high)
                 .zip(parse_hex_digit(*low))
                 .map(|digits| (digits, rest)),
             _ => None,
         };
-        if let Some(((high, low), rest)) = encoded {
+        if let Some(((high, low), rest)) = escape {
             key.push(high << 4 | low);
             remaining = rest;
         } else {

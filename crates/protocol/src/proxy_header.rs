@@ -24,7 +24,7 @@ pub const HEADER_BYTES_MAX: usize = 1024;
 pub enum Parsed {
     /// The header has not arrived whole.
     Incomplete,
-    /// A header of `used` bytes. `None`: the proxy speaks for itself, or its client has no address.
+    /// A header of `used` bytes. `None`: the connection is the proxy's own, or its client has no address.
     Header {
         /// The client's address.
         client: Option<SocketAddr>,
@@ -61,8 +61,8 @@ fn is_v1_prefix(input: &[u8]) -> bool {
 
 /// A line of `used` bytes, without its end: `PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211`; `None` is invalid.
 fn parse_v1_header(line: &[u8], used: usize) -> Option<Parsed> {
-    let line = std::str::from_utf8(line).ok()?;
-    let mut fields = line.split(' ');
+    let text = std::str::from_utf8(line).ok()?;
+    let mut fields = text.split(' ');
     if fields.next()? != "PROXY" {
         return None;
     }
@@ -92,8 +92,8 @@ fn parse_port(text: &str) -> Option<u16> {
 /// A header whose signature, as far as it has arrived, is that of version 2; `None` is incomplete.
 fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
     let (head, _) = input.split_first_chunk::<V2_HEAD_BYTES>()?;
-    let [.., version_and_command, family, high, low] = *head;
-    let used = V2_HEAD_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    let [.., version_and_command, family, length_high, length_low] = *head;
+    let used = V2_HEAD_BYTES + usize::from(u16::from_be_bytes([length_high, length_low]));
     let (version, command) = (version_and_command >> 4, version_and_command & 0xf);
     if version != 2 || command > 1 || used > HEADER_BYTES_MAX {
         return Some(Parsed::Invalid);
@@ -107,19 +107,22 @@ fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
         0x11 => addresses
             .split_first_chunk::<12>()
             .map(|(address_bytes, _)| {
-                let [a, b, c, d, _, _, _, _, high, low, _, _] = *address_bytes;
+                let [a, b, c, d, _, _, _, _, port_high, port_low, _, _] = *address_bytes;
                 SocketAddr::new(
                     Ipv4Addr::new(a, b, c, d).into(),
-                    u16::from_be_bytes([high, low]),
+                    u16::from_be_bytes([port_high, port_low]),
                 )
             }),
         0x21 => addresses
             .split_first_chunk::<36>()
             .and_then(|(address_bytes, _)| {
-                let (address, rest) = address_bytes.split_first_chunk::<16>()?;
-                let port = rest.get(16..18)?.try_into().ok()?;
-                let address = Ipv6Addr::from_octets(*address);
-                Some(SocketAddr::new(address.into(), u16::from_be_bytes(port)))
+                let (octets, after_address) = address_bytes.split_first_chunk::<16>()?;
+                let port_bytes = after_address.get(16..18)?.try_into().ok()?;
+                let address = Ipv6Addr::from_octets(*octets);
+                Some(SocketAddr::new(
+                    address.into(),
+                    u16::from_be_bytes(port_bytes),
+                ))
             }),
         // Unspecified, datagrams and unix sockets: the connection is served, its client is not known.
         _ => return Some(Parsed::Header { client: None, used }),
@@ -137,8 +140,8 @@ fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
 mod tests {
     use super::*;
 
-    fn header(client: &str, used: usize) -> Parsed {
-        let client = Some(client.parse().unwrap());
+    fn header_of_client(address: &str, used: usize) -> Parsed {
+        let client = Some(address.parse().unwrap());
         Parsed::Header { client, used }
     }
 
@@ -152,9 +155,9 @@ mod tests {
 
     #[test]
     fn both_versions_give_the_clients_address_and_every_part_of_them_is_incomplete() {
-        let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211\r\n";
-        let line_of_ipv6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
-        let v4 = v2_header(
+        let v1_ipv4 = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211\r\n";
+        let v1_ipv6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
+        let v2_ipv4 = v2_header(
             1,
             0x11,
             &[192, 0, 2, 1, 192, 0, 2, 2, 0xc3, 0x50, 0x2b, 0xcb],
@@ -163,18 +166,18 @@ mod tests {
         addresses[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         addresses[15] = 1;
         addresses[32..34].copy_from_slice(&[0xc3, 0x50]);
-        let v6 = v2_header(1, 0x21, &addresses);
+        let v2_ipv6 = v2_header(1, 0x21, &addresses);
         for (bytes, client) in [
-            (&line[..], "192.0.2.1:50000"),
-            (line_of_ipv6, "[2001:db8::1]:50000"),
-            (&v4, "192.0.2.1:50000"),
-            (&v6, "[2001:db8::1]:50000"),
+            (&v1_ipv4[..], "192.0.2.1:50000"),
+            (v1_ipv6, "[2001:db8::1]:50000"),
+            (&v2_ipv4, "192.0.2.1:50000"),
+            (&v2_ipv6, "[2001:db8::1]:50000"),
         ] {
             for length in 0..bytes.len() {
                 assert_eq!(parse(&bytes[..length]), Parsed::Incomplete, "{length}");
             }
             let with_request = [bytes, b"get a\r\n"].concat();
-            assert_eq!(parse(&with_request), header(client, bytes.len()));
+            assert_eq!(parse(&with_request), header_of_client(client, bytes.len()));
         }
     }
 

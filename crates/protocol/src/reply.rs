@@ -1,4 +1,4 @@
-//! Parts of a reply that both protocols share: bounded lines, numbers, error lines.
+//! Parts of a reply that the text and meta protocols share: bounded lines, numbers, error lines.
 
 use memchr::memchr;
 
@@ -59,7 +59,7 @@ pub fn take_line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
     }
 }
 
-/// Reads an error line, which both protocols share.
+/// Reads an error line.
 pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
     let prefixes = [
         (&b"ERROR"[..], ErrorLineKind::UnknownCommand),

@@ -1,4 +1,4 @@
-//! Parts of a request that both protocols share: the head of a store, and numbers.
+//! Parts of a request that the text and meta protocols share: the head of a store, and numbers.
 
 /// A storage command, as named on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,6 @@ pub struct TextStoreParameters {
 }
 
 /// Appends a decimal number.
-pub fn write_decimal(out: &mut Vec<u8>, n: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+pub fn write_decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

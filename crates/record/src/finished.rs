@@ -3,6 +3,9 @@
 /// A request that takes more memory than this is dropped.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
+/// The length of the parent's key where the caller knows no parent.
+const NO_PARENT: u32 = u32::MAX;
+
 /// A finished request, as the writer takes it.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedRequest {
@@ -11,8 +14,8 @@ pub(crate) struct FinishedRequest {
     pub(crate) base_us: u32,
     pub(crate) page: Option<Box<[u8]>>,
     pub(crate) route: Option<Box<str>>,
-    pub(crate) items: Vec<ReadEntry>,
-    /// The keys and parents of the items, one after the other.
+    pub(crate) reads: Vec<ReadEntry>,
+    /// The keys and parents of the reads, one after the other.
     pub(crate) key_text: Vec<u8>,
     pub(crate) writes: u32,
     /// Whether reads were left out.
@@ -24,7 +27,8 @@ pub(crate) struct FinishedRequest {
 pub struct Parent<'k> {
     /// The parent's key.
     pub key: &'k [u8],
-    /// Whether it was named for this read, and not by a rule such as a function of the key. A named parent replaces one by a rule.
+    /// Whether it was named for this read, and not by a rule such as a function of the key. A named parent replaces one
+    /// by a rule.
     pub is_named: bool,
 }
 
@@ -33,7 +37,7 @@ pub struct Parent<'k> {
 pub(crate) struct ReadEntry {
     pub(crate) text_offset: u32,
     pub(crate) key_bytes: u32,
-    /// `u32::MAX` if the caller knows none.
+    /// [`NO_PARENT`] if the caller knows none.
     pub(crate) parent_bytes: u32,
     pub(crate) is_parent_named: bool,
     pub(crate) value_bytes: u32,
@@ -47,10 +51,10 @@ impl FinishedRequest {
             self.is_too_large = true;
             return;
         }
-        self.items.push(ReadEntry {
+        self.reads.push(ReadEntry {
             text_offset: self.key_text.len() as u32,
             key_bytes: key.len() as u32,
-            parent_bytes: parent.map_or(u32::MAX, |parent| parent.key.len() as u32),
+            parent_bytes: parent.map_or(NO_PARENT, |parent| parent.key.len() as u32),
             is_parent_named: parent.is_some_and(|parent| parent.is_named),
             value_bytes: 0,
         });
@@ -58,23 +62,23 @@ impl FinishedRequest {
         self.key_text.extend_from_slice(parent_key);
     }
 
-    /// An item's key.
-    pub(crate) fn key(&self, item: ReadEntry) -> &[u8] {
-        let start = item.text_offset as usize;
-        &self.key_text[start..start + item.key_bytes as usize]
+    /// The key of a read.
+    pub(crate) fn key(&self, read: ReadEntry) -> &[u8] {
+        let start = read.text_offset as usize;
+        &self.key_text[start..start + read.key_bytes as usize]
     }
 
-    /// The parent of an item, if the caller knows one.
-    pub(crate) fn parent(&self, item: ReadEntry) -> Option<Parent<'_>> {
-        let start = (item.text_offset + item.key_bytes) as usize;
-        (item.parent_bytes != u32::MAX).then(|| Parent {
-            key: &self.key_text[start..start + item.parent_bytes as usize],
-            is_named: item.is_parent_named,
+    /// The parent of the key of a read, if the caller knows one.
+    pub(crate) fn parent(&self, read: ReadEntry) -> Option<Parent<'_>> {
+        let start = (read.text_offset + read.key_bytes) as usize;
+        (read.parent_bytes != NO_PARENT).then(|| Parent {
+            key: &self.key_text[start..start + read.parent_bytes as usize],
+            is_named: read.is_parent_named,
         })
     }
 
     /// About how much memory it takes.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        size_of::<Self>() + self.items.len() * size_of::<ReadEntry>() + self.key_text.len()
+        size_of::<Self>() + self.reads.len() * size_of::<ReadEntry>() + self.key_text.len()
     }
 }

@@ -38,12 +38,12 @@ pub enum ReadError {
     )]
     NoLog(PathBuf),
     /// No part of the log can be read.
-    #[error("reading {} failed: no part of the log is complete; {first}", folder.display())]
+    #[error("reading {} failed: no part of the log is complete; {first_left_out}", folder.display())]
     NoCompletePart {
         /// The folder.
         folder: PathBuf,
-        /// The first of the parts.
-        first: LeftOutPart,
+        /// The first of the parts that were left out.
+        first_left_out: LeftOutPart,
     },
     /// The files are not a log.
     #[error(transparent)]
@@ -89,7 +89,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         match read_pair(part) {
             Ok(log) => logs.push(log),
             Err(ReadError::Trace(error)) if error.is_truncated => {
-                left_out.push(LeftOutPart::new(&part.1, truncation_reason(&error)));
+                left_out.push(LeftOutPart::new(&part.requests, truncation_reason(&error)));
             }
             Err(error) => return Err(error),
         }
@@ -98,7 +98,10 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if logs.is_empty() {
         let folder = folder.to_owned();
         return Err(match left_out.into_iter().next() {
-            Some(first) => ReadError::NoCompletePart { folder, first },
+            Some(first_left_out) => ReadError::NoCompletePart {
+                folder,
+                first_left_out,
+            },
             None => ReadError::NoLog(folder),
         });
     }
@@ -130,22 +133,29 @@ impl LeftOutPart {
 
 /// Which file of the part is truncated, and where.
 fn truncation_reason(error: &TraceError) -> String {
-    let file = Path::new(&error.file).file_name().unwrap_or_default();
+    let file_name = Path::new(&error.file).file_name().unwrap_or_default();
     let error = TraceError {
-        file: file.to_string_lossy().into_owned(),
+        file: file_name.to_string_lossy().into_owned(),
         ..error.clone()
     };
     format!("{error}; copy the file again")
 }
 
 /// The paths of items and requests that belong together.
-type LogFiles = (PathBuf, PathBuf);
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct LogFiles {
+    items: PathBuf,
+    requests: PathBuf,
+}
 
 fn find_single_pair(folder: &Path) -> Option<LogFiles> {
     EXTENSIONS.iter().find_map(|extension| {
-        let file = |stem: &str| folder.join(format!("{stem}.{extension}"));
-        let pair = (file("items"), file("requests"));
-        pair.1.is_file().then_some(pair)
+        let path_of = |stem: &str| folder.join(format!("{stem}.{extension}"));
+        let pair = LogFiles {
+            items: path_of("items"),
+            requests: path_of("requests"),
+        };
+        pair.requests.is_file().then_some(pair)
     })
 }
 
@@ -165,7 +175,7 @@ fn list_parts(folder: &Path) -> Result<(Vec<LogFiles>, Vec<LeftOutPart>), ReadEr
             let items_name = name.replacen("requests", "items", 1);
             let items = folder.join(&items_name);
             if items.is_file() {
-                parts.push(((instance, part_number), (items, requests)));
+                parts.push(((instance, part_number), LogFiles { items, requests }));
             } else {
                 let reason = format!("{items_name} is missing; copy it into the folder");
                 left_out.push(LeftOutPart::new(&requests, reason));
@@ -193,7 +203,7 @@ pub(crate) fn parse_part_name<'n>(name: &'n str, stem: &str) -> Option<(u16, u64
     EXTENSIONS.contains(&extension).then_some(part)
 }
 
-fn read_pair((items, requests): &LogFiles) -> Result<RequestLog, ReadError> {
+fn read_pair(LogFiles { items, requests }: &LogFiles) -> Result<RequestLog, ReadError> {
     let open = |path: &PathBuf| {
         File::open(path).map_err(|error| ReadError::Open {
             path: path.clone(),

@@ -77,8 +77,8 @@ pub enum RecordError {
 }
 
 impl Options {
-    /// When a part is written. Half of the memory is for requests that finish meanwhile: a part that needed all of it
-    /// would keep further ones out, and never become larger.
+    /// The size in bytes at which a part is written. Half of the memory is for requests that finish meanwhile: a part
+    /// that needed all of it would keep further ones out, and never become larger.
     pub(crate) fn part_bytes(&self) -> usize {
         self.rotate_bytes.min(self.memory_bytes / 2)
     }
@@ -89,13 +89,13 @@ impl Options {
             return Err(RecordError::Sample(self.sample));
         }
         if self.rotate_after.is_zero() || self.rotate_bytes == 0 {
-            let fault = "a part of the log needs an age above 0 and a size above 0";
-            return Err(RecordError::Bound(fault));
+            let reason = "a part of the log needs an age above 0 and a size above 0";
+            return Err(RecordError::Bound(reason));
         }
         if self.rotate_bytes > self.memory_bytes {
-            let fault =
+            let reason =
                 "a part of the log must fit into the memory for requests that are not written yet";
-            return Err(RecordError::Bound(fault));
+            return Err(RecordError::Bound(reason));
         }
         Ok(())
     }

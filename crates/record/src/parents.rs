@@ -52,8 +52,8 @@ impl Pattern {
         };
         let mut literals = Vec::new();
         let mut remaining = pattern;
-        while let Some(brace) = remaining.find(['{', '}']) {
-            let (literal, from_brace) = remaining.split_at(brace);
+        while let Some(brace_index) = remaining.find(['{', '}']) {
+            let (literal, from_brace) = remaining.split_at(brace_index);
             let Some(end) = from_brace.find('}').filter(|&end| end > 1) else {
                 return invalid("has a brace that does not enclose a name");
             };

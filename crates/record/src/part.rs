@@ -46,7 +46,7 @@ impl LogPart {
         if self.requests.starts.is_empty() {
             self.requests.starts.push(0);
         }
-        for &read in &request.items {
+        for &read in &request.reads {
             let parent = request.parent(read);
             let item = self.intern_item(request.key(read), parent, options);
             if read.value_bytes != 0 {
@@ -54,8 +54,8 @@ impl LogPart {
             }
             self.requests.items.push(item);
         }
-        let page = request.page.as_deref();
-        let page = page.map_or(NONE, |page| self.intern_item(page, None, options));
+        let page_key = request.page.as_deref();
+        let page = page_key.map_or(NONE, |page| self.intern_item(page, None, options));
         let route = request
             .route
             .as_deref()
@@ -80,8 +80,8 @@ impl LogPart {
         }
     }
 
-    /// The number of a key. It gets the parent that was named for the first of its reads that has one, else the first that a
-    /// rule or pattern gives; a parent that would make the key its own ancestor is left out.
+    /// The number of a key. It gets the parent that was named for the first of its reads that has one, else the first
+    /// that a rule or pattern gives; a parent that would make the key its own ancestor is left out.
     fn intern_item(&mut self, key: &[u8], parent: Option<Parent<'_>>, options: &Options) -> u32 {
         let item = match self.item_of_key.get(key) {
             Some(&item) if parent.is_none() => return item,
@@ -97,10 +97,10 @@ impl LogPart {
             let key = std::str::from_utf8(key).ok()?;
             options.parents.parent_of(key).map(str::as_bytes)
         };
-        if let Some(parent) = parent.map(|parent| parent.key).or_else(by_pattern) {
-            let parent = self.intern_item(parent, None, options);
-            if !self.has_ancestor(parent, item) {
-                self.items.parents[item as usize] = parent;
+        if let Some(parent_key) = parent.map(|parent| parent.key).or_else(by_pattern) {
+            let parent_item = self.intern_item(parent_key, None, options);
+            if !self.has_ancestor(parent_item, item) {
+                self.items.parents[item as usize] = parent_item;
                 self.has_named_parent[item as usize] = is_named;
             }
         }
@@ -160,12 +160,12 @@ mod tests {
     use super::*;
     use crate::parents::ParentPatterns;
 
-    fn parent(key: &str, is_named: bool) -> Parent<'_> {
+    fn new_parent(key: &str, is_named: bool) -> Parent<'_> {
         let key = key.as_bytes();
         Parent { key, is_named }
     }
 
-    fn parents<'i, const N: usize>(items: &'i Items, keys: [&str; N]) -> [Option<&'i str>; N] {
+    fn parents_of<'i, const N: usize>(items: &'i Items, keys: [&str; N]) -> [Option<&'i str>; N] {
         keys.map(|key| {
             let index = items
                 .keys
@@ -183,16 +183,20 @@ mod tests {
     fn a_parent_that_would_close_a_cycle_is_left_out() {
         let (mut part, options) = (LogPart::default(), Options::new("log"));
         for (key, parent_key) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
-            part.intern_item(key.as_bytes(), Some(parent(parent_key, false)), &options);
+            part.intern_item(
+                key.as_bytes(),
+                Some(new_parent(parent_key, false)),
+                &options,
+            );
         }
         assert_eq!(
-            parents(&part.items, ["a", "b", "c", "d", "e"]),
+            parents_of(&part.items, ["a", "b", "c", "d", "e"]),
             [Some("b"), Some("c"), None, None, Some("a")]
         );
         // A named parent replaces one by a rule, and may not close a cycle either.
-        part.intern_item(b"b", Some(parent("a", true)), &options);
-        part.intern_item(b"e", Some(parent("d", true)), &options);
-        assert_eq!(parents(&part.items, ["b", "e"]), [Some("c"), Some("d")]);
+        part.intern_item(b"b", Some(new_parent("a", true)), &options);
+        part.intern_item(b"e", Some(new_parent("d", true)), &options);
+        assert_eq!(parents_of(&part.items, ["b", "e"]), [Some("c"), Some("d")]);
     }
 
     #[test]
@@ -202,20 +206,20 @@ mod tests {
         let mut part = LogPart::default();
         for (key, given_parent) in [
             ("p/1", None),
-            ("p/1", Some(parent("named", true))),
-            ("p/1", Some(parent("later", true))),
-            ("p/2", Some(parent("named", true))),
-            ("p/2", Some(parent("rule", false))),
+            ("p/1", Some(new_parent("named", true))),
+            ("p/1", Some(new_parent("later", true))),
+            ("p/2", Some(new_parent("named", true))),
+            ("p/2", Some(new_parent("rule", false))),
             ("p/2", None),
-            ("p/3", Some(parent("rule", false))),
-            ("p/3", Some(parent("named", true))),
-            ("p/4", Some(parent("rule", false))),
+            ("p/3", Some(new_parent("rule", false))),
+            ("p/3", Some(new_parent("named", true))),
+            ("p/4", Some(new_parent("rule", false))),
             ("p/5", None),
         ] {
             part.intern_item(key.as_bytes(), given_parent, &options);
         }
         assert_eq!(
-            parents(&part.items, ["p/1", "p/2", "p/3", "p/4", "p/5", "named"]),
+            parents_of(&part.items, ["p/1", "p/2", "p/3", "p/4", "p/5", "named"]),
             [
                 Some("named"),
                 Some("named"),

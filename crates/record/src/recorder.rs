@@ -204,13 +204,16 @@ mod tests {
 
     #[test]
     fn the_sampled_fraction_is_recorded() {
-        for share in [0.0, 0.01, 0.5, 1.0] {
+        for sample in [0.0, 0.01, 0.5, 1.0] {
             let sampled = (0..100_000)
-                .filter(|&request_number| is_sampled(request_number, share))
+                .filter(|&request_number| is_sampled(request_number, sample))
                 .count() as f64;
-            let expected = 100_000.0 * share;
-            let bound = 4.0 * (expected * (1.0 - share)).sqrt();
-            assert!((sampled - expected).abs() <= bound, "{share}: {sampled}");
+            let expected = 100_000.0 * sample;
+            let deviation_max = 4.0 * (expected * (1.0 - sample)).sqrt();
+            assert!(
+                (sampled - expected).abs() <= deviation_max,
+                "{sample}: {sampled}"
+            );
         }
     }
 

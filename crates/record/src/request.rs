@@ -25,13 +25,13 @@ struct SharedRequest {
 /// The reads of one call, which [`Request::begin_read`] began and which get their sizes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedReads {
-    first_item: usize,
-    item_count: usize,
+    first_read: usize,
+    read_count: usize,
 }
 
 #[derive(Debug)]
 struct RequestState {
-    started: Instant,
+    started_at: Instant,
     record: FinishedRequest,
     pending_calls: u32,
     calls_pending_since: Instant,
@@ -43,10 +43,10 @@ impl Request {
         let now = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let state = RequestState {
-            started: now,
+            started_at: now,
             record: FinishedRequest {
                 number: request_number,
-                time_us: since_epoch.map_or(0, |time| time.as_micros() as u64),
+                time_us: since_epoch.map_or(0, |since_epoch| since_epoch.as_micros() as u64),
                 ..FinishedRequest::default()
             },
             pending_calls: 0,
@@ -82,16 +82,16 @@ impl Request {
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
     ) -> RecordedReads {
         let mut recorded_reads = RecordedReads {
-            first_item: 0,
-            item_count: 0,
+            first_read: 0,
+            read_count: 0,
         };
         self.update_state(|state| {
             state.begin_call(Instant::now());
-            recorded_reads.first_item = state.record.items.len();
+            recorded_reads.first_read = state.record.reads.len();
             for (key, parent) in keys {
                 state.record.append_read(key.as_ref(), parent);
             }
-            recorded_reads.item_count = state.record.items.len() - recorded_reads.first_item;
+            recorded_reads.read_count = state.record.reads.len() - recorded_reads.first_read;
         });
         recorded_reads
     }
@@ -105,15 +105,15 @@ impl Request {
     }
 
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
-    pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, bytes: usize) {
-        if index < recorded_reads.item_count {
+    pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, value_bytes: usize) {
+        if index < recorded_reads.read_count {
             self.update_state(|state| {
-                if let Some(item) = state
+                if let Some(read) = state
                     .record
-                    .items
-                    .get_mut(recorded_reads.first_item + index)
+                    .reads
+                    .get_mut(recorded_reads.first_read + index)
                 {
-                    item.value_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    read.value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX);
                 }
             });
         }
@@ -147,19 +147,19 @@ impl RequestRecord for Request {
             is_named: true,
         });
         let recorded_reads = self.begin_read(keys.map(|key| (key, parent)));
-        recorded_reads.first_item..recorded_reads.first_item + recorded_reads.item_count
+        recorded_reads.first_read..recorded_reads.first_read + recorded_reads.read_count
     }
 
     fn begin_write(&self) {
         self.begin_write();
     }
 
-    fn set_size(&self, read: usize, bytes: usize) {
+    fn set_size(&self, read_index: usize, value_bytes: usize) {
         let recorded_reads = RecordedReads {
-            first_item: read,
-            item_count: 1,
+            first_read: read_index,
+            read_count: 1,
         };
-        self.set_size(recorded_reads, 0, bytes);
+        self.set_size(recorded_reads, 0, value_bytes);
     }
 
     fn end_call(&self) {
@@ -181,7 +181,7 @@ impl SharedRequest {
             state.time_in_calls += now.duration_since(state.calls_pending_since);
         }
         let base_time = now
-            .duration_since(state.started)
+            .duration_since(state.started_at)
             .saturating_sub(state.time_in_calls);
         state.record.base_us = u32::try_from(base_time.as_micros()).unwrap_or(u32::MAX);
         if state.record.is_too_large {

@@ -31,7 +31,7 @@ pub(crate) fn start_writer(
             state,
             folder,
             part: LogPart::default(),
-            part_started: Instant::now(),
+            part_started_at: Instant::now(),
         };
         writer.run(&messages);
     };
@@ -48,18 +48,18 @@ struct Writer {
     folder: Option<LogFolder>,
     part: LogPart,
     /// When the first request of the part came.
-    part_started: Instant,
+    part_started_at: Instant,
 }
 
 impl Writer {
     fn run(mut self, messages: &Receiver<WriterMessage>) {
         loop {
-            let age = self.part_started.elapsed();
-            let wait = self.options.rotate_after.saturating_sub(age);
+            let age = self.part_started_at.elapsed();
+            let time_left = self.options.rotate_after.saturating_sub(age);
             let message = if self.part.len() == 0 {
                 messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                messages.recv_timeout(wait)
+                messages.recv_timeout(time_left)
             };
             match message {
                 Ok(WriterMessage::Request(request)) => self.add(&request),
@@ -80,15 +80,17 @@ impl Writer {
 
     fn add(&mut self, request: &FinishedRequest) {
         if self.state.has_failed.load(Relaxed) {
-            self.state.count_unwritten(1, request.footprint_bytes());
+            self.state
+                .count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         }
-        let Some(instance) = self.open() else {
-            self.state.count_unwritten(1, request.footprint_bytes());
+        let Some(instance) = self.open_folder() else {
+            self.state
+                .count_submitted_as_dropped(1, request.footprint_bytes());
             return;
         };
         if self.part.len() == 0 {
-            self.part_started = Instant::now();
+            self.part_started_at = Instant::now();
         }
         self.part.add(request, instance, &self.options);
         if self.part.footprint_bytes() >= self.options.part_bytes() {
@@ -96,8 +98,8 @@ impl Writer {
         }
     }
 
-    /// Opens the folder, if it is not open; this process's number in it, or `None` after a failure.
-    fn open(&mut self) -> Option<u16> {
+    /// Opens the folder, if it is not open. Returns this process's number in it, or `None` after a failure.
+    fn open_folder(&mut self) -> Option<u16> {
         if let Some(folder) = &self.folder {
             return Some(folder.instance);
         }
@@ -112,20 +114,24 @@ impl Writer {
 
     fn write_part(&mut self) {
         let part = std::mem::take(&mut self.part);
-        let (requests, bytes, writes) = (part.len(), part.footprint_bytes(), part.writes());
-        let Some(folder) = self.folder.as_mut().filter(|_| requests > 0) else {
+        let (request_count, footprint_bytes, writes) =
+            (part.len(), part.footprint_bytes(), part.writes());
+        let Some(folder) = self.folder.as_mut().filter(|_| request_count > 0) else {
             return;
         };
         let dropped = self.state.dropped.load(Relaxed);
         match folder.write(part.into_log(), writes, dropped, &self.options) {
             Ok(written_bytes) => {
-                self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
+                self.state
+                    .unwritten_bytes
+                    .fetch_sub(footprint_bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
                 self.state.written_bytes.fetch_add(written_bytes, Relaxed);
             }
             Err(error) => {
                 self.fail(&error);
-                self.state.count_unwritten(requests as u64, bytes);
+                self.state
+                    .count_submitted_as_dropped(request_count as u64, footprint_bytes);
             }
         }
     }
@@ -157,8 +163,8 @@ impl LogFolder {
         for entry in std::fs::read_dir(&path)? {
             let name = entry?.file_name();
             match parse_part_name(&name.to_string_lossy(), "requests") {
-                Some((part_instance, number, _)) if part_instance == instance => {
-                    next_part = next_part.max(number + 1);
+                Some((part_instance, part_number, _)) if part_instance == instance => {
+                    next_part = next_part.max(part_number + 1);
                 }
                 _ => {}
             }
@@ -180,22 +186,24 @@ impl LogFolder {
         dropped: u64,
         options: &Options,
     ) -> io::Result<u64> {
-        let name = self.path.to_string_lossy();
-        let log = RequestLog::merge(&[log], &name).map_err(io::Error::other)?;
-        let number = self.next_part;
+        let log_name = self.path.to_string_lossy();
+        let log = RequestLog::merge(&[log], &log_name).map_err(io::Error::other)?;
+        let part_number = self.next_part;
         self.next_part += 1;
         let extension = options.format.extension();
-        let file = |stem: &str| {
-            self.path
-                .join(format!("{stem}-{}-{number:06}.{extension}", self.instance))
+        let part_path = |stem: &str| {
+            self.path.join(format!(
+                "{stem}-{}-{part_number:06}.{extension}",
+                self.instance
+            ))
         };
-        let (items, requests) = (
-            TemporaryFile::create(file("items"))?,
-            TemporaryFile::create(file("requests"))?,
+        let (items_file, requests_file) = (
+            TemporaryFile::create(part_path("items"))?,
+            TemporaryFile::create(part_path("requests"))?,
         );
         {
-            let mut items = BufWriter::new(&items.file);
-            let mut requests = BufWriter::new(&requests.file);
+            let mut items = BufWriter::new(&items_file.file);
+            let mut requests = BufWriter::new(&requests_file.file);
             match options.format {
                 FileFormat::Parquet => log.write_parquet(&mut items, &mut requests)?,
                 FileFormat::JsonLines => log.write_jsonl(&mut items, &mut requests)?,
@@ -203,26 +211,26 @@ impl LogFolder {
             items.flush()?;
             requests.flush()?;
         }
-        let bytes = items.finish()? + requests.finish()?;
-        let delta = dropped - self.reported_dropped;
+        let written_bytes = items_file.finish()? + requests_file.finish()?;
+        let newly_dropped = dropped - self.reported_dropped;
         self.reported_dropped = dropped;
-        self.update_meta(log.requests.len(), delta, writes, options)?;
-        Ok(bytes)
+        self.update_meta(log.requests.len(), newly_dropped, writes, options)?;
+        Ok(written_bytes)
     }
 
     /// Adds to what `meta.json` counts of this instance. Other processes change other instances of the same file.
     fn update_meta(
         &self,
-        requests: usize,
-        dropped: u64,
+        request_count: usize,
+        newly_dropped: u64,
         writes: u64,
         options: &Options,
     ) -> io::Result<()> {
         let lock = open_lock(&self.path.join(".meta.lock"))?;
         lock.lock()?;
-        let path = self.path.join("meta.json");
-        let text = std::fs::read(&path).unwrap_or_default();
-        let mut meta: Map<String, Value> = serde_json::from_slice(&text).unwrap_or_default();
+        let meta_path = self.path.join("meta.json");
+        let content = std::fs::read(&meta_path).unwrap_or_default();
+        let mut meta: Map<String, Value> = serde_json::from_slice(&content).unwrap_or_default();
         meta.insert("version".to_owned(), json!(1));
         meta.insert("sample".to_owned(), json!(options.sample));
         meta.insert("sampled_by".to_owned(), json!("request"));
@@ -234,14 +242,14 @@ impl LogFolder {
             json!(previous_counts[name].as_u64().unwrap_or(0) + increment)
         };
         let counts = json!({
-            "requests": new_total("requests", requests as u64),
-            "dropped": new_total("dropped", dropped),
+            "requests": new_total("requests", request_count as u64),
+            "dropped": new_total("dropped", newly_dropped),
             "writes": new_total("writes", writes),
         });
         if let Some(instances) = instances.as_object_mut() {
             instances.insert(self.instance.to_string(), counts);
         }
-        let file = TemporaryFile::create(path)?;
+        let file = TemporaryFile::create(meta_path)?;
         serde_json::to_writer_pretty(&file.file, &meta)?;
         file.finish().map(|_| ())
     }
@@ -283,11 +291,11 @@ impl TemporaryFile {
         })
     }
 
-    /// Gives it its name and returns its bytes.
+    /// Gives it its name and returns its length in bytes.
     fn finish(self) -> io::Result<u64> {
-        let bytes = self.file.metadata()?.len();
+        let file_bytes = self.file.metadata()?.len();
         std::fs::rename(&self.temporary_path, &self.path)?;
-        Ok(bytes)
+        Ok(file_bytes)
     }
 }
 

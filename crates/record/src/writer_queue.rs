@@ -70,19 +70,22 @@ impl WriterQueue {
 
     /// Hands a finished request to the writer, or drops it if the memory is full.
     pub(crate) fn submit(&self, request: FinishedRequest) {
-        let bytes = request.footprint_bytes();
-        let bytes_before = self.state.unwritten_bytes.fetch_add(bytes, Relaxed);
+        let footprint_bytes = request.footprint_bytes();
+        let bytes_before = self
+            .state
+            .unwritten_bytes
+            .fetch_add(footprint_bytes, Relaxed);
         // Counted before it is sent: the writer subtracts what it cannot write.
         self.state.recorded.fetch_add(1, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)
-            && bytes_before + bytes <= self.state.memory_limit_bytes
+            && bytes_before + footprint_bytes <= self.state.memory_limit_bytes
             && !self.was_forked()
             && self
                 .sender
                 .send(WriterMessage::Request(Box::new(request)))
                 .is_ok();
         if !is_accepted {
-            self.state.count_unwritten(1, bytes);
+            self.state.count_submitted_as_dropped(1, footprint_bytes);
         }
     }
 
@@ -94,10 +97,10 @@ impl WriterQueue {
 
 impl WriterState {
     /// Counts submitted requests as dropped, and their memory as free.
-    pub(crate) fn count_unwritten(&self, requests: u64, bytes: usize) {
-        self.unwritten_bytes.fetch_sub(bytes, Relaxed);
-        self.recorded.fetch_sub(requests, Relaxed);
-        self.dropped.fetch_add(requests, Relaxed);
+    pub(crate) fn count_submitted_as_dropped(&self, request_count: u64, footprint_bytes: usize) {
+        self.unwritten_bytes.fetch_sub(footprint_bytes, Relaxed);
+        self.recorded.fetch_sub(request_count, Relaxed);
+        self.dropped.fetch_add(request_count, Relaxed);
     }
 
     /// Stops the recorder for ever, as its folder cannot be written.

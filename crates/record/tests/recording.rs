@@ -78,8 +78,8 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         assert_eq!(log.requests.page, [2, NONE]);
         assert_eq!(log.requests.routes, ["lesson"]);
         assert_eq!(log.requests.request, [0, 1]);
-        let meta = std::fs::read(folder.path().join("meta.json")).unwrap();
-        let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
+        let meta_json = std::fs::read(folder.path().join("meta.json")).unwrap();
+        let meta: serde_json::Value = serde_json::from_slice(&meta_json).unwrap();
         assert_eq!(meta["instances"]["0"]["writes"], 1);
         assert_eq!(meta["instances"]["0"]["requests"], 2);
         assert_eq!(recorder.stats().recorded, 2);
@@ -92,7 +92,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     let recorder = new_recorder(folder.path(), |_| {});
     let request = recorder.begin_request().unwrap();
     let pause = || std::thread::sleep(Duration::from_millis(20));
-    let started = Instant::now();
+    let started_at = Instant::now();
     pause();
     request.begin_read([(b"a".as_slice(), None)]);
     pause();
@@ -101,14 +101,14 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.end_call();
     pause();
     request.end_call();
-    let in_calls_at_least = Duration::from_millis(60);
+    let time_in_calls_min = Duration::from_millis(60);
     request.finish();
-    let total_time = started.elapsed();
+    let total_time = started_at.elapsed();
     close_recorder(&recorder);
-    let base_time = read_folder(folder.path()).unwrap().log.requests.base_us[0];
-    let base_time = Duration::from_micros(base_time.into());
+    let base_us = read_folder(folder.path()).unwrap().log.requests.base_us[0];
+    let base_time = Duration::from_micros(base_us.into());
     assert!(
-        base_time >= Duration::from_millis(20) && base_time + in_calls_at_least <= total_time,
+        base_time >= Duration::from_millis(20) && base_time + time_in_calls_min <= total_time,
         "{base_time:?} of {total_time:?}"
     );
 }
@@ -118,12 +118,12 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = new_recorder(folder.path(), |options| options.rotate_bytes = 20_000);
     std::thread::scope(|scope| {
-        for thread in 0..4 {
+        for thread_index in 0..4 {
             let recorder = &recorder;
             scope.spawn(move || {
                 for number in 0..500 {
                     let keys: Vec<String> = (0..number % 7)
-                        .map(|key| format!("t{thread}:{number}:{key}"))
+                        .map(|key_index| format!("t{thread_index}:{number}:{key_index}"))
                         .collect();
                     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                     record_reads(recorder, &keys);
@@ -137,20 +137,21 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2000);
     assert!(log.requests.time_us.is_sorted());
-    let mut recorded_keys = vec![0; 4];
+    let mut requests_with_keys = vec![0; 4];
     for request_index in 0..log.requests.len() {
         let keys = keys_of_request(&log, request_index);
-        for (index, key) in keys.iter().enumerate() {
-            let parts: Vec<&str> = key.split(':').collect();
-            let expected: usize = parts[1].parse().unwrap();
-            assert_eq!(keys.len(), expected % 7, "{key}");
-            assert_eq!(parts[2], index.to_string());
-            assert_eq!(parts[1], keys[0].split(':').nth(1).unwrap());
-            recorded_keys[parts[0][1..].parse::<usize>().unwrap()] += usize::from(index == 0);
+        for (key_index, key) in keys.iter().enumerate() {
+            let key_fields: Vec<&str> = key.split(':').collect();
+            let number: usize = key_fields[1].parse().unwrap();
+            assert_eq!(keys.len(), number % 7, "{key}");
+            assert_eq!(key_fields[2], key_index.to_string());
+            assert_eq!(key_fields[1], keys[0].split(':').nth(1).unwrap());
+            requests_with_keys[key_fields[0][1..].parse::<usize>().unwrap()] +=
+                usize::from(key_index == 0);
         }
     }
-    let with_items = (0..500).filter(|number| number % 7 > 0).count();
-    assert_eq!(recorded_keys, [with_items; 4]);
+    let expected_requests = (0..500).filter(|number| number % 7 > 0).count();
+    assert_eq!(requests_with_keys, [expected_requests; 4]);
 }
 
 #[test]
@@ -185,11 +186,11 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
 #[test]
 fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
     let folder = tempfile::tempdir().unwrap();
-    for (key, parent) in [(b"a", b"b"), (b"b", b"a")] {
+    for (key, parent_key) in [(b"a", b"b"), (b"b", b"a")] {
         let recorder = new_recorder(folder.path(), |_| {});
         let request = recorder.begin_request().unwrap();
         let parent = Parent {
-            key: parent,
+            key: parent_key,
             is_named: true,
         };
         request.begin_read([(key, Some(parent))]);
@@ -199,8 +200,8 @@ fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
     }
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2);
-    let with_parent = log.items.parents.iter().filter(|&&parent| parent != NONE);
-    assert_eq!(with_parent.count(), 1);
+    let items_with_parent = log.items.parents.iter().filter(|&&parent| parent != NONE);
+    assert_eq!(items_with_parent.count(), 1);
 }
 
 #[test]
@@ -309,8 +310,12 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     );
 }
 
-/// Records three parts of one request each and truncates a file of the second to `bytes`.
-fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> tempfile::TempDir {
+/// Records three parts of one request each and truncates a file of the second to at most `file_bytes_max` bytes.
+fn log_with_a_truncated_part(
+    format: FileFormat,
+    stem: &str,
+    file_bytes_max: u64,
+) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for key in ["a", "b", "c"] {
         let recorder = new_recorder(folder.path(), |options| options.format = format);
@@ -321,12 +326,12 @@ fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> temp
         FileFormat::Parquet => "parquet",
         FileFormat::JsonLines => "jsonl",
     };
-    let file = format!("{stem}-0-000001.{extension}");
+    let file_name = format!("{stem}-0-000001.{extension}");
     let file = std::fs::OpenOptions::new()
         .write(true)
-        .open(folder.path().join(file))
+        .open(folder.path().join(file_name))
         .unwrap();
-    file.set_len(bytes.min(file.metadata().unwrap().len() - 1))
+    file.set_len(file_bytes_max.min(file.metadata().unwrap().len() - 1))
         .unwrap();
     folder
 }
@@ -341,7 +346,7 @@ fn part_messages(folder_log: &FolderLog) -> Vec<String> {
 
 #[test]
 fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
-    for (stem, bytes) in [
+    for (stem, file_bytes_max) in [
         ("requests", u64::MAX),
         ("requests", 100),
         ("requests", 5),
@@ -349,17 +354,25 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
         ("requests", 0),
         ("items", u64::MAX),
     ] {
-        let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, bytes);
+        let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, file_bytes_max);
         let folder_log = read_folder(folder.path()).unwrap();
-        assert_eq!(folder_log.log.items.keys, ["a", "c"], "{stem} {bytes}");
+        assert_eq!(
+            folder_log.log.items.keys,
+            ["a", "c"],
+            "{stem} {file_bytes_max}"
+        );
         assert_eq!(folder_log.log.requests.len(), 2);
-        let requests = folder.path().join("requests-0-000001.parquet");
-        let requests_bytes = requests.metadata().unwrap().len();
+        let requests_path = folder.path().join("requests-0-000001.parquet");
+        let requests_bytes = requests_path.metadata().unwrap().len();
         let expected = format!(
             "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
              Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
-        assert_eq!(part_messages(&folder_log), [expected], "{stem} {bytes}");
+        assert_eq!(
+            part_messages(&folder_log),
+            [expected],
+            "{stem} {file_bytes_max}"
+        );
     }
 }
 

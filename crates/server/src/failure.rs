@@ -19,8 +19,8 @@ pub(crate) fn end_process(exit_code: i32, reason: &str) -> ! {
     let line = format!("glasscache: {reason}; the process ends with exit code {exit_code}\n");
     // Not `eprintln`: a thread that hangs may hold the lock of stderr, and a full pipe would block the write.
     let stderr = rustix::stdio::stderr();
-    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
-    if poll(&mut ready, Some(&STDERR_WAIT)).is_ok_and(|count| count > 0) {
+    let mut poll_fds = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut poll_fds, Some(&STDERR_WAIT)).is_ok_and(|count| count > 0) {
         let _ = rustix::io::write(stderr, line.as_bytes());
     }
     std::process::exit(exit_code)

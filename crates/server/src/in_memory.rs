@@ -30,7 +30,7 @@ use crate::shared::{Shared, SharedParts};
 /// A worker of a server without sockets, whose connections are driven by hand.
 pub struct InMemoryWorker {
     shared: Arc<Shared>,
-    store: glasscache_store::Worker,
+    store_worker: glasscache_store::Worker,
     counters: Arc<Counters>,
     waker: Waker,
     connection_count: u64,
@@ -40,7 +40,8 @@ pub struct InMemoryWorker {
 pub struct InMemoryConnection {
     info: ConnectionInfo,
     session: Session,
-    pending: Vec<u8>,
+    /// Input that is an incomplete command.
+    pending_input: Vec<u8>,
     /// A write found no free segment and is retried.
     retries_write: bool,
     is_closed: bool,
@@ -114,7 +115,7 @@ impl InMemoryWorker {
         // Attempts to log in are decided at once.
         let logins = Logins::new(config.users.as_ref())?;
         let system_error = |error: rustix::io::Errno| Error::System(error.into());
-        let workers = (0..workers)
+        let counters_and_wakers = (0..workers)
             .map(|_| {
                 Ok((
                     Arc::new(counters_for(&slab_classes)),
@@ -127,7 +128,7 @@ impl InMemoryWorker {
             clock: Clock::start(),
             listener_waker: Waker::new().map_err(system_error)?,
             control_waker: Waker::new().map_err(system_error)?,
-            workers: workers.clone(),
+            workers: counters_and_wakers.clone(),
             config,
             slab_classes,
             cluster: Cluster::default(),
@@ -136,13 +137,15 @@ impl InMemoryWorker {
             log: Log::default(),
             store: Arc::clone(&store),
         }));
-        let group = workers.into_iter().map(|(counters, waker)| InMemoryWorker {
-            shared: Arc::clone(&shared),
-            store: store.worker(),
-            counters,
-            waker,
-            connection_count: 0,
-        });
+        let group = counters_and_wakers
+            .into_iter()
+            .map(|(counters, waker)| InMemoryWorker {
+                shared: Arc::clone(&shared),
+                store_worker: store.worker(),
+                counters,
+                waker,
+                connection_count: 0,
+            });
         Ok(group.collect())
     }
 
@@ -156,7 +159,7 @@ impl InMemoryWorker {
         InMemoryConnection {
             info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
             session: Session::new(self.shared.logins.are_required(), false),
-            pending: Vec::new(),
+            pending_input: Vec::new(),
             retries_write: false,
             is_closed: false,
         }
@@ -167,20 +170,20 @@ impl InMemoryWorker {
         if connection.is_closed {
             return Vec::new();
         }
-        connection.pending.extend_from_slice(bytes);
+        connection.pending_input.extend_from_slice(bytes);
         let mut replies = Vec::new();
-        self.store.go_online();
+        self.store_worker.go_online();
         while !connection.is_closed && self.run_session(connection, Seconds(now), &mut replies) {}
         // Between two calls nothing is borrowed, and others of the group may reuse segments.
-        self.store.go_offline();
+        self.store_worker.go_offline();
         replies
     }
 
     /// Does the background work of one iteration of a worker's loop at second `now`.
     pub fn maintain(&mut self, now: u32) {
-        self.store.go_online();
-        self.store.maintain(Seconds(now));
-        self.store.go_offline();
+        self.store_worker.go_online();
+        self.store_worker.maintain(Seconds(now));
+        self.store_worker.go_offline();
     }
 
     /// Sets the wall clock, which absolute times of expiry refer to: second `now` is this Unix time.
@@ -195,10 +198,10 @@ impl InMemoryWorker {
         now: Seconds,
         replies: &mut Vec<u8>,
     ) -> bool {
-        self.store.pass();
+        self.store_worker.pass();
         let may_refuse = Cell::new(std::mem::take(&mut connection.retries_write));
         let context = Context {
-            store: &self.store,
+            store_worker: &self.store_worker,
             shared: &self.shared,
             counters: &self.counters,
             now,
@@ -213,10 +216,10 @@ impl InMemoryWorker {
         let mut out = Output::new(Vec::new());
         let progress = connection
             .session
-            .run(&connection.pending, &context, &mut out);
+            .run(&connection.pending_input, &context, &mut out);
         collect_replies(&out, replies);
         drop(out);
-        connection.pending.drain(..progress.used_bytes);
+        connection.pending_input.drain(..progress.used_bytes);
         match progress.run_end {
             // No other connection could release memory.
             RunEnd::NeedsInput
@@ -249,7 +252,7 @@ impl InMemoryConnection {
 
     /// Input that is an incomplete command.
     pub fn pending_bytes(&self) -> usize {
-        self.pending.len()
+        self.pending_input.len()
     }
 }
 

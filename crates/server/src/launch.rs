@@ -27,7 +27,7 @@ use crate::shared::logins::LoginMessage;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
-use crate::successor::SuccessorThread;
+use crate::successor::HandoverThread;
 use crate::threads::Threads;
 
 /// Binds, allocates, starts the threads; when it returns, connections are accepted.
@@ -53,21 +53,21 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         parts,
         bound_sockets,
         memory_file,
-        memory,
+        prepared_store,
         inheritance,
     } = prepared;
     let PreparedStore {
         store,
         clock,
         recovery_message,
-    } = memory;
+    } = prepared_store;
     let (shared, log_receiver, login_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
     // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
     // over.
     if let Some(file) = memory_file.as_ref().filter(|_| inheritance.is_none()) {
         file.remove_snapshot()?;
     }
-    let mut running = RunningServer::new(Arc::clone(&shared));
+    let mut running_server = RunningServer::new(Arc::clone(&shared));
     if let Some(log_receiver) = log_receiver {
         // Not joined at the end: stderr may be a pipe that nothing reads.
         std::thread::Builder::new()
@@ -75,53 +75,53 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
             .spawn(move || log_receiver.write_lines())
             .map_err(Error::System)?;
     }
-    let (mut predecessor, mut control, mut connections) = (None, None, Vec::new());
+    let (mut predecessor, mut control_socket, mut connections) = (None, None, Vec::new());
     if let Some(inheritance) = inheritance {
         predecessor = Some((inheritance.channel, inheritance.cancellation));
-        control = Some(inheritance.control);
+        control_socket = Some(inheritance.control_socket);
         connections = inheritance.connections;
     }
-    let successor = memory_file
+    let handover_thread = memory_file
         .as_ref()
-        .and_then(|file| make_successor_thread(&shared, &bound_sockets, file, control));
-    let threads = &mut running.threads;
+        .and_then(|file| make_handover_thread(&shared, &bound_sockets, file, control_socket));
+    let threads = &mut running_server.threads;
     let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
-    for index in 0..shared.workers.len() {
+    for worker_index in 0..shared.workers.len() {
         start_worker(
             threads,
             &shared,
-            index,
-            accept_queues.queue_of_worker(index),
+            worker_index,
+            accept_queues.queue_of_worker(worker_index),
         )?;
     }
-    let handshakes = Arc::new(HandshakeQueue::new().map_err(system_error)?);
-    start_handshakes(threads, &shared, &handshakes, &accept_queues)?;
+    let handshake_queue = Arc::new(HandshakeQueue::new().map_err(system_error)?);
+    start_handshakes(threads, &shared, &handshake_queue, &accept_queues)?;
     let next_serial = connections.len() as u64 + 1;
     adopt_connections(&shared, &accept_queues, connections);
     let listener = Listener::new(
         Arc::clone(&shared),
         bound_sockets,
         accept_queues,
-        handshakes,
+        handshake_queue,
         next_serial,
     );
     let listener = listener.map_err(system_error)?;
     threads.spawn_serving("gc-listener".to_owned(), move || listener.run())?;
     threads.start_login_thread(&shared, login_receiver)?;
-    if let Some(successor) = successor {
-        threads.spawn_serving("gc-successor".to_owned(), move || successor.run())?;
+    if let Some(handover_thread) = handover_thread {
+        threads.spawn_serving("gc-successor".to_owned(), move || handover_thread.run())?;
     }
     threads.start_watchdog(&shared)?;
     // Nothing can fail after this.
     if let Some((channel, cancellation)) = predecessor {
         replacement::commit(&channel, &cancellation)?;
     }
-    running.threads.release_start_latch();
+    running_server.threads.release_start_latch();
     if let Some(file) = memory_file {
-        running.attach_memory_file(file, &recovery_message);
+        running_server.attach_memory_file(file, &recovery_message);
     }
-    Ok(running)
+    Ok(running_server)
 }
 
 /// The state of the threads, and what the threads of the log and of the logins receive.
@@ -191,18 +191,23 @@ fn adopt_connections(
         let InheritedConnection {
             socket,
             state,
-            info: inherited,
+            info: inherited_info,
         } = connection;
-        let peer = rustix::net::getpeername(&socket).ok().flatten();
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let peer_address = rustix::net::getpeername(&socket).ok().flatten();
+        let peer_address = peer_address.and_then(|address| SocketAddr::try_from(address).ok());
         let id = ConnectionId {
             descriptor: socket.as_raw_fd(),
             serial,
         };
-        let peer = peer.map_or(Peer::Unix, Peer::Tcp);
-        let mut info = ConnectionInfo::new(id, peer, inherited.listener, inherited.last_command_s);
-        info.has_proxy_header = inherited.has_proxy_header;
-        if let Some(client) = inherited.proxied_client {
+        let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
+        let mut info = ConnectionInfo::new(
+            id,
+            peer,
+            inherited_info.listener_index,
+            inherited_info.last_command_s,
+        );
+        info.has_proxy_header = inherited_info.has_proxy_header;
+        if let Some(client) = inherited_info.proxied_client {
             info.set_proxied_client(client);
         }
         let info = Arc::new(info);
@@ -214,44 +219,49 @@ fn adopt_connections(
         accept_queues.assign(AcceptedConnection {
             stream: Stream::Plain(socket),
             info,
-            inherited: Some(Box::new(state)),
+            inherited_state: Some(Box::new(state)),
         });
     }
 }
 
-/// The thread that waits for a successor; `control` is the socket of a replaced server. Without it the server runs, and
-/// cannot be replaced.
-fn make_successor_thread(
+/// The thread that waits for a successor; `control_socket` is that of a replaced server. Without the thread the server
+/// runs, and cannot be replaced.
+fn make_handover_thread(
     shared: &Arc<Shared>,
     bound_sockets: &[BoundSocket],
     memory_file: &MemoryFile,
-    control: Option<OwnedFd>,
-) -> Option<SuccessorThread> {
-    let thread = SuccessorThread::new(shared, bound_sockets, memory_file, control);
+    control_socket: Option<OwnedFd>,
+) -> Option<HandoverThread> {
+    let result = HandoverThread::new(shared, bound_sockets, memory_file, control_socket);
     let report_error = |error: &_| {
         shared.log.queue_line(format!(
             "glasscache: this server cannot be replaced while it runs: {error}"
         ));
     };
-    thread.inspect_err(report_error).ok()
+    result.inspect_err(report_error).ok()
 }
 
 fn start_worker(
     threads: &mut Threads,
     shared: &Arc<Shared>,
-    index: usize,
+    worker_index: usize,
     accept_queue: AcceptQueue,
 ) -> Result<(), Error> {
-    let Some(counters_and_waker) = shared.workers.get(index).cloned() else {
+    let Some(counters_and_waker) = shared.workers.get(worker_index).cloned() else {
         return Ok(());
     };
-    let store = shared.store.worker();
+    let store_worker = shared.store.worker();
     let should_pin = shared.config.pin_workers;
-    let worker = Worker::new(Arc::clone(shared), store, counters_and_waker, accept_queue);
+    let worker = Worker::new(
+        Arc::clone(shared),
+        store_worker,
+        counters_and_waker,
+        accept_queue,
+    );
     let worker = worker.map_err(system_error)?;
-    threads.spawn_serving(format!("gc-worker-{index}"), move || {
+    threads.spawn_serving(format!("gc-worker-{worker_index}"), move || {
         if should_pin {
-            pin_to_core(index);
+            pin_to_core(worker_index);
         }
         worker.run();
     })
@@ -261,26 +271,30 @@ fn start_worker(
 fn start_handshakes(
     threads: &mut Threads,
     shared: &Arc<Shared>,
-    queue: &Arc<HandshakeQueue>,
-    workers: &Arc<AcceptQueues>,
+    handshake_queue: &Arc<HandshakeQueue>,
+    accept_queues: &Arc<AcceptQueues>,
 ) -> Result<(), Error> {
     if shared.tls.is_none() {
         return Ok(());
     }
-    let handshakes = Handshakes::new(Arc::clone(shared), Arc::clone(queue), Arc::clone(workers));
+    let handshakes = Handshakes::new(
+        Arc::clone(shared),
+        Arc::clone(handshake_queue),
+        Arc::clone(accept_queues),
+    );
     let handshakes = handshakes.map_err(system_error)?;
     threads.spawn_serving("gc-handshakes".to_owned(), move || handshakes.run())
 }
 
-/// Pins this thread to the `index`-th of its allowed processors; if that fails it stays unpinned.
-fn pin_to_core(index: usize) {
+/// Pins this thread to the `worker_index`-th of its allowed processors; if that fails it stays unpinned.
+fn pin_to_core(worker_index: usize) {
     let Ok(allowed) = sched_getaffinity(None::<Pid>) else {
         return;
     };
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|processor| allowed.is_set(*processor))
         .collect();
-    if let Some(processor) = processors.get(index % processors.len().max(1)) {
+    if let Some(processor) = processors.get(worker_index % processors.len().max(1)) {
         let mut cpu_set = CpuSet::new();
         cpu_set.set(*processor);
         let _ = sched_setaffinity(None, &cpu_set);

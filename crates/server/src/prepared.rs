@@ -32,7 +32,7 @@ pub struct PreparedServer {
     pub(crate) parts: PreparedParts,
     pub(crate) bound_sockets: Vec<BoundSocket>,
     pub(crate) memory_file: Option<MemoryFile>,
-    pub(crate) memory: PreparedStore,
+    pub(crate) prepared_store: PreparedStore,
     /// What it has from a running server, which pauses.
     pub(crate) inheritance: Option<Inheritance>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Inheritance {
     pub(crate) channel: Arc<ControlChannel>,
     pub(crate) cancellation: Cancellation,
     /// The socket on which the next successor connects.
-    pub(crate) control: OwnedFd,
+    pub(crate) control_socket: OwnedFd,
     pub(crate) connections: Vec<InheritedConnection>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct InheritedConnection {
     pub(crate) info: InheritedInfo,
 }
 
-/// Binds and allocates.
+/// Binds the sockets and allocates the memory.
 ///
 /// # Errors
 /// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
@@ -61,15 +61,15 @@ pub(crate) struct InheritedConnection {
 pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
     let parts = prepare_parts(config)?;
     let config = &parts.config;
-    let bound_sockets = listener::bind(config)?;
+    let bound_sockets = listener::bind_all(config)?;
     let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
     let memory_file = memory_file.transpose()?;
-    let memory = make_store(config, &parts.slab_classes, memory_file.as_ref())?;
+    let prepared_store = make_store(config, &parts.slab_classes, memory_file.as_ref())?;
     Ok(PreparedServer {
         parts,
         bound_sockets,
         memory_file,
-        memory,
+        prepared_store,
         inheritance: None,
     })
 }
@@ -108,11 +108,11 @@ fn make_store(
     slab_classes: &SlabClassTable,
     memory_file: Option<&MemoryFile>,
 ) -> Result<PreparedStore, Error> {
-    let config = store_config(config, slab_classes);
+    let store_config = store_config(config, slab_classes);
     match memory_file {
-        Some(file) => file.make_store(&config),
+        Some(file) => file.make_store(&store_config),
         None => Ok(PreparedStore {
-            store: Store::new(config)?,
+            store: Store::new(store_config)?,
             clock: Clock::start(),
             recovery_message: String::new(),
         }),

@@ -29,9 +29,9 @@ use crate::shared::fields::{FieldReader, FieldWriter};
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
-const STEP_MAX: Duration = Duration::from_secs(10);
+const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the running server may take to reply or end after the commit was sent to it.
-const COMMIT_MAX: Duration = Duration::from_mins(10);
+const COMMIT_TIME_MAX: Duration = Duration::from_mins(10);
 
 /// A server that can take the place of a running one, and has read its settings.
 pub struct PreparedReplacement {
@@ -44,12 +44,12 @@ pub struct ConnectedReplacement {
     parts: PreparedParts,
     cancellation: Cancellation,
     channel: Arc<ControlChannel>,
-    control: OwnedFd,
+    control_socket: OwnedFd,
     bound_sockets: Vec<BoundSocket>,
     /// For each listening socket of the running server, which of the bound ones it is.
     adopted_listeners: Vec<Option<usize>>,
-    memory: ReplacementMemory,
-    rules: LoginRules,
+    replacement_memory: ReplacementMemory,
+    login_rules: LoginRules,
 }
 
 /// Reads and checks what needs no memory and no sockets.
@@ -80,7 +80,7 @@ impl PreparedReplacement {
     /// No server runs with the memory file, it refuses, something it has cannot be used, or this was cancelled.
     pub fn connect(self) -> Result<ConnectedReplacement, Error> {
         let cancellation = self.cancellation.clone();
-        or_cancelled(&cancellation, self.connect_to_server())
+        replace_error_if_cancelled(&cancellation, self.connect_to_server())
     }
 
     fn connect_to_server(self) -> Result<ConnectedReplacement, Error> {
@@ -89,19 +89,22 @@ impl PreparedReplacement {
             cancellation,
         } = self;
         let path = parts.config.memory_file.clone().unwrap_or_default();
-        let channel = Arc::new(connect(&path)?);
+        let channel = Arc::new(open_channel(&path)?);
         cancellation.shut_down_when_cancelled(&channel);
         let (offer, mut descriptors) = exchange_hello(&channel, &parts.config)?;
         if descriptors.len() < 2 {
             return Err(replacement_error("the running server sent no sockets"));
         }
         let listening_sockets = descriptors.split_off(2);
-        let (Some(control), Some(file)) = (descriptors.pop(), descriptors.pop()) else {
+        let (Some(control_socket), Some(memory_descriptor)) =
+            (descriptors.pop(), descriptors.pop())
+        else {
             return Err(replacement_error("the running server sent no sockets"));
         };
         let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
-        let memory = ReplacementMemory::prepare(&path, &parts, file, &offer)?;
-        let rules = LoginRules {
+        let replacement_memory =
+            ReplacementMemory::prepare(&path, &parts, memory_descriptor, &offer)?;
+        let login_rules = LoginRules {
             requires_login: parts.logins.are_required(),
             previous_required_login: offer.required_login,
             protocols: parts.config.protocol,
@@ -110,11 +113,11 @@ impl PreparedReplacement {
             parts,
             cancellation,
             channel,
-            control,
+            control_socket,
             bound_sockets,
             adopted_listeners,
-            memory,
-            rules,
+            replacement_memory,
+            login_rules,
         })
     }
 }
@@ -126,7 +129,7 @@ impl ConnectedReplacement {
     /// The running server refuses or ends, or this was cancelled.
     pub fn take_over(self) -> Result<PreparedServer, Error> {
         let cancellation = self.cancellation.clone();
-        or_cancelled(&cancellation, self.receive_handover())
+        replace_error_if_cancelled(&cancellation, self.receive_handover())
     }
 
     fn receive_handover(self) -> Result<PreparedServer, Error> {
@@ -134,25 +137,29 @@ impl ConnectedReplacement {
             parts,
             cancellation,
             channel,
-            control,
+            control_socket,
             bound_sockets,
             adopted_listeners,
-            memory,
-            rules,
+            replacement_memory,
+            login_rules,
         } = self;
         send(&channel, FrameKind::Ready, &[])?;
-        let (connections, memory_frame) =
-            receive_connections_and_memory(&channel, rules, &adopted_listeners, &bound_sockets)?;
-        let (memory_file, memory) = memory.into_store(&parts, &memory_frame)?;
+        let (connections, memory_frame) = receive_connections_and_memory(
+            &channel,
+            login_rules,
+            &adopted_listeners,
+            &bound_sockets,
+        )?;
+        let (memory_file, prepared_store) = replacement_memory.into_store(&parts, &memory_frame)?;
         Ok(PreparedServer {
             parts,
             bound_sockets,
             memory_file: Some(memory_file),
-            memory,
+            prepared_store,
             inheritance: Some(Inheritance {
                 channel,
                 cancellation,
-                control,
+                control_socket,
                 connections,
             }),
         })
@@ -160,7 +167,10 @@ impl ConnectedReplacement {
 }
 
 /// The outcome of a step, or that it was cancelled, which makes every step fail in some way.
-fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
+fn replace_error_if_cancelled<T>(
+    cancellation: &Cancellation,
+    outcome: Result<T, Error>,
+) -> Result<T, Error> {
     outcome.map_err(|error| {
         if cancellation.is_cancelled() {
             replacement_error("it was cancelled")
@@ -178,9 +188,9 @@ pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> R
     send(channel, FrameKind::Commit, &[])?;
     // Whether it has released everything is known only from its reply or its end.
     let frame = channel
-        .receive_within(COMMIT_MAX)
+        .receive_within(COMMIT_TIME_MAX)
         .map_err(replacement_error)?;
-    match require_accepted(frame)?.kind {
+    match check_not_refused(frame)?.kind {
         FrameKind::Committed => Ok(()),
         _ => Err(malformed_frame_error()),
     }
@@ -190,9 +200,9 @@ fn replacement_error(reason: impl std::fmt::Display) -> Error {
     Error::Replace(format!("{reason}; the running server goes on"))
 }
 
-fn connect(memory_file: &Path) -> Result<ControlChannel, Error> {
+fn open_channel(memory_file: &Path) -> Result<ControlChannel, Error> {
     let path = control_path(memory_file);
-    ControlChannel::connect(&path, STEP_MAX).map_err(|error| {
+    ControlChannel::connect(&path, STEP_TIME_MAX).map_err(|error| {
         Error::Replace(format!(
             "no server can be reached at {}: {error}; run this as the user of that server, or start the first one without --replace",
             path.display()
@@ -242,11 +252,11 @@ fn send(channel: &ControlChannel, kind: FrameKind, body: &[u8]) -> Result<(), Er
 }
 
 fn receive(channel: &ControlChannel) -> Result<Frame, Error> {
-    require_accepted(channel.receive().map_err(replacement_error)?)
+    check_not_refused(channel.receive().map_err(replacement_error)?)
 }
 
 /// The frame, unless it is a refusal.
-fn require_accepted(frame: Frame) -> Result<Frame, Error> {
+fn check_not_refused(frame: Frame) -> Result<Frame, Error> {
     if frame.kind == FrameKind::Refused {
         return Err(replacement_error(String::from_utf8_lossy(&frame.body)));
     }
@@ -268,8 +278,8 @@ fn adopt_listeners(
             address.is_some_and(|address| matches_address(listen, &address))
         });
         let socket = matching.and_then(|position| {
-            let slot = adopted_listeners.get_mut(position)?;
-            *slot = Some(index);
+            let adopted = adopted_listeners.get_mut(position)?;
+            *adopted = Some(index);
             unclaimed_sockets.get_mut(position)?.take()
         });
         let address = socket.as_ref().and_then(listening_address);
@@ -288,8 +298,8 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
     if let Ok(address) = SocketAddr::try_from(name.clone()) {
         return Some(Address::Tcp(address));
     }
-    let unix = SocketAddrUnix::try_from(name).ok()?;
-    let path = unix.path()?.to_str().ok()?.to_owned();
+    let unix_address = SocketAddrUnix::try_from(name).ok()?;
+    let path = unix_address.path()?.to_str().ok()?.to_owned();
     Some(Address::Unix(path.into()))
 }
 
@@ -304,24 +314,24 @@ fn matches_address(listen: &Listen, address: &Address) -> bool {
             },
             Address::Tcp(address),
         ) => configured.ip() == address.ip() && [0, address.port()].contains(&configured.port()),
-        (Listen::Unix { path, .. }, Address::Unix(address)) => path == address,
+        (Listen::Unix { path, .. }, Address::Unix(bound_path)) => path == bound_path,
         _ => false,
     }
 }
 
 /// The content of the last message of the running server.
 struct MemoryFrame {
-    clock: [i64; 3],
+    clock_state: [i64; 3],
     uniques_end: u64,
-    memory: Vec<u8>,
+    encoded_handover: Vec<u8>,
 }
 
-/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of
-/// its sockets, the index among `bound_sockets`.
+/// The connections of the running server, and the rest of what it sends while it pauses. `adopted_listeners` has, for
+/// each of its sockets, the index among `bound_sockets`.
 fn receive_connections_and_memory(
     channel: &ControlChannel,
-    rules: LoginRules,
-    listeners: &[Option<usize>],
+    login_rules: LoginRules,
+    adopted_listeners: &[Option<usize>],
     bound_sockets: &[BoundSocket],
 ) -> Result<(Vec<InheritedConnection>, MemoryFrame), Error> {
     let mut connections = Vec::new();
@@ -331,16 +341,19 @@ fn receive_connections_and_memory(
         match frame.kind {
             FrameKind::Connections => {
                 for socket in frame.descriptors {
-                    let (state, mut info) = InheritedState::read(&mut fields, rules)
+                    let (state, mut info) = InheritedState::read(&mut fields, login_rules)
                         .ok_or_else(malformed_frame_error)?;
-                    let listener = listeners.get(info.listener).copied().flatten();
+                    let listener_index = adopted_listeners
+                        .get(info.listener_index)
+                        .copied()
+                        .flatten();
                     // Closed if its listener is gone or has TLS now, where no client is served without it.
-                    let plain_listener = listener.filter(|&listener| {
-                        let socket = bound_sockets.get(listener);
-                        socket.is_some_and(|socket| !socket.is_tls())
+                    let plain_listener = listener_index.filter(|&listener_index| {
+                        let bound = bound_sockets.get(listener_index);
+                        bound.is_some_and(|bound| !bound.is_tls())
                     });
-                    if let Some(listener) = plain_listener {
-                        info.listener = listener;
+                    if let Some(listener_index) = plain_listener {
+                        info.listener_index = listener_index;
                         connections.push(InheritedConnection {
                             socket,
                             state,
@@ -352,9 +365,9 @@ fn receive_connections_and_memory(
             FrameKind::Memory => {
                 let mut read_memory_frame = || {
                     Some(MemoryFrame {
-                        clock: [fields.i64()?, fields.i64()?, fields.i64()?],
+                        clock_state: [fields.i64()?, fields.i64()?, fields.i64()?],
                         uniques_end: fields.u64()?,
-                        memory: fields.bytes()?.to_vec(),
+                        encoded_handover: fields.bytes()?.to_vec(),
                     })
                 };
                 let memory_frame = read_memory_frame().ok_or_else(malformed_frame_error)?;
@@ -381,21 +394,21 @@ impl ReplacementMemory {
     fn prepare(
         path: &Path,
         parts: &PreparedParts,
-        file: OwnedFd,
+        descriptor: OwnedFd,
         offer: &Offer,
     ) -> Result<ReplacementMemory, Error> {
-        let config = store_config(&parts.config, &parts.slab_classes);
-        let file = MemoryFile::inherited(path, file);
-        let mapped = if offer.version == MemoryHandover::VERSION {
-            file.map_ahead(&config, offer.size)?
+        let store_config = store_config(&parts.config, &parts.slab_classes);
+        let file = MemoryFile::inherited(path, descriptor);
+        let map_result = if offer.version == MemoryHandover::VERSION {
+            file.map_ahead(&store_config, offer.size)?
         } else {
             Err("the running server has another layout".to_owned())
         };
-        match mapped {
+        match map_result {
             Ok(mapped) => Ok(ReplacementMemory::Continued(file, mapped)),
             Err(reason) => {
                 let file = MemoryFile::make_replacement(path)?;
-                let store = file.make_empty_store(&config)?;
+                let store = file.make_empty_store(&store_config)?;
                 Ok(ReplacementMemory::Empty(file, store, reason))
             }
         }
@@ -406,36 +419,36 @@ impl ReplacementMemory {
         parts: &PreparedParts,
         memory_frame: &MemoryFrame,
     ) -> Result<(MemoryFile, PreparedStore), Error> {
-        let clock = Clock::inherited(memory_frame.clock);
+        let clock = Clock::inherited(memory_frame.clock_state);
         let path = parts.config.memory_file.clone().unwrap_or_default();
         match self {
             ReplacementMemory::Continued(file, mapped) => {
-                let config = store_config(&parts.config, &parts.slab_classes);
-                let workers = config.workers;
-                let handover =
-                    MemoryHandover::decode(&memory_frame.memory).map_err(replacement_error)?;
-                let store = Store::take_over(config, mapped, &handover, |check| {
+                let store_config = store_config(&parts.config, &parts.slab_classes);
+                let workers = store_config.workers;
+                let handover = MemoryHandover::decode(&memory_frame.encoded_handover)
+                    .map_err(replacement_error)?;
+                let store = Store::take_over(store_config, mapped, &handover, |check| {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });
                 let store = store.map_err(replacement_error)?;
                 let items = store.counters().items;
                 let recovery_message = format!("{}: {items} items are taken over", path.display());
-                let store = PreparedStore {
+                let prepared_store = PreparedStore {
                     store,
                     clock,
                     recovery_message,
                 };
-                Ok((file, store))
+                Ok((file, prepared_store))
             }
             ReplacementMemory::Empty(file, store, reason) => {
                 store.begin_uniques_at(memory_frame.uniques_end);
                 let recovery_message = format!("{} starts empty: {reason}", path.display());
-                let store = PreparedStore {
+                let prepared_store = PreparedStore {
                     store,
                     clock,
                     recovery_message,
                 };
-                Ok((file, store))
+                Ok((file, prepared_store))
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::shared::error::Error;
 pub struct RestartableMemory {
     file: OwnedFd,
     /// What the last group left beside its memory, if it was stopped.
-    snapshot: Option<Vec<u8>>,
+    encoded_snapshot: Option<Vec<u8>>,
 }
 
 impl RestartableMemory {
@@ -25,35 +25,35 @@ impl RestartableMemory {
         let file = memfd_create("glasscache-replay", MemfdFlags::CLOEXEC);
         Ok(Self {
             file: file.map_err(|error| Error::System(error.into()))?,
-            snapshot: None,
+            encoded_snapshot: None,
         })
     }
 
     /// The store of the last group if that was stopped, else an empty one. It changes from here on, so that what was
     /// kept beside it is used once.
     pub(crate) fn make_store(&mut self, config: Config) -> Result<Arc<Store>, Error> {
-        let unusable = |error: SnapshotError| Error::System(std::io::Error::other(error));
-        if let Some(bytes) = self.snapshot.take() {
-            let snapshot = Snapshot::decode(&bytes).map_err(unusable)?;
-            let recovered = Store::recover(config, self.mapped(), &snapshot, |check| check());
-            return recovered.map_err(unusable);
+        let snapshot_failure = |error: SnapshotError| Error::System(std::io::Error::other(error));
+        if let Some(encoded_snapshot) = self.encoded_snapshot.take() {
+            let snapshot = Snapshot::decode(&encoded_snapshot).map_err(snapshot_failure)?;
+            let recovered = Store::recover(config, self.mapped_file(), &snapshot, |check| check());
+            return recovered.map_err(snapshot_failure);
         }
         ftruncate(&self.file, Store::file_bytes(&config)?)
             .map_err(|error| Error::System(error.into()))?;
-        Ok(Store::in_file(config, self.mapped())?)
+        Ok(Store::in_file(config, self.mapped_file())?)
     }
 
     /// Keeps what a store needs beside its memory. False while there is a worker that could write.
     pub(crate) fn save(&mut self, store: &Store, now: Seconds) -> bool {
-        let stop = StopTime {
+        let stop_time = StopTime {
             second: now,
             unix_ms: 0,
         };
-        self.snapshot = store.snapshot(stop);
-        self.snapshot.is_some()
+        self.encoded_snapshot = store.snapshot(stop_time);
+        self.encoded_snapshot.is_some()
     }
 
-    fn mapped(&self) -> MappedFile<'_> {
+    fn mapped_file(&self) -> MappedFile<'_> {
         MappedFile {
             descriptor: self.file.as_fd(),
             offset: 0,

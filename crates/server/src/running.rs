@@ -86,7 +86,7 @@ impl RunningServer {
         if let Some(file) = self.memory_file.take() {
             self.save(&file);
         }
-        self.shared.log.wait_until_written();
+        self.shared.log.finish_writing();
     }
 
     /// Saves the items if the server was stopped to do so and no successor uses their memory; all threads have ended.

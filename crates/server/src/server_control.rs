@@ -23,20 +23,20 @@ impl ServerControl {
     /// the certificates, and logs the result.
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
-        let outcome = self.0.cluster.reload();
+        let message = self.0.cluster.reload();
         self.0
             .log
-            .queue_line(format!("glasscache: SIGHUP: {outcome}"));
-        if let Some(outcome) = self.0.logins.reload() {
+            .queue_line(format!("glasscache: SIGHUP: {message}"));
+        if let Some(message) = self.0.logins.reload() {
             self.0
                 .log
-                .queue_line(format!("glasscache: SIGHUP: {outcome}"));
+                .queue_line(format!("glasscache: SIGHUP: {message}"));
         }
         if let Some(tls) = &self.0.tls {
-            let (Ok(outcome) | Err(outcome)) = tls.reload(self.0.clock.now().0);
+            let (Ok(message) | Err(message)) = tls.reload(self.0.clock.now().0);
             self.0
                 .log
-                .queue_line(format!("glasscache: SIGHUP: {outcome}"));
+                .queue_line(format!("glasscache: SIGHUP: {message}"));
         }
     }
 }

@@ -7,23 +7,21 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// The threads wait until it is released, or the start is abandoned; the first of the two counts.
 #[derive(Debug, Default)]
 pub(crate) struct StartLatch {
-    may_serve: Mutex<Option<bool>>,
+    /// Whether the threads may serve; `None` until that is decided.
+    decision: Mutex<Option<bool>>,
     changed: Condvar,
 }
 
 impl StartLatch {
     /// Waits until the latch is released; false if the start was abandoned.
     pub(crate) fn wait(&self) -> bool {
-        let mut may_serve = self
-            .may_serve
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(may_serve) = *may_serve {
+            if let Some(may_serve) = *decision {
                 return may_serve;
             }
-            let waited = self.changed.wait(may_serve);
-            may_serve = waited.unwrap_or_else(PoisonError::into_inner);
+            let wait_result = self.changed.wait(decision);
+            decision = wait_result.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -37,12 +35,9 @@ impl StartLatch {
         self.decide(false);
     }
 
-    fn decide(&self, decision: bool) {
-        let mut may_serve = self
-            .may_serve
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        may_serve.get_or_insert(decision);
+    fn decide(&self, may_serve: bool) {
+        let mut decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
+        decision.get_or_insert(may_serve);
         self.changed.notify_all();
     }
 }

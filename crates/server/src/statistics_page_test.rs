@@ -37,9 +37,9 @@ fn the_page_of_statistics_matches_the_tables() {
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(path, &page).unwrap();
     }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
+    let page_on_disk = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        written == page,
+        page_on_disk == page,
         "{path} is out of date: make reference-pages"
     );
 }

@@ -22,19 +22,19 @@ use crate::shared::lock::lock;
 use crate::shared::memory_file::MemoryFile;
 
 /// How long a successor may take to prepare itself: it maps the memory page by page.
-const PREPARATION_MAX: Duration = Duration::from_mins(2);
+const PREPARATION_TIME_MAX: Duration = Duration::from_mins(2);
 /// Time until the next attempt to accept a successor when this process may not have more descriptors.
-const ACCEPT_DELAY: Timespec = Timespec {
+const ACCEPT_RETRY_DELAY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 /// How long one step of a handover may take while no request is served.
-const PAUSE_STEP_MAX: Duration = Duration::from_secs(5);
+const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The state of the thread.
-pub(crate) struct SuccessorThread {
+pub(crate) struct HandoverThread {
     shared: Arc<Shared>,
-    control: ControlSocket,
+    control_socket: ControlSocket,
     memory_file: OwnedFd,
     /// In the order of the server's addresses.
     listening_sockets: Vec<OwnedFd>,
@@ -45,11 +45,11 @@ struct HandoverCost {
     /// The time in which no request was served.
     paused_for: Duration,
     /// Connections that were closed before all of their output was sent, for want of memory.
-    closed_early: usize,
+    connections_closed_early: usize,
 }
 
-impl SuccessorThread {
-    /// The thread of a server with these sockets; `control` is the socket of a server that it has replaced.
+impl HandoverThread {
+    /// The thread of a server with these sockets; `inherited_socket` is that of a server that it has replaced.
     ///
     /// # Errors
     /// The control socket cannot be bound, or the process may not have more descriptors.
@@ -57,17 +57,17 @@ impl SuccessorThread {
         shared: &Arc<Shared>,
         bound_sockets: &[BoundSocket],
         memory_file: &MemoryFile,
-        control: Option<OwnedFd>,
-    ) -> io::Result<SuccessorThread> {
+        inherited_socket: Option<OwnedFd>,
+    ) -> io::Result<HandoverThread> {
         // The file itself may still have another name.
         let file = shared.config.memory_file.as_deref();
         let path = control_path(file.unwrap_or_else(|| memory_file.path()));
         let listening_sockets = bound_sockets.iter().map(|bound| bound.socket().try_clone());
-        Ok(SuccessorThread {
+        Ok(HandoverThread {
             shared: Arc::clone(shared),
             memory_file: memory_file.descriptor()?,
             listening_sockets: listening_sockets.collect::<io::Result<_>>()?,
-            control: match control {
+            control_socket: match inherited_socket {
                 Some(socket) => ControlSocket::inherited(socket, path),
                 None => ControlSocket::bind(path)?,
             },
@@ -78,12 +78,12 @@ impl SuccessorThread {
     pub(crate) fn run(self) {
         while !self.shared.phases.is_ending() {
             let waker = &self.shared.control_waker;
-            let mut ready = [
-                PollFd::new(&self.control, PollFlags::IN),
+            let mut poll_fds = [
+                PollFd::new(&self.control_socket, PollFlags::IN),
                 PollFd::new(waker, PollFlags::IN),
             ];
-            let _ = poll(&mut ready, None);
-            let [connected, woken] = ready.map(|ready| !ready.revents().is_empty());
+            let _ = poll(&mut poll_fds, None);
+            let [connected, woken] = poll_fds.map(|poll_fd| !poll_fd.revents().is_empty());
             if woken {
                 waker.clear();
             }
@@ -92,35 +92,35 @@ impl SuccessorThread {
             }
         }
         if !self.shared.phases.is_replaced() {
-            self.control.remove_file();
+            self.control_socket.remove_file();
         }
     }
 
     fn serve_successor(&self) {
-        let channel = match self.control.accept(PAUSE_STEP_MAX) {
+        let channel = match self.control_socket.accept(HANDOVER_STEP_TIME_MAX) {
             Ok(channel) => channel,
             Err(error) => {
                 self.log_failure(&error.to_string());
                 // It may still wait to be accepted.
                 let stop_event = PollFd::new(&self.shared.control_waker, PollFlags::IN);
-                let _ = poll(&mut [stop_event], Some(&ACCEPT_DELAY));
+                let _ = poll(&mut [stop_event], Some(&ACCEPT_RETRY_DELAY));
                 return;
             }
         };
         match self.hand_over_on(channel) {
             Ok(HandoverCost {
                 paused_for,
-                closed_early,
+                connections_closed_early,
             }) => {
-                let ms = paused_for.as_secs_f64() * 1000.0;
-                let early_closes = match closed_early {
+                let paused_ms = paused_for.as_secs_f64() * 1000.0;
+                let early_closes = match connections_closed_early {
                     0 => String::new(),
                     _ => format!(
-                        "; {closed_early} connections were closed before their output, which did not fit into memory"
+                        "; {connections_closed_early} connections were closed before their output, which did not fit into memory"
                     ),
                 };
                 self.shared.log.queue_line(format!(
-                    "glasscache: a new process has taken over, after a pause of {ms:.1} ms{early_closes}"
+                    "glasscache: a new process has taken over, after a pause of {paused_ms:.1} ms{early_closes}"
                 ));
             }
             Err(reason) => self.log_failure(&reason),
@@ -135,10 +135,10 @@ impl SuccessorThread {
 
     /// Hands over to the successor at the other end of the channel, from its first message to the last.
     fn hand_over_on(&self, channel: ControlChannel) -> Result<HandoverCost, String> {
-        self.wait_for_message(&channel, PAUSE_STEP_MAX)?;
+        self.wait_for_message(&channel, HANDOVER_STEP_TIME_MAX)?;
         let hello = receive(&channel, FrameKind::Hello)?;
-        let mut hello = FieldReader(&hello);
-        let (Some(version), Some(drain_ms)) = (hello.u32(), hello.u64()) else {
+        let mut hello_fields = FieldReader(&hello);
+        let (Some(version), Some(drain_ms)) = (hello_fields.u32(), hello_fields.u64()) else {
             return Err("its greeting is malformed".to_owned());
         };
         if version != CONTROL_VERSION {
@@ -149,14 +149,14 @@ impl SuccessorThread {
         }
         let (offer, descriptors) = self.make_offer();
         send(&channel, FrameKind::Offer, &offer, &descriptors)?;
-        self.wait_for_message(&channel, PREPARATION_MAX)?;
+        self.wait_for_message(&channel, PREPARATION_TIME_MAX)?;
         receive(&channel, FrameKind::Ready)?;
         let pause_start = Instant::now();
         let handover = Arc::new(Handover {
             channel,
             send_lock: Mutex::default(),
             uncommitted_uploads: Mutex::default(),
-            closed_early: AtomicUsize::default(),
+            connections_closed_early: AtomicUsize::default(),
             drain_time: Duration::from_millis(drain_ms),
         });
         let outcome = self.pause_and_commit(&handover);
@@ -167,7 +167,7 @@ impl SuccessorThread {
         self.shared.wake_all();
         outcome.map(|()| HandoverCost {
             paused_for: pause_start.elapsed(),
-            closed_early: handover.closed_early.load(Ordering::Relaxed),
+            connections_closed_early: handover.connections_closed_early.load(Ordering::Relaxed),
         })
     }
 
@@ -184,12 +184,12 @@ impl SuccessorThread {
                 return Err("it did not respond in time".to_owned());
             }
             let timeout = Timespec::try_from(time_left).ok();
-            let mut ready = [
+            let mut poll_fds = [
                 PollFd::new(channel, PollFlags::IN),
                 PollFd::new(waker, PollFlags::IN),
             ];
-            let _ = poll(&mut ready, timeout.as_ref());
-            let [has_message, woken] = ready.map(|ready| !ready.revents().is_empty());
+            let _ = poll(&mut poll_fds, timeout.as_ref());
+            let [has_message, woken] = poll_fds.map(|poll_fd| !poll_fd.revents().is_empty());
             if has_message {
                 return Ok(());
             }
@@ -207,9 +207,12 @@ impl SuccessorThread {
         offer.u64(size.memory_bytes);
         offer.u64(size.segments);
         offer.bool(self.shared.logins.are_required());
-        let files = [self.memory_file.as_fd(), self.control.as_fd()];
-        let listening = self.listening_sockets.iter().map(AsFd::as_fd);
-        (offer.0, files.into_iter().chain(listening).collect())
+        let files = [self.memory_file.as_fd(), self.control_socket.as_fd()];
+        let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
+        (
+            offer.0,
+            files.into_iter().chain(listening_sockets).collect(),
+        )
     }
 
     /// Pauses the server, sends the successor what it needs, and lets it own everything.
@@ -219,23 +222,23 @@ impl SuccessorThread {
             return Err("the server is stopping".to_owned());
         }
         self.shared.wake_all();
-        phases.wait_for_workers(self.shared.workers.len(), PAUSE_STEP_MAX)?;
+        phases.wait_for_workers(self.shared.workers.len(), HANDOVER_STEP_TIME_MAX)?;
         let stop_time = self.shared.clock.stop_time();
         let uncommitted_uploads = lock(&handover.uncommitted_uploads);
-        let memory = self.shared.store.hand_over(stop_time, &uncommitted_uploads);
-        let memory = memory.ok_or("a worker has not ended its work")?;
+        let memory_handover = self.shared.store.hand_over(stop_time, &uncommitted_uploads);
+        let memory_handover = memory_handover.ok_or("a worker has not ended its work")?;
         let mut fields = FieldWriter::default();
         let clock_state = self.shared.clock.handover_state();
         for number in clock_state {
             fields.i64(number);
         }
         fields.u64(self.shared.store.uniques_end());
-        fields.bytes(&memory);
+        fields.bytes(&memory_handover);
         let channel = &handover.channel;
         send(channel, FrameKind::Memory, &fields.0, &[])?;
         receive(channel, FrameKind::Commit)?;
-        let commit = || channel.send(FrameKind::Committed, &[], &[]).is_ok();
-        if phases.commit(commit) {
+        let inform_successor = || channel.send(FrameKind::Committed, &[], &[]).is_ok();
+        if phases.commit(inform_successor) {
             Ok(())
         } else {
             Err("it ended, or this server was stopped, in the last moment".to_owned())
@@ -249,8 +252,8 @@ fn send(
     body: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), String> {
-    let sent = channel.send(kind, body, descriptors);
-    sent.map_err(|error| error.to_string())
+    let send_result = channel.send(kind, body, descriptors);
+    send_result.map_err(|error| error.to_string())
 }
 
 /// The body of the next frame, which must be of this kind.

@@ -61,7 +61,7 @@ impl Threads {
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), Error> {
-        let thread = self.spawn_dependency(name, run)?;
+        let thread = self.spawn_essential(name, run)?;
         self.serving.push(thread);
         Ok(())
     }
@@ -74,12 +74,12 @@ impl Threads {
     pub(crate) fn start_login_thread(
         &mut self,
         shared: &Arc<Shared>,
-        receiver: mpsc::Receiver<LoginMessage>,
+        message_receiver: mpsc::Receiver<LoginMessage>,
     ) -> Result<(), Error> {
         if shared.logins.are_required() {
             let shared = Arc::clone(shared);
-            let run = move || login_thread::run(&shared, &receiver);
-            self.login_thread = Some(self.spawn_dependency("gc-login".to_owned(), run)?);
+            let run = move || login_thread::run(&shared, &message_receiver);
+            self.login_thread = Some(self.spawn_essential("gc-login".to_owned(), run)?);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Threads {
     }
 
     /// Starts a thread without which the server cannot continue: if it panics, the process ends.
-    fn spawn_dependency(
+    fn spawn_essential(
         &mut self,
         name: String,
         run: impl FnOnce() + Send + 'static,
@@ -144,11 +144,11 @@ impl Threads {
         let exit_code = self.failure_exit_code;
         let thread_name = name.clone();
         let start_latch = Arc::clone(&self.start_latch);
-        let (sender, receiver) = mpsc::channel();
+        let (id_sender, id_receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
-                let _ = sender.send(gettid().as_raw_nonzero().get());
+                let _ = id_sender.send(gettid().as_raw_nonzero().get());
                 if !start_latch.wait() {
                     return;
                 }
@@ -162,7 +162,7 @@ impl Threads {
                 }
             })
             .map_err(Error::System)?;
-        self.ids.extend(receiver.recv());
+        self.ids.extend(id_receiver.recv());
         Ok(thread)
     }
 }

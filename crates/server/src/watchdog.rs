@@ -17,19 +17,19 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default, Clone, Copy)]
 struct ObservedProgress {
     count: Option<u64>,
-    ticks: u32,
+    stalled_ticks: u32,
 }
 
 impl ObservedProgress {
     /// Records the count at this tick and returns for how many ticks it has not changed while working.
-    fn ticks_without_progress(&mut self, count_now: Option<u64>) -> u32 {
-        self.ticks = if count_now.is_some() && count_now == self.count {
-            self.ticks + 1
+    fn record_tick(&mut self, count_now: Option<u64>) -> u32 {
+        self.stalled_ticks = if count_now.is_some() && count_now == self.count {
+            self.stalled_ticks + 1
         } else {
             0
         };
         self.count = count_now;
-        self.ticks
+        self.stalled_ticks
     }
 }
 
@@ -41,8 +41,7 @@ pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
         for (index, (observed_progress, (counters, _))) in
             observed.iter_mut().zip(&shared.workers).enumerate()
         {
-            if observed_progress
-                .ticks_without_progress(counters.progress_counter.count_if_working())
+            if observed_progress.record_tick(counters.progress_counter.count_if_working())
                 >= ticks_max
             {
                 failure::end_process(
@@ -66,45 +65,36 @@ mod tests {
         let (progress_counter, mut observed) =
             (ProgressCounter::default(), ObservedProgress::default());
         assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
+            observed.record_tick(progress_counter.count_if_working()),
             0,
             "not started"
         );
         progress_counter.begin_work();
         assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
+            observed.record_tick(progress_counter.count_if_working()),
             0,
             "the first look at this work"
         );
-        assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
-            1
-        );
-        assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
-            2
-        );
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 1);
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 2);
         progress_counter.count_iteration();
         assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
+            observed.record_tick(progress_counter.count_if_working()),
             0,
             "progress without sleep"
         );
-        assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
-            1
-        );
+        assert_eq!(observed.record_tick(progress_counter.count_if_working()), 1);
         progress_counter.begin_sleep();
         progress_counter.begin_work();
         assert_eq!(
-            observed.ticks_without_progress(progress_counter.count_if_working()),
+            observed.record_tick(progress_counter.count_if_working()),
             0,
             "slept between two checks"
         );
         progress_counter.begin_sleep();
         for _ in 0..10 {
             assert_eq!(
-                observed.ticks_without_progress(progress_counter.count_if_working()),
+                observed.record_tick(progress_counter.count_if_working()),
                 0,
                 "asleep"
             );

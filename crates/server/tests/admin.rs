@@ -20,16 +20,16 @@ const EXAMINED_MAX: u64 = 256 + 128;
 const CPU_US_MAX: u64 = 5_000;
 
 /// Fails if an iteration since the last `stats reset` examined too much. Returns its CPU time in microseconds.
-fn longest_iteration(server: &RunningServer) -> u64 {
-    let examined = stat_of(server, " glasscache", "iteration_examined_max");
+fn check_longest_iteration(server: &RunningServer) -> u64 {
+    let examined = read_stat(server, " glasscache", "iteration_examined_max");
     assert!(
         examined <= EXAMINED_MAX,
         "{examined} examined in one iteration"
     );
-    stat_of(server, " glasscache", "iteration_cpu_us_max")
+    read_stat(server, " glasscache", "iteration_cpu_us_max")
 }
 
-fn items() -> usize {
+fn read_item_count() -> usize {
     std::env::var("ADMIN_ITEMS").map_or(1_000_000, |count| count.parse().unwrap())
 }
 
@@ -67,7 +67,7 @@ fn count_reply_lines(client: &mut TcpStream, command: &str, end: &str) -> usize 
     }
 }
 
-fn stat_of(server: &RunningServer, group: &str, name: &str) -> u64 {
+fn read_stat(server: &RunningServer, group: &str, name: &str) -> u64 {
     let mut client = connect(server);
     client
         .write_all(format!("stats{group}\r\n").as_bytes())
@@ -95,12 +95,12 @@ impl Drop for SetWhenDropped<'_> {
 }
 
 /// Commands, the end of their replies, and the minimum number of lines.
-fn listing_commands(items: usize) -> [(&'static str, &'static str, usize); 14] {
+fn admin_commands(item_count: usize) -> [(&'static str, &'static str, usize); 14] {
     [
         // Iterations without a command, for comparison with the others.
         ("mn", "MN", 0),
-        ("lru_crawler metadump all", "END", items / 2),
-        ("lru_crawler mgdump all", "EN", items / 2),
+        ("lru_crawler metadump all", "END", item_count / 2),
+        ("lru_crawler mgdump all", "EN", item_count / 2),
         // A class without items: the whole index is examined and nothing is sent meanwhile.
         ("lru_crawler metadump 40", "END", 1),
         ("stats cachedump 40 0", "END", 0),
@@ -119,21 +119,24 @@ fn listing_commands(items: usize) -> [(&'static str, &'static str, usize); 14] {
 /// Every command whose reply or work grows with the number of items, connections or prefixes.
 #[test]
 fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
-    let count = items();
+    let item_count = read_item_count();
     let server = start(Config {
-        memory_bytes: (count as u64 * 60).max(48 << 20),
+        memory_bytes: (item_count as u64 * 60).max(48 << 20),
         debug: true,
         ..config()
     })
     .unwrap();
-    store_items(&server, count);
-    let stored = stat_of(&server, "", "curr_items") as usize;
-    assert!(stored >= count * 9 / 10, "{stored} of {count} items stored");
+    store_items(&server, item_count);
+    let stored_items = read_stat(&server, "", "curr_items") as usize;
+    assert!(
+        stored_items >= item_count * 9 / 10,
+        "{stored_items} of {item_count} items stored"
+    );
     // The writers need the memory that sweeps free, which no worker may delay.
     let is_over = AtomicBool::new(false);
-    let mut longest = (0, "");
+    let (mut longest_cpu_us, mut slowest_command) = (0, "");
     std::thread::scope(|scope| {
-        let writers = (0..2).map(|writer| {
+        let writers = (0..2).map(|writer_index| {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || {
                 let mut client = connect(server);
@@ -142,37 +145,44 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
                     .unwrap();
                 let mut number = 0u64;
                 while !is_over.load(Ordering::Relaxed) {
-                    let request =
-                        format!("set w:{writer}:{} 0 0 900\r\n{:900}\r\n", number % 2000, "");
+                    let request = format!(
+                        "set w:{writer_index}:{} 0 0 900\r\n{:900}\r\n",
+                        number % 2000,
+                        ""
+                    );
                     expect_reply(&mut client, request.as_bytes(), b"STORED\r\n");
                     number += 1;
                 }
             })
         });
         let writers: Vec<_> = writers.collect();
-        let over = SetWhenDropped(&is_over);
+        let over_guard = SetWhenDropped(&is_over);
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(std::time::Duration::from_mins(10)))
             .unwrap();
-        let mut refused = 0;
-        for (command, end, least) in listing_commands(count) {
+        let mut refused_writes = 0;
+        for (command, end, lines_min) in admin_commands(item_count) {
             expect_reply(&mut connect(&server), b"stats reset\r\n", b"RESET\r\n");
-            let listed = count_reply_lines(&mut client, &format!("{command}\r\n"), end);
-            assert!(listed >= least, "{listed} lines of {command}");
-            let cpu_us = longest_iteration(&server);
-            eprintln!("{count} items, {command}: longest iteration {cpu_us} us of CPU time");
-            longest = longest.max((cpu_us, command));
-            refused += stat_of(&server, "", "store_no_memory");
+            let line_count = count_reply_lines(&mut client, &format!("{command}\r\n"), end);
+            assert!(line_count >= lines_min, "{line_count} lines of {command}");
+            let cpu_us = check_longest_iteration(&server);
+            eprintln!("{item_count} items, {command}: longest iteration {cpu_us} us of CPU time");
+            (longest_cpu_us, slowest_command) =
+                (longest_cpu_us, slowest_command).max((cpu_us, command));
+            refused_writes += read_stat(&server, "", "store_no_memory");
         }
-        assert_eq!(refused, 0, "writes were refused");
-        drop(over);
+        assert_eq!(refused_writes, 0, "writes were refused");
+        drop(over_guard);
         for writer in writers {
             writer.join().unwrap();
         }
     });
     let is_measured = std::env::var_os("ADMIN_ITEMS").is_some();
-    assert!(!is_measured || longest.0 <= CPU_US_MAX, "{longest:?}");
+    assert!(
+        !is_measured || longest_cpu_us <= CPU_US_MAX,
+        "{longest_cpu_us} us of {slowest_command}"
+    );
 }
 
 /// Counts a miss of each of this many prefixes of 206 bytes.
@@ -191,25 +201,28 @@ fn create_prefixes(client: &mut TcpStream, count: usize) {
 
 #[test]
 fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
-    const COUNT: usize = 20_000;
+    const PREFIXES: usize = 20_000;
     let server = start(Config {
         memory_bytes: 64 << 20,
         detail_enabled: true,
         ..config()
     })
     .unwrap();
-    let buffers_before = stat_of(&server, " glasscache", "buffer_bytes");
+    let buffers_before = read_stat(&server, " glasscache", "buffer_bytes");
     let mut client = connect(&server);
-    create_prefixes(&mut client, COUNT);
-    let bytes = stat_of(&server, " glasscache", "prefix_table_bytes");
-    assert!((900 << 10..=1 << 20).contains(&bytes), "{bytes}");
-    assert!(stat_of(&server, " glasscache", "buffer_bytes") >= buffers_before + bytes);
-    let listed = count_reply_lines(&mut client, "stats detail dump\r\n", "END");
-    let left_out = stat_of(&server, " glasscache", "prefix_table_left_out");
-    assert_eq!(listed + left_out as usize, COUNT);
+    create_prefixes(&mut client, PREFIXES);
+    let table_bytes = read_stat(&server, " glasscache", "prefix_table_bytes");
+    assert!(
+        (900 << 10..=1 << 20).contains(&table_bytes),
+        "{table_bytes}"
+    );
+    assert!(read_stat(&server, " glasscache", "buffer_bytes") >= buffers_before + table_bytes);
+    let listed_prefixes = count_reply_lines(&mut client, "stats detail dump\r\n", "END");
+    let left_out = read_stat(&server, " glasscache", "prefix_table_left_out");
+    assert_eq!(listed_prefixes + left_out as usize, PREFIXES);
     expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
     for name in ["prefix_table_bytes", "prefix_table_left_out"] {
-        assert_eq!(stat_of(&server, " glasscache", name), 0);
+        assert_eq!(read_stat(&server, " glasscache", name), 0);
     }
 }
 
@@ -233,8 +246,8 @@ fn the_table_of_prefixes_is_sent_and_freed_in_slices() {
         count_reply_lines(&mut client, "stats detail dump\r\n", "END"),
         0
     );
-    longest_iteration(&server);
-    assert_eq!(stat_of(&server, " glasscache", "prefix_table_bytes"), 0);
+    check_longest_iteration(&server);
+    assert_eq!(read_stat(&server, " glasscache", "prefix_table_bytes"), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{Config, InMemorySession, Protocols, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,50 +15,60 @@ fn new_session() -> InMemorySession {
     .unwrap()
 }
 
-fn request_id(opcode: u8, opaque: u32) -> RequestId {
-    RequestId { opcode, opaque }
+fn opcode_and_opaque(opcode: u8, opaque: u32) -> OpcodeAndOpaque {
+    OpcodeAndOpaque { opcode, opaque }
 }
 
 fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let head = BinaryStoreParameters {
+    let mut packet = Vec::new();
+    let parameters = BinaryStoreParameters {
         flags: 5,
         exptime: 0,
         value_bytes: value.len() as u32,
         required_cas: 0,
     };
-    request::store(&mut bytes, request_id(opcode, opaque), key, &head);
-    bytes.extend_from_slice(value);
-    bytes
+    request::store(
+        &mut packet,
+        opcode_and_opaque(opcode, opaque),
+        key,
+        &parameters,
+    );
+    packet.extend_from_slice(value);
+    packet
 }
 
 fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    let mut packet = Vec::new();
     if matches!(
         opcode,
         opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH
     ) {
-        request::touch(&mut bytes, request_id(opcode, opaque), key, 100);
+        request::touch(&mut packet, opcode_and_opaque(opcode, opaque), key, 100);
     } else {
-        request::get(&mut bytes, request_id(opcode, opaque), key);
+        request::get(&mut packet, opcode_and_opaque(opcode, opaque), key);
     }
-    bytes
+    packet
 }
 
 fn header_only_request(opcode: u8, opaque: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    request::header_only(&mut bytes, request_id(opcode, opaque));
-    bytes
+    let mut packet = Vec::new();
+    request::header_only(&mut packet, opcode_and_opaque(opcode, opaque));
+    packet
 }
 
 /// Opcode, opaque, status and length of the value of each response.
 fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
     let mut responses = Vec::new();
     while !bytes.is_empty() {
-        let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
-        let end = used + head.value_bytes as usize;
+        let (head, head_bytes) = reply::parse_head(bytes).unwrap().expect("a whole head");
+        let end = head_bytes + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        responses.push((head.id.opcode, head.id.opaque, head.status, end - used));
+        responses.push((
+            head.request.opcode,
+            head.request.opaque,
+            head.status,
+            end - head_bytes,
+        ));
         bytes = &bytes[end..];
     }
     responses
@@ -67,37 +77,37 @@ fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
 /// One request, well formed more often than not.
 fn any_request() -> impl Strategy<Value = Vec<u8>> {
     let key = "[a-d]{1,2}";
-    let reads = vec![0x00u8, 0x09, 0x0c, 0x0d, 0x1c, 0x1d, 0x1e, 0x23, 0x24];
-    let writes = vec![0x01u8, 0x02, 0x03, 0x11, 0x12, 0x13];
+    let read_opcodes = vec![0x00u8, 0x09, 0x0c, 0x0d, 0x1c, 0x1d, 0x1e, 0x23, 0x24];
+    let write_opcodes = vec![0x01u8, 0x02, 0x03, 0x11, 0x12, 0x13];
     prop_oneof![
-        10 => (prop::sample::select(reads), any::<u32>(), key)
+        10 => (prop::sample::select(read_opcodes), any::<u32>(), key)
             .prop_map(|(opcode, opaque, key)| get_request(opcode, opaque, key.as_bytes())),
-        6 => (prop::sample::select(writes.clone()), any::<u32>(), key, 0usize..200)
-            .prop_map(|(opcode, opaque, key, bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'v'; bytes])),
-        1 => (prop::sample::select(writes), any::<u32>(), key, 60_000usize..140_000)
-            .prop_map(|(opcode, opaque, key, bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'w'; bytes])),
+        6 => (prop::sample::select(write_opcodes.clone()), any::<u32>(), key, 0usize..200)
+            .prop_map(|(opcode, opaque, key, value_bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'v'; value_bytes])),
+        1 => (prop::sample::select(write_opcodes), any::<u32>(), key, 60_000usize..140_000)
+            .prop_map(|(opcode, opaque, key, value_bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'w'; value_bytes])),
         2 => (prop::sample::select(vec![0x0eu8, 0x0f, 0x19, 0x1a]), key).prop_map(|(opcode, key)| {
-            let mut bytes = Vec::new();
-            request::append_or_prepend(&mut bytes, request_id(opcode, 1), key.as_bytes(), 2, 0);
-            bytes.extend_from_slice(b"11");
-            bytes
+            let mut packet = Vec::new();
+            request::append_or_prepend(&mut packet, opcode_and_opaque(opcode, 1), key.as_bytes(), 2, 0);
+            packet.extend_from_slice(b"11");
+            packet
         }),
         2 => (prop::sample::select(vec![0x05u8, 0x06, 0x15, 0x16]), key).prop_map(|(opcode, key)| {
-            let mut bytes = Vec::new();
+            let mut packet = Vec::new();
             let arith = ArithParameters { delta: 3, initial: Some((7, 0)), required_cas: 0 };
-            request::arith(&mut bytes, request_id(opcode, 2), key.as_bytes(), &arith);
-            bytes
+            request::arith(&mut packet, opcode_and_opaque(opcode, 2), key.as_bytes(), &arith);
+            packet
         }),
         2 => (prop::sample::select(vec![0x04u8, 0x14]), key).prop_map(|(opcode, key)| {
-            let mut bytes = Vec::new();
-            request::delete(&mut bytes, request_id(opcode, 3), key.as_bytes(), 0);
-            bytes
+            let mut packet = Vec::new();
+            request::delete(&mut packet, opcode_and_opaque(opcode, 3), key.as_bytes(), 0);
+            packet
         }),
         1 => any::<u32>().prop_map(|opaque| header_only_request(opcode::NOOP, opaque)),
-        1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, bytes)| {
+        1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, value_bytes)| {
             let mut packet = Vec::new();
-            request::append_or_prepend(&mut packet, request_id(opcode, 4), b"key", bytes as u32, 0);
-            packet.resize(packet.len() + bytes, b'\n');
+            request::append_or_prepend(&mut packet, opcode_and_opaque(opcode, 4), b"key", value_bytes as u32, 0);
+            packet.resize(packet.len() + value_bytes, b'\n');
             packet
         }),
     ]
@@ -112,27 +122,27 @@ proptest! {
         lengths in vec(1usize..3000, 1..60),
     ) {
         let stream = requests.concat();
-        let mut whole = new_session();
-        let expected = whole.feed(&stream, 10);
-        let mut cut = new_session();
-        let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 10)).collect();
+        let mut whole_session = new_session();
+        let expected = whole_session.feed(&stream, 10);
+        let mut cut_session = new_session();
+        let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut_session.feed(piece, 10)).collect();
         prop_assert_eq!(parse_responses(&received), parse_responses(&expected));
         prop_assert!(received == expected);
-        prop_assert!(!whole.is_closed() && !cut.is_closed());
+        prop_assert!(!whole_session.is_closed() && !cut_session.is_closed());
     }
 
     #[test]
-    fn random_bytes_behind_the_first_are_refused_or_wait_within_a_bound(
+    fn random_bytes_after_the_first_are_refused_or_wait_within_a_bound(
         mut stream in vec(any::<u8>(), 1..600),
     ) {
         stream[0] = 0x80;
         let mut server = new_session();
-        let bytes = server.feed(&stream, 10);
+        let responses = server.feed(&stream, 10);
         if !server.is_closed() {
             // A value below the size of an upload and its head.
             prop_assert!(server.pending_bytes() <= (64 << 10) + 1024);
         }
-        parse_responses(&bytes);
+        parse_responses(&responses);
     }
 }
 
@@ -159,14 +169,14 @@ fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
         let opcode = forms[number as usize % forms.len()];
         let key = [b"a", b"b", b"c", b"x"][number as usize % 4];
         stream.extend(get_request(opcode, number, key));
-        let bytes = if opcode == opcode::TOUCH { 0 } else { 90_000 };
+        let value_bytes = if opcode == opcode::TOUCH { 0 } else { 90_000 };
         match key {
             b"x" if opcode::is_quiet(opcode) => {}
             b"x" => {
-                let text = if opcode::returns_key(opcode) { 0 } else { 9 };
-                expected.push((opcode, number, Status::NotFound, text));
+                let text_bytes = if opcode::returns_key(opcode) { 0 } else { 9 };
+                expected.push((opcode, number, Status::NotFound, text_bytes));
             }
-            _ => expected.push((opcode, number, Status::Success, bytes)),
+            _ => expected.push((opcode, number, Status::Success, value_bytes)),
         }
     }
     assert_eq!(parse_responses(&server.feed(&stream, 10)), expected);
@@ -195,22 +205,22 @@ fn a_malformed_header_gets_its_status_and_the_connection_closes_without_more_inp
 
 #[test]
 fn the_first_byte_decides_for_the_whole_connection() {
-    let mut binary = new_session();
-    binary.feed(&header_only_request(opcode::NOOP, 0), 10);
-    assert_eq!(binary.feed(b"get a\r\n", 10), b"");
-    assert!(binary.is_closed());
-    let mut text = new_session();
-    assert_eq!(text.feed(b"get a\r\n", 10), b"END\r\n");
+    let mut binary_session = new_session();
+    binary_session.feed(&header_only_request(opcode::NOOP, 0), 10);
+    assert_eq!(binary_session.feed(b"get a\r\n", 10), b"");
+    assert!(binary_session.is_closed());
+    let mut text_session = new_session();
+    assert_eq!(text_session.feed(b"get a\r\n", 10), b"END\r\n");
     // A noop's opcode is a line feed.
     let mut packet = header_only_request(opcode::VERSION, 0);
     packet.extend_from_slice(b"\r\n");
-    assert_eq!(text.feed(&packet, 10), b"ERROR\r\n");
-    assert!(!text.is_closed());
+    assert_eq!(text_session.feed(&packet, 10), b"ERROR\r\n");
+    assert!(!text_session.is_closed());
 }
 
 #[test]
 fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
-    let server = |protocol| {
+    let new_session_with = |protocol| {
         InMemorySession::new(Config {
             protocol,
             memory_bytes: 8 << 20,
@@ -224,7 +234,7 @@ fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
         (Protocols::Binary, b"g", true),
         (Protocols::Binary, b"\x80", false),
     ] {
-        let mut server = server(protocol);
+        let mut server = new_session_with(protocol);
         assert_eq!(server.feed(first_byte, 10), b"");
         assert_eq!(server.is_closed(), is_closed, "{protocol:?} {first_byte:?}");
     }

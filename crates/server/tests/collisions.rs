@@ -26,7 +26,7 @@ use glasscache_store::Store;
 /// Buckets of the first table of a store of 64 MiB: one segment of 128 KiB.
 const BUCKETS: u64 = 2048;
 const ATTACKED_BUCKET: u64 = 5;
-/// Commands of an attacker's packet, for eight keys.
+/// Keys whose commands the attacker sends in one packet.
 const KEYS_PER_PACKET: usize = 8;
 const MEASURED_KEYS: usize = 1000;
 /// Connections that must be served after the attack: more than there are workers.
@@ -57,19 +57,19 @@ fn send(stream: &mut TcpStream, request: &[u8], reply_bytes: usize) -> Vec<u8> {
     reply
 }
 
-/// Keys of the one bucket (or of any, one for each colliding key), searched by as many threads as there are cores.
-fn find_colliding_keys(count: usize) -> Vec<String> {
+/// Keys of the attacked bucket, searched by as many threads as there are cores.
+fn find_colliding_keys(key_count: usize) -> Vec<String> {
     let store = store_with_the_seed();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = count.div_ceil(threads);
+    let keys_per_thread = key_count.div_ceil(threads);
     std::thread::scope(|scope| {
-        let search = |thread: usize| {
+        let search = |thread_index: usize| {
             let store = &store;
             scope.spawn(move || -> Vec<String> {
                 (0u64..)
-                    .map(|number| format!("{thread}{number:x}"))
+                    .map(|number| format!("{thread_index}{number:x}"))
                     .filter(|key| store.hash(key.as_bytes()).0 % BUCKETS == ATTACKED_BUCKET)
-                    .take(share)
+                    .take(keys_per_thread)
                     .collect()
             })
         };
@@ -78,7 +78,7 @@ fn find_colliding_keys(count: usize) -> Vec<String> {
             .into_iter()
             .flat_map(|keys| keys.join().unwrap())
             .collect();
-        keys.truncate(count);
+        keys.truncate(key_count);
         keys
     })
 }
@@ -108,11 +108,11 @@ fn measure_latencies(
     keys: &[String],
     is_over: impl Fn(usize) -> bool,
 ) -> Vec<u64> {
-    let mut nanos = Vec::new();
-    while !is_over(nanos.len()) {
-        let key = &keys[nanos.len() * 7 % keys.len()];
+    let mut latencies_ns = Vec::new();
+    while !is_over(latencies_ns.len()) {
+        let key = &keys[latencies_ns.len() * 7 % keys.len()];
         let started_at = Instant::now();
-        if nanos.len() % 10 == 9 {
+        if latencies_ns.len() % 10 == 9 {
             let reply = send(stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
             assert_eq!(reply, b"HD\r\n");
         } else {
@@ -122,38 +122,39 @@ fn measure_latencies(
                 "a key that nobody attacks is missed"
             );
         }
-        nanos.push(started_at.elapsed().as_nanos() as u64);
+        latencies_ns.push(started_at.elapsed().as_nanos() as u64);
     }
-    nanos
+    latencies_ns
 }
 
-fn latencies_during_commands(
+fn measure_latencies_during_commands(
     server: &RunningServer,
     stream: &mut TcpStream,
     keys: &[String],
     attacked_keys: &[String],
 ) -> Vec<u64> {
-    let is_over = AtomicBool::new(false);
+    let is_attack_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let attacker = scope.spawn(|| {
             change_keys_repeatedly(server, attacked_keys);
-            is_over.store(true, Ordering::Relaxed);
+            is_attack_over.store(true, Ordering::Relaxed);
         });
-        let nanos = measure_latencies(stream, keys, |_| {
-            is_over.load(Ordering::Relaxed) || attacker.is_finished()
+        let latencies_ns = measure_latencies(stream, keys, |_| {
+            is_attack_over.load(Ordering::Relaxed) || attacker.is_finished()
         });
         attacker.join().unwrap();
-        nanos
+        latencies_ns
     })
 }
 
-fn print_percentiles(label: &str, nanos: &mut [u64]) {
-    nanos.sort_unstable();
-    let percentile_us =
-        |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+fn print_percentiles(label: &str, latencies_ns: &mut [u64]) {
+    latencies_ns.sort_unstable();
+    let percentile_us = |fraction: f64| {
+        latencies_ns[((latencies_ns.len() - 1) as f64 * fraction) as usize] as f64 / 1000.0
+    };
     eprintln!(
         "{label}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
-        nanos.len(),
+        latencies_ns.len(),
         percentile_us(0.5),
         percentile_us(0.99),
         percentile_us(0.999)
@@ -162,7 +163,7 @@ fn print_percentiles(label: &str, nanos: &mut [u64]) {
 
 #[test]
 fn keys_of_one_bucket_delay_only_themselves() {
-    let count: usize =
+    let key_count: usize =
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(4000, |text| text.parse().unwrap());
     let server = start(Config {
         memory_bytes: 64 << 20,
@@ -171,44 +172,51 @@ fn keys_of_one_bucket_delay_only_themselves() {
     .unwrap();
     let store = store_with_the_seed();
     let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != ATTACKED_BUCKET;
-    let keys: Vec<String> = (0..)
+    let measured_keys: Vec<String> = (0..)
         .map(|number| format!("measured_client:{number}"))
         .filter(is_elsewhere)
         .take(MEASURED_KEYS)
         .collect();
-    let colliding_keys = find_colliding_keys(count);
-    let ordinary_keys: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
+    let colliding_keys = find_colliding_keys(key_count);
+    let ordinary_keys: Vec<String> = (0..key_count)
+        .map(|number| format!("o{number:x}"))
+        .collect();
     let mut stream = connect(&server);
-    for key in &keys {
+    for key in &measured_keys {
         let reply = send(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
         assert_eq!(reply, b"HD\r\n");
     }
     print_percentiles(
         "baseline",
-        &mut measure_latencies(&mut stream, &keys, |done| done == BASELINE_REQUESTS),
+        &mut measure_latencies(&mut stream, &measured_keys, |request_count| {
+            request_count == BASELINE_REQUESTS
+        }),
     );
     // Alternately, so that both see the same state of the machine.
-    let (mut during_chosen, mut during_ordinary) = (Vec::new(), Vec::new());
-    let share = count.div_ceil(8);
-    for (colliding_keys, ordinary_keys) in colliding_keys
-        .chunks(share)
-        .zip(ordinary_keys.chunks(share))
+    let (mut during_colliding, mut during_ordinary) = (Vec::new(), Vec::new());
+    let keys_per_round = key_count.div_ceil(8);
+    for (round_colliding_keys, round_ordinary_keys) in colliding_keys
+        .chunks(keys_per_round)
+        .zip(ordinary_keys.chunks(keys_per_round))
     {
-        during_ordinary.extend(latencies_during_commands(
+        during_ordinary.extend(measure_latencies_during_commands(
             &server,
             &mut stream,
-            &keys,
-            ordinary_keys,
+            &measured_keys,
+            round_ordinary_keys,
         ));
-        during_chosen.extend(latencies_during_commands(
+        during_colliding.extend(measure_latencies_during_commands(
             &server,
             &mut stream,
-            &keys,
-            colliding_keys,
+            &measured_keys,
+            round_colliding_keys,
         ));
     }
     print_percentiles("with ordinary keys", &mut during_ordinary);
-    print_percentiles(&format!("with {count} colliding keys"), &mut during_chosen);
+    print_percentiles(
+        &format!("with {key_count} colliding keys"),
+        &mut during_colliding,
+    );
     for _ in 0..CONNECTIONS_AFTER {
         assert_eq!(send(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
     }

@@ -24,12 +24,13 @@ use std::time::Duration;
 
 use glasscache_server::{Address, Config, start};
 
-const CHANGERS: usize = 4;
+/// Threads that change items, each on a connection of its own.
+const CHANGER_THREADS: usize = 4;
 /// Keys that only the main thread creates, of each kind.
 const KEYS_PER_KIND: usize = 4;
 const UPLOAD_BYTES: usize = 1_000_000;
-/// One in this many rounds of a changer uploads a megabyte.
-const UPLOAD_EVERY: usize = 40;
+/// A changer uploads a megabyte once in this many rounds.
+const ROUNDS_PER_UPLOAD: usize = 40;
 /// Number of flushes before the memory is filled once.
 const FLUSHES_IN_A_ROW: usize = 250;
 const FILL_BYTES: usize = 120 << 20;
@@ -69,20 +70,20 @@ impl Connection {
         self.stream.write_all(request).unwrap();
         self.stream.write_all(b"mn\r\n").unwrap();
         self.reply.clear();
-        let mut bytes = [0; 1 << 14];
+        let mut buffer = [0; 1 << 14];
         while !self.reply.ends_with(b"MN\r\n") {
-            let len = self.stream.read(&mut bytes).unwrap();
-            assert!(len > 0, "the server closed the connection");
-            self.reply.extend_from_slice(&bytes[..len]);
+            let received_bytes = self.stream.read(&mut buffer).unwrap();
+            assert!(received_bytes > 0, "the server closed the connection");
+            self.reply.extend_from_slice(&buffer[..received_bytes]);
         }
         &self.reply[..self.reply.len() - 4]
     }
 }
 
 struct Shared {
-    stop: AtomicBool,
+    must_stop: AtomicBool,
     /// The last upload of each changer that was acknowledged; its number is the value's client flags.
-    uploaded: [AtomicU32; CHANGERS],
+    uploaded: [AtomicU32; CHANGER_THREADS],
 }
 
 /// Ends the changers, also when the main thread fails: the scope would wait for them.
@@ -90,7 +91,7 @@ struct StopWhenDropped<'a>(&'a Shared);
 
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.must_stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -120,15 +121,17 @@ fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> us
     );
     let value = "v".repeat(UPLOAD_BYTES);
     let mut rounds = 0;
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !shared.must_stop.load(Ordering::Relaxed) {
         connection.send(batch.as_bytes());
         rounds += 1;
-        if (rounds + thread_index * UPLOAD_EVERY / CHANGERS).is_multiple_of(UPLOAD_EVERY) {
-            let number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
+        if (rounds + thread_index * ROUNDS_PER_UPLOAD / CHANGER_THREADS)
+            .is_multiple_of(ROUNDS_PER_UPLOAD)
+        {
+            let upload_number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
             let upload =
-                format!("set upload{thread_index} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
+                format!("set upload{thread_index} {upload_number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
             if connection.send(upload.as_bytes()) == b"STORED\r\n" {
-                shared.uploaded[thread_index].store(number, Ordering::SeqCst);
+                shared.uploaded[thread_index].store(upload_number, Ordering::SeqCst);
             }
             connection.send(large_append.as_bytes());
         }
@@ -137,20 +140,20 @@ fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> us
 }
 
 /// Writes more than the memory holds, so that a sweep runs at the next flush.
-fn fill_memory(connection: &mut Connection, round: usize) {
+fn fill_memory(connection: &mut Connection, flush_index: usize) {
     let value = "f".repeat(FILL_VALUE_BYTES);
-    let mut number = 0;
-    while number * FILL_VALUE_BYTES < FILL_BYTES {
+    let mut written_values = 0;
+    while written_values * FILL_VALUE_BYTES < FILL_BYTES {
         let mut batch = String::new();
         for _ in 0..64 {
             // A quarter goes to few keys, so that segments become sparse and are compacted.
-            let key = if number.is_multiple_of(4) {
-                number % 1000
+            let key_number = if written_values.is_multiple_of(4) {
+                written_values % 1000
             } else {
-                number * (7 + round) % FILL_KEYS
+                written_values * (7 + flush_index) % FILL_KEYS
             };
-            batch += &format!("set fill{key} 0 0 {FILL_VALUE_BYTES} noreply\r\n{value}\r\n");
-            number += 1;
+            batch += &format!("set fill{key_number} 0 0 {FILL_VALUE_BYTES} noreply\r\n{value}\r\n");
+            written_values += 1;
         }
         connection.send(batch.as_bytes());
     }
@@ -168,7 +171,7 @@ fn set_all_keys(connection: &mut Connection) {
 }
 
 /// Lines of the replies that name items which a flush should have removed.
-fn lines_that_outlived_flush(connection: &mut Connection, uploaded: &[u32]) -> Vec<String> {
+fn lines_that_outlived_flush(connection: &mut Connection, last_uploads: &[u32]) -> Vec<String> {
     let mut batch = String::from("get");
     for kind in ["touched", "counted", "appended", "stale"] {
         for key in keys_of(kind) {
@@ -176,15 +179,15 @@ fn lines_that_outlived_flush(connection: &mut Connection, uploaded: &[u32]) -> V
         }
     }
     batch += "\r\n";
-    for thread_index in 0..CHANGERS {
+    for thread_index in 0..CHANGER_THREADS {
         batch += &format!("mg upload{thread_index} f k\r\n");
     }
     let replies = String::from_utf8_lossy(connection.send(batch.as_bytes())).into_owned();
     let is_old_upload = |line: &str| {
         let mut words = line.split([' ', '\r']).skip(1);
-        let number: u32 = words.next().unwrap()[1..].parse().unwrap();
+        let upload_number: u32 = words.next().unwrap()[1..].parse().unwrap();
         let thread_index: usize = words.next().unwrap()["kupload".len()..].parse().unwrap();
-        number <= uploaded[thread_index]
+        upload_number <= last_uploads[thread_index]
     };
     replies
         .lines()
@@ -193,7 +196,7 @@ fn lines_that_outlived_flush(connection: &mut Connection, uploaded: &[u32]) -> V
         .collect()
 }
 
-fn stat_of(connection: &mut Connection, name: &str) -> u64 {
+fn read_stat(connection: &mut Connection, name: &str) -> u64 {
     let text = String::from_utf8_lossy(connection.send(b"stats\r\n")).into_owned();
     let row = format!("STAT {name} ");
     let value = text.lines().find_map(|line| line.strip_prefix(&row));
@@ -202,7 +205,7 @@ fn stat_of(connection: &mut Connection, name: &str) -> u64 {
 
 #[test]
 fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
-    let flushes: usize =
+    let flush_count: usize =
         std::env::var("GLASSCACHE_TEST_FLUSHES").map_or(1000, |text| text.parse().unwrap());
     let external_address = std::env::var("GLASSCACHE_TEST_ADDRESS").ok();
     let server = external_address.is_none().then(|| {
@@ -220,42 +223,42 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
         (None, external_address) => external_address.unwrap().parse().unwrap(),
     };
     let shared = Shared {
-        stop: AtomicBool::new(false),
+        must_stop: AtomicBool::new(false),
         uploaded: Default::default(),
     };
     let mut connection = Connection::new(address);
     let (mut outlived_flushes, mut examples) = (0, Vec::new());
     let rounds: usize = std::thread::scope(|scope| {
         let shared = &shared;
-        let stop = StopWhenDropped(shared);
-        let changers: Vec<_> = (0..CHANGERS)
+        let stop_guard = StopWhenDropped(shared);
+        let changers: Vec<_> = (0..CHANGER_THREADS)
             .map(|thread_index| scope.spawn(move || change_items(address, shared, thread_index)))
             .collect();
-        for flush in 0..flushes {
-            if flush % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {
-                fill_memory(&mut connection, flush);
+        for flush_index in 0..flush_count {
+            if flush_index % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {
+                fill_memory(&mut connection, flush_index);
             }
             set_all_keys(&mut connection);
-            let uploaded: Vec<u32> = shared
+            let last_uploads: Vec<u32> = shared
                 .uploaded
                 .iter()
                 .map(|number| number.load(Ordering::SeqCst))
                 .collect();
-            let (request, replies) = FLUSHES[flush % 2];
+            let (request, replies) = FLUSHES[flush_index % 2];
             assert_eq!(connection.send(request), replies);
-            let found = lines_that_outlived_flush(&mut connection, &uploaded);
-            outlived_flushes += usize::from(!found.is_empty());
-            examples.extend(found.into_iter().take(10 - examples.len().min(10)));
+            let found_lines = lines_that_outlived_flush(&mut connection, &last_uploads);
+            outlived_flushes += usize::from(!found_lines.is_empty());
+            examples.extend(found_lines.into_iter().take(10 - examples.len().min(10)));
         }
-        drop(stop);
+        drop(stop_guard);
         changers
             .into_iter()
             .map(|changer| changer.join().unwrap())
             .sum()
     });
-    let (evictions, uploads) = (stat_of(&mut connection, "evictions"), &shared.uploaded);
+    let (evictions, uploads) = (read_stat(&mut connection, "evictions"), &shared.uploaded);
     eprintln!(
-        "{flushes} flushes, {rounds} rounds of changes, uploads {uploads:?}, {evictions} evictions: \
+        "{flush_count} flushes, {rounds} rounds of changes, uploads {uploads:?}, {evictions} evictions: \
          {outlived_flushes} flushes that something outlived"
     );
     assert_eq!(outlived_flushes, 0, "readable after a flush: {examples:?}");

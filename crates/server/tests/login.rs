@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::binary::request::{self, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, reply};
 use glasscache_server::{
     Address, Config, InMemorySession, InMemoryWorker, Listen, Protocols, RunningServer, UsersFile,
     UsersFileFormat, pieces, start,
@@ -20,7 +20,7 @@ const FAILED_REPLY: &str = "CLIENT_ERROR authentication failure\r\n";
 const UNAUTHENTICATED_REPLY: &str = "CLIENT_ERROR unauthenticated\r\n";
 
 /// `openssl passwd -5` of "secret".
-const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+const SHA_256_HASH: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
 
 /// Settings with a file of users, and the folder of that file.
 fn config_with_users(users: &str, protocol: Protocols) -> (TempDir, Config) {
@@ -52,26 +52,26 @@ fn text_of(reply: Vec<u8>) -> String {
 }
 
 fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let id = RequestId { opcode, opaque: 9 };
+    let mut packet = Vec::new();
+    let opcode_and_opaque = OpcodeAndOpaque { opcode, opaque: 9 };
     match opcode {
         opcode::SET => {
-            let head = BinaryStoreParameters {
+            let parameters = BinaryStoreParameters {
                 flags: 0,
                 exptime: 0,
                 value_bytes: value.len() as u32,
                 required_cas: 0,
             };
-            request::store(&mut bytes, id, key, &head);
+            request::store(&mut packet, opcode_and_opaque, key, &parameters);
         }
         opcode::SASL_AUTH | opcode::SASL_STEP => {
-            request::append_or_prepend(&mut bytes, id, key, value.len() as u32, 0);
+            request::append_or_prepend(&mut packet, opcode_and_opaque, key, value.len() as u32, 0);
         }
-        _ if key.is_empty() => request::header_only(&mut bytes, id),
-        _ => request::get(&mut bytes, id, key),
+        _ if key.is_empty() => request::header_only(&mut packet, opcode_and_opaque),
+        _ => request::get(&mut packet, opcode_and_opaque, key),
     }
-    bytes.extend_from_slice(value);
-    bytes
+    packet.extend_from_slice(value);
+    packet
 }
 
 fn sasl_request(password: &[u8]) -> Vec<u8> {
@@ -85,9 +85,9 @@ fn sasl_request(password: &[u8]) -> Vec<u8> {
 fn response_statuses(mut bytes: &[u8]) -> Vec<Status> {
     let mut statuses = Vec::new();
     while !bytes.is_empty() {
-        let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
+        let (head, head_bytes) = reply::parse_head(bytes).unwrap().expect("a whole head");
         statuses.push(head.status);
-        bytes = &bytes[used + head.value_bytes as usize..];
+        bytes = &bytes[head_bytes + head.value_bytes as usize..];
     }
     statuses
 }
@@ -130,35 +130,41 @@ fn empty_lines_and_endless_ones_close_before_the_login() {
 fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only() {
     let (_folder, config) = config_with_users("foo:bar\nbaaaz:quux\n", Protocols::Any);
     let mut worker = InMemoryWorker::group(config, 1).unwrap().pop().unwrap();
-    let mut right = worker.connect();
-    let reply = worker.feed(&mut right, LOGIN, 2);
+    let mut right_connection = worker.connect();
+    let reply = worker.feed(&mut right_connection, LOGIN, 2);
     assert_eq!(text_of(reply), "STORED\r\n");
-    for wrong in [
+    for wrong_credentials in [
         "foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar",
     ] {
-        let mut other = worker.connect();
-        let login = format!("set a 0 0 {}\r\n{wrong}\r\nget a\r\n", wrong.len());
-        let reply = worker.feed(&mut other, login.as_bytes(), 2);
+        let mut wrong_connection = worker.connect();
+        let login = format!(
+            "set a 0 0 {}\r\n{wrong_credentials}\r\nget a\r\n",
+            wrong_credentials.len()
+        );
+        let reply = worker.feed(&mut wrong_connection, login.as_bytes(), 2);
         assert_eq!(
             text_of(reply),
             format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}"),
-            "{wrong:?}"
+            "{wrong_credentials:?}"
         );
     }
-    assert_eq!(text_of(worker.feed(&mut right, b"get a\r\n", 2)), "END\r\n");
+    assert_eq!(
+        text_of(worker.feed(&mut right_connection, b"get a\r\n", 2)),
+        "END\r\n"
+    );
 }
 
 #[test]
-fn commands_behind_a_failing_login_are_not_run_and_those_behind_a_right_one_are() {
+fn commands_after_a_failed_login_are_not_run_and_those_after_a_right_one_are() {
     let mut session = in_memory_session();
-    let behind = b"set x 0 0 1\r\n1\r\nget x\r\n";
-    // The value of the set is a line of its own that is too short for any command.
+    let following_commands = b"set x 0 0 1\r\n1\r\nget x\r\n";
+    // Each line is refused by itself, because the login before it failed.
     let reply = text_of(session.feed(&[WRONG_LOGIN, b"get x\r\nflush_all\r\n"].concat(), 2));
     assert_eq!(
         reply,
         format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}{UNAUTHENTICATED_REPLY}")
     );
-    let reply = text_of(session.feed(&[LOGIN, behind].concat(), 2));
+    let reply = text_of(session.feed(&[LOGIN, following_commands].concat(), 2));
     assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
 }
 
@@ -170,13 +176,13 @@ fn a_huge_login_is_bounded() {
     assert_eq!(text_of(session.feed(b"set a 0 0 512\r\n", 2)), "");
     session.feed(&[b'x'; 512], 2);
     assert!(session.pending_bytes() <= 1100);
-    let mut binary = in_memory_session();
-    let reply = binary.feed(
+    let mut binary_session = in_memory_session();
+    let reply = binary_session.feed(
         &request_packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29],
         2,
     );
     assert_eq!(response_statuses(&reply), [Status::AuthFailure]);
-    assert!(binary.is_closed());
+    assert!(binary_session.is_closed());
 }
 
 #[test]
@@ -254,18 +260,18 @@ fn messages_of_sasl_are_checked_whole() {
         );
     }
     let mut session = in_memory_session();
-    let long = request_packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
+    let long_mechanism_request = request_packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
     assert_eq!(
-        response_statuses(&session.feed(&long, 2)),
+        response_statuses(&session.feed(&long_mechanism_request, 2)),
         [Status::InvalidArguments]
     );
-    let step = request_packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
+    let step_request = request_packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
     assert_eq!(
-        response_statuses(&session.feed(&step, 2)),
+        response_statuses(&session.feed(&step_request, 2)),
         [Status::AuthFailure]
     );
-    let first = request_packet(opcode::SASL_AUTH, b"PLAIN", b"");
-    let reply = session.feed(&[first, step].concat(), 2);
+    let request_without_message = request_packet(opcode::SASL_AUTH, b"PLAIN", b"");
+    let reply = session.feed(&[request_without_message, step_request].concat(), 2);
     assert_eq!(
         response_statuses(&reply),
         [Status::AuthContinue, Status::Success]
@@ -281,11 +287,11 @@ proptest! {
         lengths in prop::collection::vec(1_usize..20, 1..8),
     ) {
         let stream = requests.concat();
-        let (mut whole, mut cut) = (in_memory_session(), in_memory_session());
-        let expected = whole.feed(&stream, 2);
-        let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 2)).collect();
+        let (mut whole_session, mut cut_session) = (in_memory_session(), in_memory_session());
+        let expected = whole_session.feed(&stream, 2);
+        let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut_session.feed(piece, 2)).collect();
         prop_assert_eq!(received, expected);
-        prop_assert_eq!(whole.is_closed(), cut.is_closed());
+        prop_assert_eq!(whole_session.is_closed(), cut_session.is_closed());
     }
 }
 
@@ -313,12 +319,12 @@ impl RunningLoginServer {
             panic!("no port")
         };
         let stream = TcpStream::connect(address).unwrap();
-        let patience = Some(Duration::from_secs(20));
-        stream.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(20));
+        stream.set_read_timeout(timeout).unwrap();
         stream
     }
 
-    fn login(&self) -> TcpStream {
+    fn connect_and_log_in(&self) -> TcpStream {
         let mut stream = self.connect();
         stream.write_all(LOGIN).unwrap();
         assert_eq!(read_line(&mut stream), "STORED\r\n");
@@ -338,7 +344,7 @@ fn read_line(stream: &mut TcpStream) -> String {
 
 #[test]
 fn a_live_server_verifies_hashes_and_replies_in_order() {
-    let login_server = RunningLoginServer::start(&format!("foo:bar\nhashed:{SHA_256}\n"), 100);
+    let login_server = RunningLoginServer::start(&format!("foo:bar\nhashed:{SHA_256_HASH}\n"), 100);
     let mut stream = login_server.connect();
     let login = b"set a 0 0 13\r\nhashed secret\r\nset k 0 0 1\r\n1\r\nget k\r\n";
     stream
@@ -358,37 +364,37 @@ fn a_live_server_verifies_hashes_and_replies_in_order() {
 #[test]
 fn a_failed_login_is_delayed_while_others_are_served() {
     let login_server = RunningLoginServer::start("foo:bar\n", 100);
-    let mut other = login_server.login();
+    let mut other = login_server.connect_and_log_in();
     let mut wrong = login_server.connect();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     wrong.write_all(WRONG_LOGIN).unwrap();
     other.write_all(b"mn\r\n").unwrap();
     assert_eq!(read_line(&mut other), "MN\r\n");
     assert_eq!(read_line(&mut wrong), FAILED_REPLY);
-    assert!(begun.elapsed() >= Duration::from_millis(100));
+    assert!(started_at.elapsed() >= Duration::from_millis(100));
 }
 
 #[test]
 fn a_connection_that_does_not_log_in_is_closed_and_one_that_did_is_not() {
     let login_server = RunningLoginServer::start("foo:bar\n", 100);
-    let mut authenticated = login_server.login();
+    let mut authenticated = login_server.connect_and_log_in();
     let mut idle = login_server.connect();
     let mut slow = login_server.connect();
     slow.write_all(b"set auth 0 0 7\r\nfoo").unwrap();
     assert_eq!(read_line(&mut idle), "");
     assert_eq!(read_line(&mut slow), "");
     authenticated.write_all(b"stats glasscache\r\n").unwrap();
-    let mut timeouts = String::new();
+    let mut timeouts_row = String::new();
     loop {
         let row = read_line(&mut authenticated);
         if row.contains("login_timeouts") {
-            timeouts.clone_from(&row);
+            timeouts_row.clone_from(&row);
         }
         if row == "END\r\n" {
             break;
         }
     }
-    assert_eq!(timeouts, "STAT login_timeouts 2\r\n");
+    assert_eq!(timeouts_row, "STAT login_timeouts 2\r\n");
 }
 
 #[test]
@@ -396,7 +402,7 @@ fn connections_above_the_unauthenticated_maximum_are_served_after_the_others() {
     let login_server = RunningLoginServer::start("foo:bar\n", 8);
     // Two of eight may be open without a login; these four are served one after the other.
     let idle: Vec<TcpStream> = (0..4).map(|_| login_server.connect()).collect();
-    let mut stream = login_server.login();
+    let mut stream = login_server.connect_and_log_in();
     stream.write_all(b"mn\r\n").unwrap();
     assert_eq!(read_line(&mut stream), "MN\r\n");
     drop(idle);
@@ -405,11 +411,11 @@ fn connections_above_the_unauthenticated_maximum_are_served_after_the_others() {
 #[test]
 fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
     let login_server = RunningLoginServer::start("foo:bar\n", 100);
-    let mut before = login_server.login();
+    let mut earlier_connection = login_server.connect_and_log_in();
     let path = login_server.folder.path().join("users");
     fs::write(&path, "half written").unwrap();
     login_server.server.control().reload();
-    drop(login_server.login());
+    drop(login_server.connect_and_log_in());
     fs::write(&path, "foo:other password\n").unwrap();
     let mut stream = login_server.connect();
     stream.write_all(WRONG_LOGIN).unwrap();
@@ -420,9 +426,9 @@ fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
         .write_all(b"set auth 0 0 18\r\nfoo other password\r\n")
         .unwrap();
     assert_eq!(read_line(&mut stream), "STORED\r\n");
-    before.write_all(b"mn\r\n").unwrap();
+    earlier_connection.write_all(b"mn\r\n").unwrap();
     assert_eq!(
-        read_line(&mut before),
+        read_line(&mut earlier_connection),
         "MN\r\n",
         "a login outlives its password"
     );

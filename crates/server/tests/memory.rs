@@ -14,8 +14,8 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use live_server::{config, connect, expect_reply};
 
-/// An eighth of 64 MiB.
-const LIMIT_BYTES: u64 = 8 << 20;
+/// The budget for peers: an eighth of 64 MiB.
+const BUDGET_BYTES: u64 = 8 << 20;
 /// Two workers may each grant one request and keep one slice at the same moment.
 const EXCESS_BYTES: u64 = 2 << 20;
 const LARGE_BYTES: usize = 255_000;
@@ -40,42 +40,42 @@ fn connect_with_small_buffer(server: &RunningServer) -> TcpStream {
 }
 
 /// The rows of `stats glasscache`.
-fn server_counters(server: &RunningServer) -> BTreeMap<String, u64> {
+fn read_server_counters(server: &RunningServer) -> BTreeMap<String, u64> {
     let mut client = connect(server);
     client.write_all(b"stats glasscache\r\nquit\r\n").unwrap();
     let lines = BufReader::new(client).lines().map(Result::unwrap);
-    let row = |line: String| {
+    let parse_row = |line: String| {
         let mut words = line.strip_prefix("STAT ")?.split(' ');
         Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
     };
-    lines.filter_map(row).collect()
+    lines.filter_map(parse_row).collect()
 }
 
-fn set_request(key: &str, bytes: usize) -> Vec<u8> {
-    let mut request = format!("set {key} 0 0 {bytes}\r\n").into_bytes();
-    request.resize(request.len() + bytes, b'x');
+fn set_request(key: &str, value_bytes: usize) -> Vec<u8> {
+    let mut request = format!("set {key} 0 0 {value_bytes}\r\n").into_bytes();
+    request.resize(request.len() + value_bytes, b'x');
     request.extend_from_slice(b"\r\n");
     request
 }
 
 /// The reply to one `get` of some keys with values of this many bytes each.
-fn get_reply(keys: &[String], bytes: usize) -> Vec<u8> {
+fn get_reply(keys: &[String], value_bytes: usize) -> Vec<u8> {
     let mut reply = Vec::new();
     for key in keys {
-        reply.extend_from_slice(format!("VALUE {key} 0 {bytes}\r\n").as_bytes());
-        reply.resize(reply.len() + bytes, b'x');
+        reply.extend_from_slice(format!("VALUE {key} 0 {value_bytes}\r\n").as_bytes());
+        reply.resize(reply.len() + value_bytes, b'x');
         reply.extend_from_slice(b"\r\n");
     }
     reply.extend_from_slice(b"END\r\n");
     reply
 }
 
-/// Readers that each request sixteen large values of their own, twice, and read nothing.
-fn slow_readers(server: &RunningServer, readers: usize) -> (Vec<TcpStream>, Vec<String>) {
+/// Readers that each request sixteen large values of their own, four times, and read nothing.
+fn slow_readers(server: &RunningServer, reader_count: usize) -> (Vec<TcpStream>, Vec<String>) {
     let mut writer = connect(server);
-    let keys: Vec<String> = (0..16).map(|key| format!("large{key}")).collect();
+    let keys: Vec<String> = (0..16).map(|number| format!("large{number}")).collect();
     let request = format!("get {}\r\n", keys.join(" ")).repeat(4);
-    let readers = (0..readers).map(|_| {
+    let readers = (0..reader_count).map(|_| {
         for key in &keys {
             expect_reply(&mut writer, &set_request(key, LARGE_BYTES), b"STORED\r\n");
         }
@@ -91,20 +91,20 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
     let server = start(config()).unwrap();
     let (readers, keys) = slow_readers(&server, 240);
     let mut healthy = connect(&server);
-    let patience = Some(Duration::from_mins(1));
-    healthy.set_read_timeout(patience).unwrap();
+    let timeout = Some(Duration::from_mins(1));
+    healthy.set_read_timeout(timeout).unwrap();
     let mut held_bytes = 0;
     let deadline = Instant::now() + Duration::from_mins(1);
-    while server_counters(&server)["peer_waits"] == 0 {
+    while read_server_counters(&server)["peer_waits"] == 0 {
         assert!(
             Instant::now() < deadline,
             "no reader has to wait: {:?}",
-            server_counters(&server)
+            read_server_counters(&server)
         );
         thread::sleep(Duration::from_millis(5));
     }
     for round in 0..20 {
-        let counters = server_counters(&server);
+        let counters = read_server_counters(&server);
         held_bytes = held_bytes.max(counters["buffer_bytes"]);
         expect_reply(&mut healthy, b"mn\r\n", b"MN\r\n");
         if round % 10 == 0 {
@@ -116,7 +116,7 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
         }
     }
     assert!(
-        held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
+        held_bytes <= BUDGET_BYTES + EXCESS_BYTES,
         "{held_bytes} bytes are held"
     );
     drop(readers);
@@ -138,7 +138,7 @@ fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
     for _ in 0..4 {
         expect_reply(&mut last_reader, b"", &reply);
     }
-    let counters = server_counters(&server);
+    let counters = read_server_counters(&server);
     assert_eq!(counters["peers_waiting"], 0, "{counters:?}");
 }
 
@@ -157,9 +157,9 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     };
     let half_senders: Vec<TcpStream> = (0..500).map(send_first_part).collect();
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
-    let held_bytes = server_counters(&server)["buffer_bytes"];
+    let held_bytes = read_server_counters(&server)["buffer_bytes"];
     assert!(
-        held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
+        held_bytes <= BUDGET_BYTES + EXCESS_BYTES,
         "{held_bytes} bytes are held"
     );
     // Another client's command of that size is served although the budget is used up, in one piece or in two.
@@ -173,28 +173,28 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
             && client.read_exact(&mut reply).is_ok()
             && &reply == b"STORED\r\n"
     };
-    let stored = half_senders
+    let stored_count = half_senders
         .into_iter()
         .map(send_rest_and_read)
         .filter(|is_stored| *is_stored)
         .count() as u64;
-    let counters = server_counters(&server);
+    let counters = read_server_counters(&server);
     assert!(
-        stored + counters["stalled_connections_closed"] >= 500,
-        "{stored} are stored; {counters:?}"
+        stored_count + counters["stalled_connections_closed"] >= 500,
+        "{stored_count} are stored; {counters:?}"
     );
 }
 
 #[test]
 fn a_half_command_that_ends_while_memory_is_short_is_closed() {
     let server = start(config()).unwrap();
-    let part = &set_request("half", 60_000)[..40_000];
+    let first_part = &set_request("half", 60_000)[..40_000];
     let send_first_part = |_| {
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
-        client.write_all(part).unwrap();
+        client.write_all(first_part).unwrap();
         client
     };
     let half_senders: Vec<TcpStream> = (0..300).map(send_first_part).collect();
@@ -211,10 +211,10 @@ fn a_half_command_that_ends_while_memory_is_short_is_closed() {
 fn small_requests_are_served_while_the_budget_is_used_up() {
     let server = start(config()).unwrap();
     let (readers, _) = slow_readers(&server, 60);
-    let part = &set_request("half", 60_000)[..40_000];
+    let first_part = &set_request("half", 60_000)[..40_000];
     let send_first_part = |_| {
         let mut client = connect(&server);
-        client.write_all(part).unwrap();
+        client.write_all(first_part).unwrap();
         client
     };
     let half_senders: Vec<TcpStream> = (0..200).map(send_first_part).collect();
@@ -242,7 +242,7 @@ fn a_batch_is_cut_after_the_first_large_value() {
     let (readers, _) = slow_readers(&server, 12);
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     // Sixteen values of each are more than can be held in place: the excess would be copied.
-    let counters = server_counters(&server);
+    let counters = read_server_counters(&server);
     assert!(counters["buffer_bytes"] < 400_000, "{counters:?}");
     drop(readers);
 }
@@ -268,9 +268,9 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
     for client in clients.drain(15..) {
         sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     }
-    let iterations = server_counters(&server)["loop_iterations"];
+    let iterations_before = read_server_counters(&server)["loop_iterations"];
     std::thread::sleep(Duration::from_millis(300));
-    let iterations = server_counters(&server)["loop_iterations"] - iterations;
+    let iterations = read_server_counters(&server)["loop_iterations"] - iterations_before;
     // A parked upload is checked a hundred times a second; without sleep there would be hundreds of thousands.
     assert!(iterations < 2000, "{iterations} iterations");
 }
@@ -278,7 +278,7 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
 #[test]
 fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
     let server = start(config()).unwrap();
-    assert_eq!(server_counters(&server)["ready_bytes"], 0);
+    assert_eq!(read_server_counters(&server)["ready_bytes"], 0);
     let mut client = connect(&server);
     expect_reply(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
     let mut lines = BufReader::new(client.try_clone().unwrap()).lines();

@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 
 use glasscache_server::{Config, InMemorySession, start};
 
-fn server(config: Config) -> InMemorySession {
+fn new_server(config: Config) -> InMemorySession {
     InMemorySession::new(config).unwrap()
 }
 
@@ -24,24 +24,24 @@ fn send_text(server: &mut InMemorySession, request: &[u8]) -> String {
 
 #[test]
 fn a_server_that_refuses_flushes_refuses_those_of_prefixes() {
-    let mut server = server(Config {
+    let mut server = new_server(Config {
         flush_enabled: false,
         ..live_server::config()
     });
-    let refused = "CLIENT_ERROR flush_prefix not allowed\r\n";
+    let refusal = "CLIENT_ERROR flush_prefix not allowed\r\n";
     let replies = send_text(
         &mut server,
         b"set a 0 0 1\r\n1\r\nflush_prefix a\r\nmf a\r\nget a\r\n",
     );
     assert_eq!(
         replies,
-        format!("STORED\r\n{refused}{refused}VALUE a 0 1\r\n1\r\nEND\r\n")
+        format!("STORED\r\n{refusal}{refusal}VALUE a 0 1\r\n1\r\nEND\r\n")
     );
 }
 
 #[test]
 fn listings_and_statistics_agree_about_flushed_items() {
-    let mut server = server(live_server::config());
+    let mut server = new_server(live_server::config());
     send_text(
         &mut server,
         b"set a:1 0 0 1\r\n1\r\nset b:1 0 0 1\r\n1\r\nmf a: q\r\nflush_prefix a:\r\n",
@@ -70,19 +70,19 @@ fn listings_and_statistics_agree_about_flushed_items() {
 
 #[test]
 fn a_prefix_beyond_the_maximum_is_refused_with_a_reason() {
-    let mut server = server(live_server::config());
+    let mut server = new_server(live_server::config());
     send_text(&mut server, b"set kept 0 0 1\r\n1\r\n");
     for block in 0..64 {
         let lines = (0..1024).map(|line| format!("flush_prefix {block}-{line}: noreply\r\n"));
         let replies = send_text(&mut server, lines.collect::<String>().as_bytes());
         assert_eq!(replies, "");
     }
-    let refused = "SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
+    let refusal = "SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
     let replies = send_text(
         &mut server,
         b"flush_prefix more\r\nmf more q\r\nflush_prefix 0-0:\r\n",
     );
-    assert_eq!(replies, format!("{refused}{refused}OK\r\n"));
+    assert_eq!(replies, format!("{refusal}{refusal}OK\r\n"));
     let replies = send_text(&mut server, b"flush_all\r\nflush_prefix more\r\n");
     assert_eq!(replies, "OK\r\nOK\r\n");
 }
@@ -104,7 +104,7 @@ fn a_watcher_of_deletions_gets_one_line_for_a_flushed_prefix() {
     );
     client.flush().unwrap();
     let mut lines = BufReader::new(watcher).lines();
-    let mut next = || lines.next().unwrap().unwrap();
-    assert!(next().ends_with(" type=prefix_flushed prefix=a%3A cmd=flush_prefix"));
-    assert!(next().ends_with(" type=prefix_flushed prefix=a%20b cmd=mf"));
+    let mut next_line = || lines.next().unwrap().unwrap();
+    assert!(next_line().ends_with(" type=prefix_flushed prefix=a%3A cmd=flush_prefix"));
+    assert!(next_line().ends_with(" type=prefix_flushed prefix=a%20b cmd=mf"));
 }

@@ -11,7 +11,7 @@ use glasscache_server::{
 
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.8 50007 11211\r\n";
 
-fn server(proxies: &[&str], users: Option<UsersFile>) -> RunningServer {
+fn start_server(proxies: &[&str], users: Option<UsersFile>) -> RunningServer {
     start(Config {
         listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
         memory_bytes: 8 << 20,
@@ -28,8 +28,8 @@ fn connect(server: &RunningServer) -> BufReader<TcpStream> {
         panic!("no port")
     };
     let stream = TcpStream::connect(address).unwrap();
-    let patience = Some(Duration::from_secs(20));
-    stream.set_read_timeout(patience).unwrap();
+    let timeout = Some(Duration::from_secs(20));
+    stream.set_read_timeout(timeout).unwrap();
     stream.set_nodelay(true).unwrap();
     BufReader::new(stream)
 }
@@ -62,7 +62,7 @@ fn read_addresses(connection: &mut BufReader<TcpStream>) -> Vec<String> {
 
 #[test]
 fn the_header_names_the_client_and_requests_may_follow_at_once() {
-    let server = server(&["127.0.0.0/8"], None);
+    let server = start_server(&["127.0.0.0/8"], None);
     let mut connection = connect(&server);
     send(
         &mut connection,
@@ -81,7 +81,7 @@ fn the_header_names_the_client_and_requests_may_follow_at_once() {
 
 #[test]
 fn a_header_in_pieces_of_a_byte_is_read() {
-    let server = server(&["127.0.0.1/32"], None);
+    let server = start_server(&["127.0.0.1/32"], None);
     let mut connection = connect(&server);
     for byte in HEADER {
         send(&mut connection, &[*byte]);
@@ -92,32 +92,32 @@ fn a_header_in_pieces_of_a_byte_is_read() {
 
 #[test]
 fn a_binary_header_is_followed_by_either_protocol() {
-    let server = server(&["127.0.0.1/32"], None);
+    let server = start_server(&["127.0.0.1/32"], None);
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
     header.extend_from_slice(&[192, 0, 2, 9, 192, 0, 2, 8, 0x04, 0xd2, 0x2b, 0xcb]);
-    let mut text = connect(&server);
-    send(&mut text, &[&header[..], b"mn\r\n"].concat());
-    assert_eq!(read_line(&mut text), "MN\r\n");
-    let all_addresses = read_addresses(&mut text);
+    let mut text_connection = connect(&server);
+    send(&mut text_connection, &[&header[..], b"mn\r\n"].concat());
+    assert_eq!(read_line(&mut text_connection), "MN\r\n");
+    let all_addresses = read_addresses(&mut text_connection);
     assert!(
         all_addresses.contains(&"tcp:192.0.2.9:1234".to_owned()),
         "{all_addresses:?}"
     );
-    let mut binary = connect(&server);
+    let mut binary_connection = connect(&server);
     let mut noop = vec![0x80, 0x0a];
     noop.resize(24, 0);
-    send(&mut binary, &[header, noop].concat());
+    send(&mut binary_connection, &[header, noop].concat());
     let mut response = [0; 24];
-    binary.read_exact(&mut response).unwrap();
+    binary_connection.read_exact(&mut response).unwrap();
     assert_eq!(response[..2], [0x81, 0x0a]);
 }
 
 #[test]
 fn a_proxy_without_a_header_is_closed_at_once_or_after_a_second() {
-    let server = server(&["127.0.0.1/32"], None);
-    let mut other = connect(&server);
-    send(&mut other, b"get a\r\n");
-    assert_eq!(read_line(&mut other), "");
+    let server = start_server(&["127.0.0.1/32"], None);
+    let mut connection_without_header = connect(&server);
+    send(&mut connection_without_header, b"get a\r\n");
+    assert_eq!(read_line(&mut connection_without_header), "");
     let mut silent = connect(&server);
     send(&mut silent, b"PROXY TCP4 ");
     assert_eq!(read_line(&mut silent), "");
@@ -125,7 +125,7 @@ fn a_proxy_without_a_header_is_closed_at_once_or_after_a_second() {
 
 #[test]
 fn a_header_from_an_unlisted_address_is_an_error() {
-    let server = server(&["192.0.2.0/24"], None);
+    let server = start_server(&["192.0.2.0/24"], None);
     let mut connection = connect(&server);
     send(&mut connection, HEADER);
     assert_eq!(read_line(&mut connection), "ERROR\r\n");
@@ -144,7 +144,7 @@ fn a_proxy_header_does_not_replace_a_login() {
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();
     let format = UsersFileFormat::AuthFile;
-    let server = server(&["127.0.0.1/32"], Some(UsersFile { path, format }));
+    let server = start_server(&["127.0.0.1/32"], Some(UsersFile { path, format }));
     let mut connection = connect(&server);
     send(&mut connection, &[HEADER, b"get a\r\n"].concat());
     assert_eq!(

@@ -11,7 +11,9 @@ use live_server::{config, connect, expect_reply};
 const LARGE_BYTES: usize = 1_000_000;
 
 fn large_value(seed: usize) -> Vec<u8> {
-    (0..LARGE_BYTES).map(|n| (n * 7 + seed) as u8).collect()
+    (0..LARGE_BYTES)
+        .map(|index| (index * 7 + seed) as u8)
+        .collect()
 }
 
 /// A storage command with a large value.
@@ -35,11 +37,12 @@ fn replies_after_large_values_keep_their_order() {
     let replies = [&get_reply("a", 1)[..], b"MN\r\n", &get_reply("b", 2)].concat();
     expect_reply(&mut client, b"get a\r\nmn\r\nget b\r\n", &replies);
     client.write_all(b"get b a\r\nquit\r\n").unwrap();
-    let mut all = Vec::new();
-    client.read_to_end(&mut all).unwrap();
-    let (first, second) = (get_reply("b", 2), get_reply("a", 1));
-    let first = first.strip_suffix(b"END\r\n").unwrap();
-    assert!(all == [first, &second].concat(), "{} bytes", all.len());
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    let (reply_of_b, reply_of_a) = (get_reply("b", 2), get_reply("a", 1));
+    let value_of_b = reply_of_b.strip_suffix(b"END\r\n").unwrap();
+    let expected = [value_of_b, &reply_of_a].concat();
+    assert!(received == expected, "{} bytes", received.len());
 }
 
 #[test]
@@ -51,14 +54,14 @@ fn a_megabyte_yields_to_others() {
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
     expect_reply(&mut client, &set_request("a", 1), b"STORED\r\n");
-    let before = yield_count(&server);
+    let yields_before = read_yield_count(&server);
     // A transfer is cut while there are small requests, and for a tenth of a second after one.
-    let is_stopped = (0..50).any(|_| {
+    let has_yielded = (0..50).any(|_| {
         expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
         expect_reply(&mut client, b"get a\r\n", &get_reply("a", 1));
-        yield_count(&server) > before
+        read_yield_count(&server) > yields_before
     });
-    assert!(is_stopped);
+    assert!(has_yielded);
 }
 
 #[test]
@@ -72,33 +75,33 @@ fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
     let value = "v".repeat(VALUE_BYTES);
-    let (mut names, mut values) = (vec!["get".to_owned()], Vec::new());
-    for index in 0..KEYS {
-        let set = format!("set k{index} 0 0 {VALUE_BYTES}\r\n{value}\r\n");
-        expect_reply(&mut client, set.as_bytes(), b"STORED\r\n");
-        names.push(format!("k{index}"));
-        values.push(format!("VALUE k{index} 0 {VALUE_BYTES}\r\n{value}\r\n"));
+    let (mut words, mut value_lines) = (vec!["get".to_owned()], Vec::new());
+    for number in 0..KEYS {
+        let set_request = format!("set k{number} 0 0 {VALUE_BYTES}\r\n{value}\r\n");
+        expect_reply(&mut client, set_request.as_bytes(), b"STORED\r\n");
+        words.push(format!("k{number}"));
+        value_lines.push(format!("VALUE k{number} 0 {VALUE_BYTES}\r\n{value}\r\n"));
     }
-    let line = names.join(" ") + "\r\n";
-    let reply = values.concat() + "END\r\n";
+    let line = words.join(" ") + "\r\n";
+    let reply = value_lines.concat() + "END\r\n";
     // `stats` is a small request, after which the first replies of each series are cut: they count less in a longer
     // series. The last run of each reply sends little, and must not count as a small request.
-    let mut count = 50;
+    let mut reply_count = 50;
     let yields_per_reply = std::iter::from_fn(|| {
-        let before = yield_count(&server);
-        for _ in 0..count {
+        let yields_before = read_yield_count(&server);
+        for _ in 0..reply_count {
             expect_reply(&mut client, line.as_bytes(), reply.as_bytes());
         }
-        let per_reply = (yield_count(&server) - before) / count;
-        count *= 2;
-        Some(per_reply)
+        let yields = (read_yield_count(&server) - yields_before) / reply_count;
+        reply_count *= 2;
+        Some(yields)
     });
-    let fewest = yields_per_reply.take(6).find(|per_reply| *per_reply <= 4);
+    let fewest = yields_per_reply.take(6).find(|yields| *yields <= 4);
     assert!(fewest.is_some());
 }
 
 /// How often a connection yielded to others.
-fn yield_count(server: &RunningServer) -> u64 {
+fn read_yield_count(server: &RunningServer) -> u64 {
     let mut client = connect(server);
     client.write_all(b"stats\r\nquit\r\n").unwrap();
     let mut rows = String::new();
@@ -132,9 +135,9 @@ fn large_and_small_requests_at_the_same_time_all_get_their_replies() {
                         format!("get own{seed}\r\n").as_bytes(),
                         &get_reply(&format!("own{seed}"), round),
                     );
-                    let small = format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n");
+                    let small_requests = format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n");
                     let reply = format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND\r\n");
-                    expect_reply(&mut client, small.as_bytes(), reply.as_bytes());
+                    expect_reply(&mut client, small_requests.as_bytes(), reply.as_bytes());
                 }
             });
         }

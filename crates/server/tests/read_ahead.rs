@@ -23,25 +23,25 @@ fn server_of_one_worker() -> RunningServer {
 }
 
 /// Commands on keys of its own: small and large values, many keys, errors.
-fn commands_of(connection: usize) -> Vec<u8> {
+fn commands_of(connection_number: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut append = |text: String| stream.extend_from_slice(text.as_bytes());
     for round in 0..12 {
-        let key = format!("c{connection}k{}", round % 5);
-        let bytes = [10, 2000, 4080, 9000, 70_000, 200_000][(round + connection) % 6];
+        let key = format!("c{connection_number}k{}", round % 5);
+        let value_bytes = [10, 2000, 4080, 9000, 70_000, 200_000][(round + connection_number) % 6];
         append(format!(
-            "set {key} {round} 0 {bytes}\r\n{}\r\n",
-            "v".repeat(bytes)
+            "set {key} {round} 0 {value_bytes}\r\n{}\r\n",
+            "v".repeat(value_bytes)
         ));
         let keys: Vec<String> = (0..round * 40)
-            .map(|number| format!("c{connection}k{}", number % 9))
+            .map(|number| format!("c{connection_number}k{}", number % 9))
             .collect();
         append(format!(
             "get {key} {}\r\nmg {key} s f\r\nnonsense {key}\r\n",
             keys.join(" ")
         ));
         append(format!(
-            "delete c{connection}k{}\r\nappend {key} 0 0 2\r\n11\r\n",
+            "delete c{connection_number}k{}\r\nappend {key} 0 0 2\r\n11\r\n",
             round % 3
         ));
     }
@@ -57,24 +57,24 @@ fn replies_of_one_connection(stream: &[u8]) -> Vec<u8> {
 }
 
 /// Sends each stream in pieces, alternating between the connections, and ends the sending.
-fn send_alternately(mut sends: Vec<(TcpStream, Vec<u8>)>) {
-    let mut sent_bytes = vec![0; sends.len()];
+fn send_alternately(mut pending_sends: Vec<(TcpStream, Vec<u8>)>) {
+    let mut sent_bytes = vec![0; pending_sends.len()];
     for round in 0.. {
-        let mut is_over = true;
-        for (number, (socket, stream)) in sends.iter_mut().enumerate() {
-            let from = sent_bytes[number];
-            let to = stream
+        let mut is_all_sent = true;
+        for (connection_number, (socket, stream)) in pending_sends.iter_mut().enumerate() {
+            let start = sent_bytes[connection_number];
+            let end = stream
                 .len()
-                .min(from + PIECE_LENGTHS[(round + number) % PIECE_LENGTHS.len()]);
-            socket.write_all(&stream[from..to]).unwrap();
-            sent_bytes[number] = to;
-            is_over &= to == stream.len();
+                .min(start + PIECE_LENGTHS[(round + connection_number) % PIECE_LENGTHS.len()]);
+            socket.write_all(&stream[start..end]).unwrap();
+            sent_bytes[connection_number] = end;
+            is_all_sent &= end == stream.len();
         }
-        if is_over {
+        if is_all_sent {
             break;
         }
     }
-    for (socket, _) in sends {
+    for (socket, _) in pending_sends {
         socket.shutdown(Shutdown::Write).unwrap();
     }
 }
@@ -83,13 +83,13 @@ fn send_alternately(mut sends: Vec<(TcpStream, Vec<u8>)>) {
 fn connections_read_ahead_together_get_the_replies_of_each_alone() {
     let server = server_of_one_worker();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
-    let sends = sockets
+    let pending_sends = sockets
         .iter()
         .enumerate()
         .map(|(number, socket)| (socket.try_clone().unwrap(), commands_of(number)))
         .collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| send_alternately(sends));
+        scope.spawn(|| send_alternately(pending_sends));
         for (number, mut socket) in sockets.iter().enumerate() {
             scope.spawn(move || {
                 let mut actual = Vec::new();

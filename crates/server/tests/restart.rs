@@ -26,18 +26,18 @@ impl Folder {
         Folder(tempfile::tempdir().unwrap())
     }
 
-    fn file(&self) -> PathBuf {
+    fn memory_file(&self) -> PathBuf {
         self.0.path().join("memory")
     }
 
-    fn snapshot(&self) -> PathBuf {
+    fn snapshot_path(&self) -> PathBuf {
         self.0.path().join("memory.meta")
     }
 
     fn config(&self) -> Config {
         Config {
             memory_bytes: 8 << 20,
-            memory_file: Some(self.file()),
+            memory_file: Some(self.memory_file()),
             ..live_server::config()
         }
     }
@@ -47,7 +47,7 @@ impl Folder {
     }
 
     /// The sentence with which a start fails.
-    fn refusal(&self) -> String {
+    fn start_refusal(&self) -> String {
         match start(self.config()) {
             Ok(_) => panic!("the server started"),
             Err(error) => error.to_string(),
@@ -68,7 +68,7 @@ fn has_key(server: &RunningServer) -> bool {
     match &reply {
         b"VA" => true,
         b"EN" => false,
-        other => panic!("{other:?}"),
+        other_reply => panic!("{other_reply:?}"),
     }
 }
 
@@ -89,10 +89,10 @@ fn folder_with_saved_item() -> Folder {
 fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     let folder = Folder::new();
     let server = folder.start();
-    assert!(!folder.snapshot().exists());
+    assert!(!folder.snapshot_path().exists());
     let mut stream = connect(&server);
-    let large = vec![b'x'; 700_000];
-    let set_large = [b"set large 7 0 700000\r\n", &large[..], b"\r\n"].concat();
+    let large_value = vec![b'x'; 700_000];
+    let set_large = [b"set large 7 0 700000\r\n", &large_value[..], b"\r\n"].concat();
     expect_reply(&mut stream, &set_large, b"STORED\r\n");
     expect_reply(&mut stream, b"set plain 0 0 5\r\nvalue\r\n", b"STORED\r\n");
     expect_reply(&mut stream, b"ms lease 1 T1000 F3\r\nx\r\n", b"HD\r\n");
@@ -110,14 +110,19 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         b"STORED\r\nOK\r\n",
     );
     stop_and_save(server);
-    assert!(folder.snapshot().exists());
+    assert!(folder.snapshot_path().exists());
     let server = folder.start();
     assert!(
-        !folder.snapshot().exists(),
+        !folder.snapshot_path().exists(),
         "removed before the first request"
     );
     let mut stream = connect(&server);
-    let value = [b"VALUE large 7 700000\r\n", &large[..], b"\r\nEND\r\n"].concat();
+    let value = [
+        b"VALUE large 7 700000\r\n",
+        &large_value[..],
+        b"\r\nEND\r\n",
+    ]
+    .concat();
     expect_reply(&mut stream, b"get large\r\n", &value);
     expect_reply(
         &mut stream,
@@ -130,11 +135,11 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         b"gets known\r\n",
         b"VALUE known 0 1 77\r\nx\r\nEND\r\n",
     );
-    let row = |name: &str| read_statistic(&server, "", name);
+    let read_row = |name: &str| read_statistic(&server, "", name);
     // The flushed item counted until it was looked for.
-    assert_eq!(row("curr_items"), "4");
-    assert_eq!(row("total_items"), "5");
-    let path = folder.file().display().to_string();
+    assert_eq!(read_row("curr_items"), "4");
+    assert_eq!(read_row("total_items"), "5");
+    let path = folder.memory_file().display().to_string();
     assert_eq!(read_statistic(&server, " settings", "memory_file"), path);
     // And once more.
     stop_and_save(server);
@@ -166,7 +171,7 @@ fn a_plain_stop_saves_nothing() {
     assert!(has_key(&server));
     server.stop();
     server.join();
-    assert!(!folder.snapshot().exists());
+    assert!(!folder.snapshot_path().exists());
     assert!(!has_key(&folder.start()));
 }
 
@@ -174,7 +179,7 @@ fn a_plain_stop_saves_nothing() {
 fn a_memory_file_serves_one_server_at_a_time() {
     let folder = Folder::new();
     let server = folder.start();
-    let sentence = folder.refusal();
+    let sentence = folder.start_refusal();
     assert!(
         sentence.contains("is in use by another server"),
         "{sentence}"
@@ -190,71 +195,75 @@ fn a_memory_file_serves_one_server_at_a_time() {
 
 #[test]
 fn an_invalid_snapshot_fails_the_start() {
-    for foreign in [&b""[..], b"Tmain\nKmaxbytes 67108864\n"] {
+    for foreign_content in [&b""[..], b"Tmain\nKmaxbytes 67108864\n"] {
         let folder = Folder::new();
-        fs::write(folder.snapshot(), foreign).unwrap();
-        let sentence = folder.refusal();
+        fs::write(folder.snapshot_path(), foreign_content).unwrap();
+        let sentence = folder.start_refusal();
         let expected = "memory.meta: is not the snapshot of a glasscache server; remove it";
         assert!(sentence.contains(expected), "{sentence}");
-        assert!(!folder.file().exists(), "a failed start leaves no file");
-        assert_eq!(fs::read(folder.snapshot()).unwrap(), foreign);
+        assert!(
+            !folder.memory_file().exists(),
+            "a failed start leaves no file"
+        );
+        assert_eq!(fs::read(folder.snapshot_path()).unwrap(), foreign_content);
     }
     let folder = folder_with_saved_item();
-    fs::remove_file(folder.snapshot()).unwrap();
-    fs::create_dir(folder.snapshot()).unwrap();
-    let sentence = folder.refusal();
+    fs::remove_file(folder.snapshot_path()).unwrap();
+    fs::create_dir(folder.snapshot_path()).unwrap();
+    let sentence = folder.start_refusal();
     assert!(
         sentence.contains("memory.meta: cannot be read"),
         "{sentence}"
     );
-    assert!(folder.file().exists());
+    assert!(folder.memory_file().exists());
 }
 
 #[test]
 fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
-    let change = |index: usize| {
-        move |folder: &Folder| {
-            let mut bytes = fs::read(folder.snapshot()).unwrap();
-            let index = index.min(bytes.len() - 1);
-            bytes[index] ^= 1;
-            fs::write(folder.snapshot(), bytes).unwrap();
-        }
+    let flip_bit = |folder: &Folder, offset: usize| {
+        let mut snapshot = fs::read(folder.snapshot_path()).unwrap();
+        let offset = offset.min(snapshot.len() - 1);
+        snapshot[offset] ^= 1;
+        fs::write(folder.snapshot_path(), snapshot).unwrap();
     };
     // The version, a field, the checksum.
-    for index in [8, 100, usize::MAX] {
+    for offset in [8, 100, usize::MAX] {
         let folder = folder_with_saved_item();
-        change(index)(&folder);
+        flip_bit(&folder, offset);
         let server = folder.start();
         assert!(!has_key(&server));
-        assert!(!folder.snapshot().exists());
+        assert!(!folder.snapshot_path().exists());
     }
     let folder = folder_with_saved_item();
-    let other = Config {
+    let other_config = Config {
         memory_bytes: 9 << 20,
         ..folder.config()
     };
-    assert!(!has_key(&start(other).unwrap()));
+    assert!(!has_key(&start(other_config).unwrap()));
     assert!(!has_key(&folder.start()));
 }
 
 #[test]
 fn a_memory_that_was_changed_or_cut_starts_empty() {
     let folder = folder_with_saved_item();
-    let file = fs::File::options().write(true).open(folder.file()).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.memory_file())
+        .unwrap();
     // To the start of the memory.
     file.set_len(2 << 20).unwrap();
     assert!(!has_key(&folder.start()));
     let folder = folder_with_saved_item();
-    fs::remove_file(folder.file()).unwrap();
+    fs::remove_file(folder.memory_file()).unwrap();
     assert!(!has_key(&folder.start()));
     let folder = folder_with_saved_item();
-    let mut memory = fs::read(folder.file()).unwrap();
-    let value = memory
+    let mut memory = fs::read(folder.memory_file()).unwrap();
+    let value_offset = memory
         .windows(8)
         .position(|bytes| bytes == b"keyvalue")
         .unwrap();
-    memory[value] ^= 1;
-    fs::write(folder.file(), memory).unwrap();
+    memory[value_offset] ^= 1;
+    fs::write(folder.memory_file(), memory).unwrap();
     assert!(!has_key(&folder.start()));
 }
 
@@ -279,21 +288,21 @@ fn a_file_with_something_else_is_refused_and_not_changed() {
         "x",
         "the only copy of a letter, longer than the magic bytes",
     ] {
-        fs::write(folder.file(), text).unwrap();
-        let sentence = folder.refusal();
+        fs::write(folder.memory_file(), text).unwrap();
+        let sentence = folder.start_refusal();
         assert!(
             sentence.contains("is not the memory of a glasscache server"),
             "{sentence}"
         );
-        assert_eq!(fs::read_to_string(folder.file()).unwrap(), text);
+        assert_eq!(fs::read_to_string(folder.memory_file()).unwrap(), text);
     }
-    fs::remove_file(folder.file()).unwrap();
-    fs::create_dir(folder.file()).unwrap();
-    assert!(folder.refusal().contains("cannot be opened"));
+    fs::remove_file(folder.memory_file()).unwrap();
+    fs::create_dir(folder.memory_file()).unwrap();
+    assert!(folder.start_refusal().contains("cannot be opened"));
     let target = folder.0.path().join("target");
-    fs::remove_dir(folder.file()).unwrap();
-    std::os::unix::fs::symlink(&target, folder.file()).unwrap();
-    assert!(folder.refusal().contains("cannot be opened"));
+    fs::remove_dir(folder.memory_file()).unwrap();
+    std::os::unix::fs::symlink(&target, folder.memory_file()).unwrap();
+    assert!(folder.start_refusal().contains("cannot be opened"));
     assert!(!target.exists());
 }
 
@@ -301,7 +310,7 @@ fn a_file_with_something_else_is_refused_and_not_changed() {
 fn files_are_for_the_user_of_the_server_alone() {
     use std::os::unix::fs::PermissionsExt;
     let folder = folder_with_saved_item();
-    for file in [folder.file(), folder.snapshot()] {
+    for file in [folder.memory_file(), folder.snapshot_path()] {
         let mode = fs::metadata(&file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777 & !0o600, 0, "{}", file.display());
     }
@@ -310,11 +319,11 @@ fn files_are_for_the_user_of_the_server_alone() {
 #[test]
 fn a_full_file_system_is_an_error_at_the_start() {
     let folder = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
-    let total = rustix::fs::statvfs(folder.path()).unwrap();
-    let file = folder.path().join("memory");
+    let file_system = rustix::fs::statvfs(folder.path()).unwrap();
+    let memory_file = folder.path().join("memory");
     let config = Config {
-        memory_bytes: (total.f_blocks * total.f_frsize + (1 << 30)) >> 20 << 20,
-        memory_file: Some(file.clone()),
+        memory_bytes: (file_system.f_blocks * file_system.f_frsize + (1 << 30)) >> 20 << 20,
+        memory_file: Some(memory_file.clone()),
         ..live_server::config()
     };
     let Err(error) = start(config) else {
@@ -325,11 +334,11 @@ fn a_full_file_system_is_an_error_at_the_start() {
         sentence.contains("cannot be allocated: No space left on device"),
         "{sentence}"
     );
-    assert!(!file.exists(), "a failed start leaves no file");
+    assert!(!memory_file.exists(), "a failed start leaves no file");
 }
 
 #[test]
-fn a_raised_limit_keeps_to_the_file() {
+fn a_limit_above_the_size_of_the_file_is_refused() {
     let folder = folder_with_saved_item();
     let server = folder.start();
     let mut stream = connect(&server);

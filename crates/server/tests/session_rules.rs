@@ -2,7 +2,7 @@
 
 use glasscache_server::{Config, InMemorySession};
 
-fn server() -> InMemorySession {
+fn new_server() -> InMemorySession {
     InMemorySession::new(Config {
         hash_seed: Some(1),
         ..Config::default()
@@ -12,7 +12,7 @@ fn server() -> InMemorySession {
 
 /// The reply of a fresh server to `request`, sent at once.
 fn reply_to(request: &[u8]) -> String {
-    String::from_utf8_lossy(&server().feed(request, 10)).into_owned()
+    String::from_utf8_lossy(&new_server().feed(request, 10)).into_owned()
 }
 
 #[test]
@@ -36,17 +36,20 @@ fn a_refused_set_never_runs_its_value_as_commands() {
 
 #[test]
 fn nothing_is_executed_after_an_invalid_value_length() {
-    let error = "CLIENT_ERROR bad command line format\r\n";
-    let mut server = server();
+    let error_reply = "CLIENT_ERROR bad command line format\r\n";
+    let mut server = new_server();
     let request = b"set a 0 0 4294967295\r\nset evil 0 0 1\r\nx\r\nversion\r\n";
     let replies = server.feed(request, 10);
-    assert_eq!(String::from_utf8_lossy(&replies), error.repeat(2));
-    assert_eq!(reply_to(b"set a 0 0 99999999999\r\nhalf a line"), error);
+    assert_eq!(String::from_utf8_lossy(&replies), error_reply.repeat(2));
+    assert_eq!(
+        reply_to(b"set a 0 0 99999999999\r\nhalf a line"),
+        error_reply
+    );
 }
 
 #[test]
 fn a_value_over_the_limit_is_refused_swallowed_and_removes_the_old_one() {
-    let mut server = server();
+    let mut server = new_server();
     server.feed(b"set a 0 0 1\r\n1\r\n", 10);
     let mut request = b"set a 0 0 2000000\r\n".to_vec();
     request.resize(request.len() + 2_000_000, b'x');
@@ -60,26 +63,26 @@ fn a_value_over_the_limit_is_refused_swallowed_and_removes_the_old_one() {
 
 #[test]
 fn an_error_replaces_the_whole_reply_of_a_get() {
-    let long = "k".repeat(251);
-    let request = format!("set a 0 0 1\r\n1\r\nget a\r\nget a {long} a\r\nget a\r\n");
-    let one = "VALUE a 0 1\r\n1\r\nEND\r\n";
-    let error = "CLIENT_ERROR bad command line format\r\n";
+    let long_key = "k".repeat(251);
+    let request = format!("set a 0 0 1\r\n1\r\nget a\r\nget a {long_key} a\r\nget a\r\n");
+    let hit_reply = "VALUE a 0 1\r\n1\r\nEND\r\n";
+    let error_reply = "CLIENT_ERROR bad command line format\r\n";
     assert_eq!(
         reply_to(request.as_bytes()),
-        format!("STORED\r\n{one}{error}{one}")
+        format!("STORED\r\n{hit_reply}{error_reply}{hit_reply}")
     );
 }
 
 #[test]
 fn a_get_without_end_is_bounded_and_closes() {
-    let mut endless = server();
+    let mut endless = new_server();
     endless.feed(b"get ", 10);
     for _ in 0..100 {
         endless.feed(&[b'a'; 1000], 10);
     }
     assert!(endless.is_closed() && endless.pending_bytes() <= 4096);
 
-    let mut many = server();
+    let mut many = new_server();
     many.feed(b"get ", 10);
     for _ in 0..2000 {
         many.feed(&b"0123456789 ".repeat(100), 10);
@@ -89,11 +92,11 @@ fn a_get_without_end_is_bounded_and_closes() {
 
 #[test]
 fn eighty_thousand_keys_get_one_reply() {
-    let mut server = server();
+    let mut server = new_server();
     server.feed(b"set key00000 0 0 1\r\n1\r\n", 10);
     let mut request = b"get".to_vec();
-    for n in 0..80_000 {
-        request.extend_from_slice(format!(" key{n:05}").as_bytes());
+    for number in 0..80_000 {
+        request.extend_from_slice(format!(" key{number:05}").as_bytes());
     }
     request.extend_from_slice(b"\r\nmn\r\n");
     assert_eq!(
@@ -106,7 +109,7 @@ fn eighty_thousand_keys_get_one_reply() {
 fn a_bad_chunk_gets_an_error_and_with_noreply_closes() {
     let replies = reply_to(b"set a 0 0 3\r\nabcXYget a\r\n");
     assert_eq!(replies, "CLIENT_ERROR bad data chunk\r\nEND\r\n");
-    let mut quiet = server();
+    let mut quiet = new_server();
     assert_eq!(
         quiet.feed(b"set a 0 0 3 noreply\r\nabcdefgh\r\nget a\r\n", 10),
         b""
@@ -115,8 +118,8 @@ fn a_bad_chunk_gets_an_error_and_with_noreply_closes() {
 }
 
 #[test]
-fn time_is_an_argument() {
-    let mut server = server();
+fn an_item_expires_at_the_second_that_the_caller_passes() {
+    let mut server = new_server();
     server.feed(b"set a 0 5 1\r\n1\r\nset b 0 -1 1\r\n1\r\n", 10);
     assert_eq!(
         server.feed(b"get a b\r\n", 14),
@@ -127,7 +130,7 @@ fn time_is_an_argument() {
 
 #[test]
 fn no_exptime_wraps_into_the_past_or_to_never() {
-    let mut server = server();
+    let mut server = new_server();
     for exptime in [
         "2147483647",
         "2147483648",
@@ -156,7 +159,7 @@ fn quiet_meta_commands_reply_only_to_unusual_outcomes() {
 
 #[test]
 fn http_closes_before_its_body_is_read() {
-    let mut server = server();
+    let mut server = new_server();
     let replies = server.feed(b"POST /x HTTP/1.1\r\nHost: a\r\n\r\nflush_all\r\n", 10);
     assert!(server.is_closed() && replies.is_empty());
 }
@@ -174,10 +177,10 @@ fn a_large_value_gets_the_same_reply_as_a_small_one() {
         let mut replies = Vec::new();
         for value_bytes in [10_usize, 200_000] {
             let line = format!("ms aGVsbG8= {value_bytes} {flags}\r\n");
-            let sent = [line.as_bytes(), &b"x".repeat(value_bytes), b"\r\nmn\r\n"].concat();
-            for piece_bytes in [sent.len(), 7000] {
-                let mut server = server();
-                let pieces = sent.chunks(piece_bytes);
+            let request = [line.as_bytes(), &b"x".repeat(value_bytes), b"\r\nmn\r\n"].concat();
+            for piece_bytes in [request.len(), 7000] {
+                let mut server = new_server();
+                let pieces = request.chunks(piece_bytes);
                 let reply: Vec<u8> = pieces.flat_map(|piece| server.feed(piece, 10)).collect();
                 let size = format!("s{value_bytes}");
                 replies.push(String::from_utf8(reply).unwrap().replace(&size, "s"));

@@ -28,13 +28,13 @@ fn a_value_is_stored_and_read() {
 fn large_values_are_stored_and_read_whole() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
-    for bytes in [60_000, 65_536, 70_000, 300_000, 1_000_000] {
-        let value: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
-        let mut request = format!("set big 0 0 {bytes}\r\n").into_bytes();
+    for value_bytes in [60_000, 65_536, 70_000, 300_000, 1_000_000] {
+        let value: Vec<u8> = (0..value_bytes).map(|index| (index % 251) as u8).collect();
+        let mut request = format!("set big 0 0 {value_bytes}\r\n").into_bytes();
         request.extend_from_slice(&value);
         request.extend_from_slice(b"\r\n");
         expect_reply(&mut client, &request, b"STORED\r\n");
-        let mut reply = format!("VALUE big 0 {bytes}\r\n").into_bytes();
+        let mut reply = format!("VALUE big 0 {value_bytes}\r\n").into_bytes();
         reply.extend_from_slice(&value);
         reply.extend_from_slice(b"\r\nEND\r\n");
         expect_reply(&mut client, b"get big\r\n", &reply);
@@ -47,14 +47,14 @@ fn a_large_value_may_arrive_before_its_line_end() {
     let mut client = connect(&server);
     let mut request = b"set big 0 0 100000\r\n".to_vec();
     request.resize(request.len() + 100_000, b'x');
-    for end in [&b"\r\n"[..], b"\r"] {
+    for line_end in [&b"\r\n"[..], b"\r"] {
         client.write_all(&request).unwrap();
         // A reply to another client shows that the worker is not stuck on this one.
         for _ in 0..4 {
             expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
         }
-        client.write_all(end).unwrap();
-        if end.len() == 1 {
+        client.write_all(line_end).unwrap();
+        if line_end.len() == 1 {
             client.write_all(b"\n").unwrap();
         }
         expect_reply(&mut client, b"", b"STORED\r\n");
@@ -83,9 +83,9 @@ fn a_reader_that_pauses_is_waited_for_and_gets_everything() {
         line.clear();
         reader.read_line(&mut line).unwrap();
         assert_eq!(line, "VALUE big 0 500000\r\n");
-        let mut got = vec![0; 500_002 + 5];
-        reader.read_exact(&mut got).unwrap();
-        assert!(got.starts_with(&value) && got.ends_with(b"\r\nEND\r\n"));
+        let mut received = vec![0; 500_002 + 5];
+        reader.read_exact(&mut received).unwrap();
+        assert!(received.starts_with(&value) && received.ends_with(b"\r\nEND\r\n"));
     }
     line.clear();
     reader.read_line(&mut line).unwrap();
@@ -100,13 +100,13 @@ fn a_connection_beyond_the_limit_is_refused_with_an_error() {
         ..config()
     })
     .unwrap();
-    let (mut one, mut two) = (connect(&server), connect(&server));
-    expect_reply(&mut one, b"version\r\n", b"VERSION ");
-    expect_reply(&mut two, b"version\r\n", b"VERSION ");
+    let (mut first, mut second) = (connect(&server), connect(&server));
+    expect_reply(&mut first, b"version\r\n", b"VERSION ");
+    expect_reply(&mut second, b"version\r\n", b"VERSION ");
     let mut refused = connect(&server);
-    let mut error = String::new();
-    refused.read_to_string(&mut error).unwrap();
-    assert_eq!(error, "ERROR Too many open connections\r\n");
+    let mut reply = String::new();
+    refused.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "ERROR Too many open connections\r\n");
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn the_longest_stalled_reader_is_closed_for_others() {
         let mut reader = connect(&server);
         reader.write_all(&b"get big\r\n".repeat(20)).unwrap();
         (0..20).all(|_| {
-            let mut got = vec![0; reply.len()];
-            reader.read_exact(&mut got).is_ok() && got == reply
+            let mut received = vec![0; reply.len()];
+            reader.read_exact(&mut received).is_ok() && received == reply
         })
     };
     while !gets_all() {
@@ -174,9 +174,9 @@ fn a_unix_socket_serves_and_is_removed_at_the_end() {
     .unwrap();
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"mn\r\n").unwrap();
-    let mut got = [0; 4];
-    client.read_exact(&mut got).unwrap();
-    assert_eq!(&got, b"MN\r\n");
+    let mut received = [0; 4];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"MN\r\n");
     drop(server);
     assert!(!path.exists());
 }
@@ -186,9 +186,9 @@ fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one()
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nodes");
     std::fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();
-    let mut with_file = config();
-    with_file.cluster_file = Some(path.clone());
-    let server = start(with_file).unwrap();
+    let mut config_with_file = config();
+    config_with_file.cluster_file = Some(path.clone());
+    let server = start(config_with_file).unwrap();
     let mut client = connect(&server);
     expect_reply(
         &mut client,
@@ -213,7 +213,7 @@ fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one()
 fn a_unix_socket_is_taken_over_from_a_dead_server_and_never_from_a_running_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let on_path = || Config {
+    let config_on_path = || Config {
         listeners: vec![Listen::Unix {
             path: path.clone(),
             mode: 0o700,
@@ -229,17 +229,17 @@ fn a_unix_socket_is_taken_over_from_a_dead_server_and_never_from_a_running_one()
     };
     // What a killed server leaves: a socket without a listener.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let old = start(on_path()).unwrap();
+    let old_server = start(config_on_path()).unwrap();
     connect_once();
-    let refused = start(on_path()).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("in use"), "{refused}");
+    let refusal = start(config_on_path()).map(drop).unwrap_err().to_string();
+    assert!(refusal.contains("in use"), "{refusal}");
     connect_once();
     // An administrator removes the file and starts the next server while the old one still runs.
     std::fs::remove_file(&path).unwrap();
-    let new = start(on_path()).unwrap();
-    drop(old);
+    let new_server = start(config_on_path()).unwrap();
+    drop(old_server);
     connect_once();
-    drop(new);
+    drop(new_server);
     assert!(!path.exists());
 }
 

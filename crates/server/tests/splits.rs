@@ -19,13 +19,13 @@ fn any_command() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => vec(key, 1..20).prop_map(|keys| format!("get {}\r\n", keys.join(" ")).into_bytes()),
         3 => vec(key, 1..5).prop_map(|keys| format!("gats 100 {}\n", keys.join("  ")).into_bytes()),
-        8 => (key, 0usize..200, any::<bool>()).prop_map(|(key, bytes, quiet)| {
-            let noreply = if quiet { " noreply" } else { "" };
-            let value = "v".repeat(bytes);
-            format!("set {key} {bytes} 0 {bytes}{noreply}\r\n{value}\r\n").into_bytes()
+        8 => (key, 0usize..200, any::<bool>()).prop_map(|(key, value_bytes, is_quiet)| {
+            let noreply = if is_quiet { " noreply" } else { "" };
+            let value = "v".repeat(value_bytes);
+            format!("set {key} {value_bytes} 0 {value_bytes}{noreply}\r\n{value}\r\n").into_bytes()
         }),
-        1 => (key, 60_000usize..140_000).prop_map(|(key, bytes)| {
-            format!("ms {key} {bytes} c\r\n{}\r\n", "w".repeat(bytes)).into_bytes()
+        1 => (key, 60_000usize..140_000).prop_map(|(key, value_bytes)| {
+            format!("ms {key} {value_bytes} c\r\n{}\r\n", "w".repeat(value_bytes)).into_bytes()
         }),
         4 => (key, "[vtcfskqlhu]( [TN]1[0-9])?").prop_map(|(key, flags)| {
             format!("mg {key} {flags} Oq1\r\n").into_bytes()
@@ -34,8 +34,8 @@ fn any_command() -> impl Strategy<Value = Vec<u8>> {
         2 => key.prop_map(|key| format!("incr {key} 5\r\n").into_bytes()),
         2 => key.prop_map(|key| format!("delete {key}\r\n").into_bytes()),
         1 => "[a-z ]{0,12}".prop_map(|junk| format!("{junk}\r\n").into_bytes()),
-        1 => (key, 1usize..50).prop_map(|(key, bytes)| {
-            format!("set {key} -1 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)).into_bytes()
+        1 => (key, 1usize..50).prop_map(|(key, value_bytes)| {
+            format!("set {key} -1 0 {value_bytes}\r\n{}\r\n", "x".repeat(value_bytes)).into_bytes()
         }),
     ]
 }

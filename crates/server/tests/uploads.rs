@@ -27,10 +27,10 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     request.resize(request.len() + 1_000_000, b'y');
     request.extend_from_slice(b"\r\n");
     // A connection that gets memory and then stalls is closed later: this can take two seconds several times.
-    let patience = Duration::from_mins(1);
-    let is_stored = || {
+    let timeout = Duration::from_mins(1);
+    let store_moving_value = || {
         let mut client = connect(&server);
-        client.set_read_timeout(Some(patience)).unwrap();
+        client.set_read_timeout(Some(timeout)).unwrap();
         client.write_all(&request).unwrap();
         let mut reply = [0; 8];
         client.read_exact(&mut reply).unwrap();
@@ -38,22 +38,22 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     };
     let is_open = |mut stream: &TcpStream| {
         stream.set_nonblocking(true).unwrap();
-        let seen = stream.read(&mut [0]);
-        seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        let read_result = stream.read(&mut [0]);
+        read_result.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
     // Memory is released once a connection has stalled for long enough, however slow this machine is.
-    let deadline = Instant::now() + patience;
-    let open = loop {
-        let was_stored = is_stored();
-        let open = stalled.iter().filter(|stream| is_open(stream)).count();
-        if (was_stored && open < 16) || Instant::now() > deadline {
-            break open;
+    let deadline = Instant::now() + timeout;
+    let open_count = loop {
+        let was_stored = store_moving_value();
+        let open_count = stalled.iter().filter(|stream| is_open(stream)).count();
+        if (was_stored && open_count < 16) || Instant::now() > deadline {
+            break open_count;
         }
     };
     // Some stalled uploads were closed to make room, but not all of them.
-    assert!((1..16).contains(&open), "{open} of 16 are open");
+    assert!((1..16).contains(&open_count), "{open_count} of 16 are open");
     // A worker that polled without sleeping would run hundreds of thousands of iterations.
-    let iterations = server_counter(&mut connect(&server), "loop_iterations");
+    let iterations = read_server_counter(&mut connect(&server), "loop_iterations");
     assert!(iterations < 20_000, "{iterations} iterations");
 }
 
@@ -68,8 +68,8 @@ fn many_large_values_at_once_are_all_stored() {
         for _ in 0..64 {
             scope.spawn(|| {
                 let mut client = connect(&server);
-                let patience = Duration::from_mins(1);
-                client.set_read_timeout(Some(patience)).unwrap();
+                let timeout = Duration::from_mins(1);
+                client.set_read_timeout(Some(timeout)).unwrap();
                 for _ in 0..2 {
                     expect_reply(&mut client, &request, b"STORED\r\n");
                 }
@@ -97,18 +97,18 @@ fn a_value_of_half_the_memory_is_stored_if_the_limit_allows() {
 
 #[test]
 fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
-    const STALLED: usize = 300;
+    const UPLOADS: usize = 300;
     /// The time between two checks of the waiting uploads by a worker, and how many it retries in one check: four that
     /// have begun and four that have not.
     const CHECK_INTERVAL: Duration = Duration::from_millis(10);
     const TRIES_PER_CHECK: u128 = 2 * 4;
     let server = start(Config {
-        connections_max: 2 * STALLED as u32,
+        connections_max: 2 * UPLOADS as u32,
         ..config()
     })
     .unwrap();
     let started_at = Instant::now();
-    let mut stalled: Vec<TcpStream> = (0..STALLED)
+    let mut stalled: Vec<TcpStream> = (0..UPLOADS)
         .map(|number| {
             let mut client = connect(&server);
             let mut request = format!("set waits{number} 0 0 1000000\r\n").into_bytes();
@@ -123,32 +123,32 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
         expect_reply(&mut other, b"get other\r\n", b"END\r\n");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let tries = u128::from(server_counter(&mut other, "upload_tries"));
+    let tries = u128::from(read_server_counter(&mut other, "upload_tries"));
     // Each of the two workers checks once per interval, and once more in the interval that has begun.
     let checks = 2 * (started_at.elapsed().as_millis() / CHECK_INTERVAL.as_millis() + 1);
     // An upload that gets memory also causes a check at once: at most one per upload.
-    let tries_max = TRIES_PER_CHECK * (checks + STALLED as u128);
-    eprintln!("{tries} tries of {STALLED} uploads, at most {tries_max}");
+    let tries_max = TRIES_PER_CHECK * (checks + UPLOADS as u128);
+    eprintln!("{tries} tries of {UPLOADS} uploads, at most {tries_max}");
     assert!(tries <= tries_max, "{tries} tries, not {tries_max}");
     // Each upload is stored or its connection is closed: none waits forever.
     for client in &mut stalled {
-        let mut rest = vec![b'x'; 999_800];
-        rest.extend_from_slice(b"\r\n");
+        let mut value_end = vec![b'x'; 999_800];
+        value_end.extend_from_slice(b"\r\n");
         client
             .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
-        let _ = client.write_all(&rest);
+        let _ = client.write_all(&value_end);
         let mut reply = [0; 8];
-        let ended = client.read_exact(&mut reply);
+        let read_result = client.read_exact(&mut reply);
         assert!(
-            ended.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
+            read_result.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock)
                 || &reply == b"STORED\r\n"
         );
     }
 }
 
 /// A row of `stats glasscache`.
-fn server_counter(client: &mut TcpStream, name: &str) -> u64 {
+fn read_server_counter(client: &mut TcpStream, name: &str) -> u64 {
     client.write_all(b"stats glasscache\r\n").unwrap();
     let lines = BufReader::new(client).lines().map(Result::unwrap);
     let mut rows = lines.take_while(|line| line != "END");

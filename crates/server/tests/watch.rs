@@ -47,7 +47,7 @@ fn every_change_of_an_item_has_a_line() {
     let server = start(live_server::config()).unwrap();
     let mut lines = WatchedLines::new(&server, "mutations deletions");
     let mut client = live_server::connect(&server);
-    for (request, reply, line) in [
+    for (request, reply, expected_start) in [
         (
             "set a:1 0 0 1\r\n5\r\n",
             "STORED\r\n",
@@ -108,8 +108,8 @@ fn every_change_of_an_item_has_a_line() {
         ("flush_all 5\r\n", "OK\r\n", "type=flush_all delay=5"),
     ] {
         live_server::expect_reply(&mut client, request.as_bytes(), reply.as_bytes());
-        let found = lines.next();
-        assert!(found.starts_with(line), "{request}: {found}");
+        let line = lines.next();
+        assert!(line.starts_with(expected_start), "{request}: {line}");
     }
     // What changes nothing has no line: the next one is that of the last command.
     live_server::expect_reply(
@@ -139,19 +139,19 @@ fn watcher_of_a_prefix_receives_no_lines_of_other_keys() {
 fn heartbeats_continue_without_changes_and_follow_each_change() {
     let server = start(live_server::config()).unwrap();
     let mut lines = WatchedLines::new(&server, "mutations deletions heartbeat");
-    let number = |line: &str| -> u64 {
+    let parse_heartbeat_ms = |line: &str| -> u64 {
         let text = line.strip_prefix("type=heartbeat ms=").unwrap();
         text.parse().unwrap()
     };
-    let numbers: Vec<u64> = (0..5).map(|_| number(&lines.next())).collect();
+    let heartbeats_ms: Vec<u64> = (0..5).map(|_| parse_heartbeat_ms(&lines.next())).collect();
     assert!(
-        numbers.is_sorted() && numbers[4] > numbers[0],
-        "{numbers:?}"
+        heartbeats_ms.is_sorted() && heartbeats_ms[4] > heartbeats_ms[0],
+        "{heartbeats_ms:?}"
     );
     let mut client = live_server::connect(&server);
     live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     assert!(lines.next_change().starts_with("type=item_store key=a "));
-    assert!(number(&lines.next()) >= numbers[4]);
+    assert!(parse_heartbeat_ms(&lines.next()) >= heartbeats_ms[4]);
 }
 
 #[test]

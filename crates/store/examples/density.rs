@@ -171,7 +171,7 @@ fn time_gets(worker: &mut Worker, stored_count: usize) -> (f64, f64) {
     (time_batches(1, worker), time_batches(16, worker))
 }
 
-/// Sizes of the fills of a chain; 0 is the mix.
+/// Value sizes of the fills, one after the other; 0 is the mix.
 const FILL_VALUE_BYTES: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 
 /// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read

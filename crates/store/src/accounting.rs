@@ -131,7 +131,7 @@ impl ItemAccounting {
     /// Empties the slot that names the item at `addr`; false if it names another item now.
     pub(crate) fn remove_from_index(&self, hash: KeyHash, addr: Addr) -> bool {
         let mut bucket = self.store.index.lock(hash);
-        let Some(slot) = bucket.find(hash, |slot_item| slot_item == addr) else {
+        let Some(slot) = bucket.find(hash, |slot_addr| slot_addr == addr) else {
             return false;
         };
         bucket.remove(slot);
@@ -160,7 +160,7 @@ impl ItemAccounting {
         };
         bucket.remove(slot);
         drop(bucket);
-        self.release_item(&self.store.locate(slot.entry.item()), &[]);
+        self.release_item(&self.store.locate(slot.entry.item_addr()), &[]);
     }
 
     /// Releases one of the least used items of a chain, which was evicted because the chain was at its bound or the
@@ -217,7 +217,7 @@ impl ItemAccounting {
         self.unreported_items.set(unreported);
         if unreported.abs() >= ITEMS_PER_REPORT {
             self.store
-                .approximate_items
+                .approximate_item_count
                 .fetch_add(unreported, Ordering::Relaxed);
             self.unreported_items.set(0);
             self.resize_index();
@@ -227,7 +227,7 @@ impl ItemAccounting {
     /// Makes a few splits or merges, if the number of items requires them; true if more are due.
     pub(crate) fn resize_index(&self) -> bool {
         let store = &*self.store;
-        let item_count = store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
+        let item_count = store.approximate_item_count.load(Ordering::Relaxed).max(0) as usize;
         for _ in 0..RESIZE_STEPS {
             let outcome = if store.index.needs_split(item_count) {
                 store.index.split(store, store)
@@ -247,7 +247,11 @@ impl ItemAccounting {
     pub(crate) fn resize_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
-            let item_count = self.store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
+            let item_count = self
+                .store
+                .approximate_item_count
+                .load(Ordering::Relaxed)
+                .max(0) as usize;
             self.store.ghost.resize_step(
                 item_count * percent / 100,
                 &self.store.segments,
@@ -290,7 +294,7 @@ pub(crate) fn count_item_in_block(
 impl Drop for ItemAccounting {
     fn drop(&mut self) {
         self.store
-            .approximate_items
+            .approximate_item_count
             .fetch_add(self.unreported_items.get(), Ordering::Relaxed);
     }
 }

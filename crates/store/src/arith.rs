@@ -62,7 +62,7 @@ fn change_number(
     let stored = write.publish(&NewCopy {
         flags: old.header.flags,
         expiry,
-        unique: write.unique_source(options.new_unique),
+        unique_source: write.unique_source(options.new_unique),
         state_bits: bits::exposed_bit(options.hides_unique),
         // memcached changes a number in place when it fits, which keeps the marks.
         inherited_bits: if is_longer { 0 } else { bits::COPIED_MARKS },
@@ -90,7 +90,7 @@ fn create_number(
     let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
-        unique: write.unique_source(options.new_unique),
+        unique_source: write.unique_source(options.new_unique),
         state_bits: bits::exposed_bit(options.hides_unique),
         inherited_bits: 0,
         last_access: write.now(),

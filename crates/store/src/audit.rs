@@ -128,7 +128,7 @@ impl Store {
                     let hash = self.hash(self.key_of(&item));
                     let is_live = self
                         .index
-                        .find(hash, |slot_item| slot_item == addr)
+                        .find(hash, |slot_addr| slot_addr == addr)
                         .is_some();
                     if is_live {
                         assert!(live_items.insert(addr), "an item found twice");
@@ -165,11 +165,11 @@ impl Store {
             cursor = crate::index::next_cursor(walk_cursor, bucket_count);
             for entry in &entries {
                 assert!(
-                    live_items.contains(&entry.item()),
+                    live_items.contains(&entry.item_addr()),
                     "a slot names what is not in a segment"
                 );
                 assert!(
-                    seen_addresses.insert(entry.item()),
+                    seen_addresses.insert(entry.item_addr()),
                     "two slots name one item"
                 );
             }

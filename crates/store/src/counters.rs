@@ -116,8 +116,8 @@ impl CounterBlock {
         for (counter, other_counter) in self.counts.iter().zip(&other_block.counts) {
             add_to_counter(counter, other_counter.load(Ordering::Relaxed));
         }
-        for (class, other_class) in self.classes.iter().zip(&other_block.classes) {
-            for (counter, other_counter) in class.iter().zip(other_class) {
+        for (class_counters, other_counters) in self.classes.iter().zip(&other_block.classes) {
+            for (counter, other_counter) in class_counters.iter().zip(other_counters) {
                 add_to_counter(counter, other_counter.load(Ordering::Relaxed));
             }
         }
@@ -125,16 +125,16 @@ impl CounterBlock {
 
     /// Adds items and requested bytes to a slab class.
     #[inline]
-    pub(crate) fn add_to_class(&self, class: usize, items: i64, bytes: i64) {
-        if let Some([item_counter, byte_counter, ..]) = self.classes.get(class) {
+    pub(crate) fn add_to_class(&self, class_index: usize, items: i64, bytes: i64) {
+        if let Some([item_counter, byte_counter, ..]) = self.classes.get(class_index) {
             add_to_counter(item_counter, items);
             add_to_counter(byte_counter, bytes);
         }
     }
 
     /// Counts an evicted item in its slab class.
-    pub(crate) fn add_evicted(&self, class: usize, has_ttl: bool) {
-        if let Some([.., evicted, with_ttl]) = self.classes.get(class) {
+    pub(crate) fn add_evicted(&self, class_index: usize, has_ttl: bool) {
+        if let Some([.., evicted, with_ttl]) = self.classes.get(class_index) {
             add_to_counter(evicted, 1);
             add_to_counter(with_ttl, i64::from(has_ttl));
         }

@@ -71,14 +71,14 @@ fn mark_stale(
     old: &LocatedItem,
     options: &DeleteOptions,
 ) -> Result<PublishedCopy, RetryReason> {
-    let change = CopyChanges {
+    let changes = CopyChanges {
         expiry: options.expiry.unwrap_or(old.header.expiry),
-        unique: write.unique_source(options.new_unique),
+        unique_source: write.unique_source(options.new_unique),
         state_bits: bits::STALE,
         inherited_bits: bits::FETCHED,
         counts_as_access: false,
     };
-    write.rewrite(old, change)
+    write.rewrite(old, changes)
 }
 
 /// Executes `md x`, perhaps with `I`: leaves an empty item with the same unique (a new one with `I`). Its expiry is the
@@ -88,7 +88,7 @@ fn clear_value(
     old: &LocatedItem,
     options: &DeleteOptions,
 ) -> Result<PublishedCopy, RetryReason> {
-    let unique = if options.invalidate || options.new_unique.is_some() {
+    let unique_source = if options.invalidate || options.new_unique.is_some() {
         write.unique_source(options.new_unique)
     } else {
         UniqueSource::Exactly(write.store().unique_of(old))
@@ -96,7 +96,7 @@ fn clear_value(
     write.publish(&NewCopy {
         flags: 0,
         expiry: options.expiry.unwrap_or(Expiry::Never),
-        unique,
+        unique_source,
         state_bits: if options.invalidate { bits::STALE } else { 0 },
         inherited_bits: 0,
         last_access: write.now(),

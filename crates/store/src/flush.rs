@@ -285,7 +285,7 @@ mod interleaved {
 
         fn has_living_item(&self) -> bool {
             self.index.find(KEY_HASH, |_| true).is_some_and(|hit| {
-                let generation = if hit.entry.item() == COPY_ADDR {
+                let generation = if hit.entry.item_addr() == COPY_ADDR {
                     self.copy_generation.load(Ordering::Relaxed)
                 } else {
                     0

@@ -48,7 +48,7 @@ impl Worker {
             return None;
         }
         let hit = hint.hit?.reload()?;
-        let addr = hit.entry.item();
+        let addr = hit.entry.item_addr();
         let (value, base_time) = self.mark_borrowed().minimal_item_value(addr, key)?;
         if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
@@ -80,12 +80,12 @@ impl Worker {
         if !self.begin_operation(now) {
             return None;
         }
-        let has_same_key = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
+        let has_same_key = |hit: &Hit<'_>| self.store.has_key(hit.entry.item_addr(), key);
         let hit = match hint.hit.and_then(Hit::reload).filter(has_same_key) {
             Some(hit) => hit,
             None => self.store.find(key, hash)?,
         };
-        let item = self.store.locate(hit.entry.item());
+        let item = self.store.locate(hit.entry.item_addr());
         if self.store.is_alive(&item, now) {
             return Some((hit, item));
         }

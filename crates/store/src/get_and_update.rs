@@ -53,17 +53,17 @@ fn read_item(
     options: &GetOptions,
 ) -> Result<ReturnedItem, RetryReason> {
     let store = write.store();
-    let old_state = store.state_word_of(old.addr);
+    let old_state_word = store.state_word_of(old.addr);
     let mut item = *old;
     if let Some(expiry) = options.touch {
-        let change = CopyChanges {
+        let changes = CopyChanges {
             expiry,
-            unique: UniqueSource::Exactly(store.unique_of(old)),
+            unique_source: UniqueSource::Exactly(store.unique_of(old)),
             state_bits: 0,
             inherited_bits: bits::COPIED_MARKS,
             counts_as_access: !options.no_bump,
         };
-        item = store.locate(write.rewrite(old, change)?.addr);
+        item = store.locate(write.rewrite(old, changes)?.addr);
     }
     // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
@@ -80,8 +80,8 @@ fn read_item(
         claim_lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
     Ok(ReturnedItem {
         item,
-        state_word: old_state,
-        last_access: Store::access_of(old, old_state),
+        state_word: old_state_word,
+        last_access: Store::access_of(old, old_state_word),
         lease: Lease {
             expiry_before: options.touch.map(|_| old.header.expiry),
             ..lease
@@ -107,12 +107,12 @@ fn claim_lease(
     } else if may_win && (lease.is_stale || is_due) {
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
-        bucket.find(write.hash, |slot_item| slot_item == addr)?;
-        let old_state = store
+        bucket.find(write.hash, |slot_addr| slot_addr == addr)?;
+        let old_state_word = store
             .arena()
             .state_word(addr)
             .fetch_or(bits::WIN, Ordering::Relaxed);
-        lease.already_won = old_state & bits::WIN != 0;
+        lease.already_won = old_state_word & bits::WIN != 0;
         lease.won = !lease.already_won;
     }
     Some(lease)
@@ -130,7 +130,7 @@ fn create_if_requested(
     let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
-        unique: write.unique_source(options.new_unique),
+        unique_source: write.unique_source(options.new_unique),
         state_bits: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
         inherited_bits: 0,
         last_access: write.now(),

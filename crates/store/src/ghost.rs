@@ -95,7 +95,7 @@ impl Ghost {
         // Rounded up: a store of few large items has a ghost too.
         let target_segments = target_tags.div_ceil(tags_per_segment);
         if target_segments > segment_count {
-            let Some(slot) = self.directory.get(segment_count) else {
+            let Some(directory_entry) = self.directory.get(segment_count) else {
                 return;
             };
             let allocate_segment = || {
@@ -115,18 +115,18 @@ impl Ghost {
                 return;
             }
             self.segments_ahead.store(0, Ordering::Relaxed);
-            slot.store(clearing.segment.0, Ordering::Release);
+            directory_entry.store(clearing.segment.0, Ordering::Release);
             self.segments_in_use
                 .store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
         } else if target_segments + 1 < segment_count
-            && let Some(slot) = self.directory.get(segment_count - 1)
+            && let Some(directory_entry) = self.directory.get(segment_count - 1)
         {
             self.segments_in_use
                 .store(segment_count - 1, Ordering::Release);
-            segments.free_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
+            segments.free_index_segment(SegmentId(directory_entry.load(Ordering::Relaxed)));
         }
     }
 

@@ -141,8 +141,8 @@ pub(crate) fn piece_record_bytes(data_bytes: usize) -> usize {
 }
 
 /// The length of a record with its padding: records start at even addresses.
-pub(crate) fn padded_bytes(bytes: usize) -> usize {
-    bytes.next_multiple_of(ITEM_ALIGN)
+pub(crate) fn padded_bytes(unpadded_bytes: usize) -> usize {
+    unpadded_bytes.next_multiple_of(ITEM_ALIGN)
 }
 
 impl Header {

@@ -24,7 +24,7 @@ pub struct Listing {
     pass_count: u64,
     current_pass: u64,
     /// Expected number of hashes that one pass keeps, with a reserve: a vector that grew would be copied at once.
-    pass_items: usize,
+    pass_capacity: usize,
     /// Where the walk over the buckets continues; `None` when this pass has visited all.
     cursor: Option<u64>,
     /// Hashes found in this pass and not listed yet, in random order.
@@ -44,7 +44,7 @@ impl Listing {
             random_state: seed | 1,
             pass_count,
             current_pass: 0,
-            pass_items: (expected_pass_items + expected_pass_items / 16 + 1024) as usize,
+            pass_capacity: (expected_pass_items + expected_pass_items / 16 + 1024) as usize,
             cursor: Some(0),
             hashes: Vec::new(),
             entries: Vec::new(),
@@ -63,7 +63,7 @@ impl Listing {
         self.random_state ^= self.random_state << 17;
         if self.hashes.len() == self.hashes.capacity() {
             self.hashes
-                .reserve_exact(self.pass_items.max(self.hashes.len() / 4));
+                .reserve_exact(self.pass_capacity.max(self.hashes.len() / 4));
         }
         self.hashes.push(hash);
         let kept_count = self.hashes.len();
@@ -124,7 +124,7 @@ impl Worker {
                 if !listing.is_in_current_pass(*entry) {
                     continue;
                 }
-                let hash = store.hash_of(entry.item());
+                let hash = store.hash_of(entry.item_addr());
                 // After a merge the bucket also contains hashes seen before.
                 if hash.0.reverse_bits() >= cursor {
                     listing.insert_shuffled(hash);
@@ -146,7 +146,7 @@ impl Worker {
         let Some(hit) = store.index.find(hash, |addr| store.hash_of(addr) == hash) else {
             return;
         };
-        let item = store.locate(hit.entry.item());
+        let item = store.locate(hit.entry.item_addr());
         if store.is_alive(&item, now) {
             visit(&Item::new(store, item, store.state_word_of(item.addr)));
         }

@@ -259,7 +259,7 @@ impl Store {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
         if bucket
-            .find(hash, |slot_item| slot_item == item.addr)
+            .find(hash, |slot_addr| slot_addr == item.addr)
             .is_some()
         {
             let state_word = self.arena().state_word(item.addr);
@@ -351,12 +351,12 @@ fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
 }
 
 impl ItemHashes for Store {
-    fn hash_of(&self, item: Addr) -> KeyHash {
-        let located = self.locate(item);
+    fn hash_of(&self, addr: Addr) -> KeyHash {
+        let located = self.locate(addr);
         self.hash(self.key_of(&located))
     }
 
-    fn prefetch(&self, item: Addr) {
-        self.arena().prefetch(item);
+    fn prefetch(&self, addr: Addr) {
+        self.arena().prefetch(addr);
     }
 }

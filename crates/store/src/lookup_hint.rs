@@ -64,10 +64,10 @@ impl Worker {
 
     #[inline]
     fn prefetch_lines<'w>(&'w self, hit: Hit<'w>) -> LookupHint<'w> {
-        let item = hit.entry.item();
+        let item_addr = hit.entry.item_addr();
         let arena = self.store.arena();
-        arena.prefetch(item);
-        arena.prefetch(item.plus(LINE_BYTES));
+        arena.prefetch(item_addr);
+        arena.prefetch(item_addr.plus(LINE_BYTES));
         LookupHint {
             hit: Some(hit),
             next_line: None,

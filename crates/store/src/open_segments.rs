@@ -111,7 +111,7 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    pub(crate) unique: UniqueSource,
+    pub(crate) unique_source: UniqueSource,
     /// Stale, win and fetched.
     pub(crate) state_bits: u16,
     pub(crate) last_access: Seconds,
@@ -207,7 +207,7 @@ impl Appender {
                 flushes.is_flushed(generation, || new_record.key)
             })?;
         let implied_unique = store.segments.implied_unique(addr);
-        let stored_unique = match new_record.unique {
+        let stored_unique = match new_record.unique_source {
             UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
             UniqueSource::Above(old) => Some(store.segments.next_counted_unique(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
@@ -308,22 +308,22 @@ impl Appender {
     /// How many bytes the open segment of `segment_kind` has left.
     pub(crate) fn open_bytes_left(&self, segment_kind: SegmentKind) -> usize {
         let open_segments = self.open_segments.borrow();
-        let slot = open_segments.get(segment_kind as usize);
-        slot.and_then(Option::as_ref).map_or(0, |open| {
+        let current_segment = open_segments.get(segment_kind as usize);
+        current_segment.and_then(Option::as_ref).map_or(0, |open| {
             self.store.arena().segment_bytes() - open.used_bytes
         })
     }
 
     /// Seals segments that are older than the bound or expired as a whole; without a time, all.
     pub(crate) fn seal(&self, now: Option<Seconds>) {
-        for slot in self.open_segments.borrow_mut().iter_mut() {
+        for current_segment in self.open_segments.borrow_mut().iter_mut() {
             let is_due = |open: &OpenSegment| {
                 now.is_none_or(|now| {
                     open.opened_at.0 + OPEN_SECONDS_MAX <= now.0 || open.last_expiry_s <= now.0
                 })
             };
-            if slot.as_ref().is_some_and(is_due)
-                && let Some(due) = slot.take()
+            if current_segment.as_ref().is_some_and(is_due)
+                && let Some(due) = current_segment.take()
             {
                 self.store.segments.seal(
                     due.id,
@@ -346,13 +346,13 @@ impl Appender {
     ) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
         let mut open_segments = self.open_segments.borrow_mut();
-        let slot = open_segments.get_mut(segment_kind as usize)?;
+        let current_segment = open_segments.get_mut(segment_kind as usize)?;
         let has_room = |open: &OpenSegment| {
             open.used_bytes + record_bytes_min <= store.arena().segment_bytes()
                 && !is_flushed(open.generation)
         };
-        if !slot.as_ref().is_some_and(has_room) {
-            if let Some(full) = slot.take() {
+        if !current_segment.as_ref().is_some_and(has_room) {
+            if let Some(full) = current_segment.take() {
                 store.segments.seal(
                     full.id,
                     full.used_bytes,
@@ -367,7 +367,7 @@ impl Appender {
             let (generation, _) = store
                 .segments
                 .generation_and_base_time(store.arena().segment_start(id));
-            *slot = Some(OpenSegment {
+            *current_segment = Some(OpenSegment {
                 id,
                 used_bytes: 0,
                 base_time,
@@ -377,7 +377,7 @@ impl Appender {
                 queue_position: request.queue_position,
             });
         }
-        let open = slot.as_ref()?;
+        let open = current_segment.as_ref()?;
         Some((
             store.arena().segment_start(open.id).plus(open.used_bytes),
             open.base_time,

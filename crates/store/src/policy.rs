@@ -70,7 +70,7 @@ pub(crate) trait Policy: Send + Sync {
     /// The queue of the next victim.
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice;
     /// The decision about an item.
-    fn decide(&self, item: &EvictionCandidate) -> Decision;
+    fn decide(&self, candidate: &EvictionCandidate) -> Decision;
     /// Number of tags that the ghost should keep per hundred resident items.
     fn ghost_percent(&self) -> usize {
         0
@@ -178,14 +178,14 @@ impl TwoQueuePolicy {
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
     /// displaces four others, which together are used more often.
-    fn frequency_required(&self, item: &EvictionCandidate) -> u8 {
-        let (frequency_min, (second_use_factor, third_use_factor)) = match item.queue {
+    fn frequency_required(&self, candidate: &EvictionCandidate) -> u8 {
+        let (frequency_min, (second_use_factor, third_use_factor)) = match candidate.queue {
             Queue::Small => (self.promotion_frequency_min, (1, 4)),
             Queue::Main => (1, (4, 16)),
         };
         frequency_min
-            + u8::from(self.is_size_aware && item.exceeds_mean_times(second_use_factor))
-            + u8::from(self.is_size_aware && item.exceeds_mean_times(third_use_factor))
+            + u8::from(self.is_size_aware && candidate.exceeds_mean_times(second_use_factor))
+            + u8::from(self.is_size_aware && candidate.exceeds_mean_times(third_use_factor))
     }
 }
 
@@ -211,10 +211,10 @@ impl Policy for TwoQueuePolicy {
         }
     }
 
-    fn decide(&self, item: &EvictionCandidate) -> Decision {
-        let stays = item.frequency >= self.frequency_required(item);
-        let decremented_frequency = item.frequency.saturating_sub(1);
-        match item.queue {
+    fn decide(&self, candidate: &EvictionCandidate) -> Decision {
+        let stays = candidate.frequency >= self.frequency_required(candidate);
+        let decremented_frequency = candidate.frequency.saturating_sub(1);
+        match candidate.queue {
             Queue::Small if stays => Decision::Promote {
                 frequency: if self.keeps_frequency {
                     decremented_frequency
@@ -257,11 +257,11 @@ impl Policy for SingleQueuePolicy {
         }
     }
 
-    fn decide(&self, item: &EvictionCandidate) -> Decision {
-        if item.frequency == 0 {
+    fn decide(&self, candidate: &EvictionCandidate) -> Decision {
+        if candidate.frequency == 0 {
             Decision::Evict { remember: false }
         } else {
-            (self.decide_used)(item.frequency)
+            (self.decide_used)(candidate.frequency)
         }
     }
 }

@@ -91,13 +91,13 @@ impl PrefixFlushes {
 
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
-        let slot_count =
+        let count_slots =
             |table: &OnceLock<Box<[PrefixSlot]>>| table.get().map_or(0, |slots| slots.len());
         let group_count = self
             .latest_flush_by_group
             .get()
             .map_or(0, |latest_flushes| latest_flushes.len());
-        self.tables.iter().map(slot_count).sum::<usize>() * size_of::<PrefixSlot>()
+        self.tables.iter().map(count_slots).sum::<usize>() * size_of::<PrefixSlot>()
             + group_count * size_of::<AtomicU64>()
     }
 
@@ -176,8 +176,8 @@ impl PrefixFlushes {
             if self.active_slots().is_none_or(is_full) {
                 self.rebuild(last_forgettable_flush())?;
             }
-            if let Some(lengths) = self.length_set.get(prefix.len() / WORD_BITS) {
-                lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
+            if let Some(length_word) = self.length_set.get(prefix.len() / WORD_BITS) {
+                length_word.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
             insert_hash(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.prefix_count.fetch_add(1, Ordering::Relaxed);
@@ -194,9 +194,9 @@ impl PrefixFlushes {
             (0..GROUP_COUNT).map(|_| new_group()).collect()
         });
         let words = self.length_set.iter().enumerate();
-        let mut lengths =
-            words.map(|(word_index, lengths)| (word_index, lengths.load(Ordering::Relaxed)));
-        let first_word = lengths.find(|&(_, lengths)| lengths != 0);
+        let mut loaded_words =
+            words.map(|(word_index, word)| (word_index, word.load(Ordering::Relaxed)));
+        let first_word = loaded_words.find(|&(_, lengths)| lengths != 0);
         let shortest_length = first_word.map_or(prefix.len(), |(word_index, lengths)| {
             word_index * WORD_BITS + lengths.trailing_zeros() as usize
         });
@@ -305,17 +305,17 @@ impl PrefixFlushes {
         for slot in slots {
             slot.hash.store(0, Ordering::Release);
         }
-        let mut lengths = [0; 4];
+        let mut retained_lengths = [0; 4];
         for (hash, flush_number) in retained() {
             insert_hash(slots, hash, flush_number);
             let length = (hash & LENGTH_MASK) as usize;
-            if let Some(word) = lengths.get_mut(length / WORD_BITS) {
+            if let Some(word) = retained_lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
             }
         }
         // A reader of the old table finds what it still needs: only lengths of forgotten prefixes are removed.
-        for (word, lengths) in self.length_set.iter().zip(lengths) {
-            word.store(lengths, Ordering::Release);
+        for (word, retained_word) in self.length_set.iter().zip(retained_lengths) {
+            word.store(retained_word, Ordering::Release);
         }
         self.prefix_count.store(retained_count, Ordering::Relaxed);
         self.active_table_index

@@ -64,7 +64,7 @@ impl Publication<'_> {
                 drop(bucket);
                 context
                     .accounting
-                    .release_displaced(victim.entry.item(), context.now);
+                    .release_displaced(victim.entry.item_addr(), context.now);
             }
             return true;
         };

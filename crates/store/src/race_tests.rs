@@ -55,7 +55,7 @@ fn publish_touch(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReaso
     let old = write.found.present.unwrap();
     let changes = CopyChanges {
         expiry: Expiry::At(Seconds(500)),
-        unique: UniqueSource::Exactly(write.store().unique_of(&old)),
+        unique_source: UniqueSource::Exactly(write.store().unique_of(&old)),
         state_bits: 0,
         inherited_bits: bits::COPIED_MARKS,
         counts_as_access: true,
@@ -67,7 +67,7 @@ fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, Retr
     let new_copy = NewCopy {
         flags: 0,
         expiry: Expiry::Never,
-        unique: write.unique_source(None),
+        unique_source: write.unique_source(None),
         state_bits: bits::STALE,
         inherited_bits: 0,
         last_access: NOW,
@@ -159,11 +159,11 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
     let store = new_store();
     let worker = new_worker(&store);
     let unique = set_key(&worker);
-    let invalidate = DeleteOptions {
+    let invalidate_options = DeleteOptions {
         invalidate: true,
         ..DeleteOptions::default()
     };
-    worker.delete(KEY, key_hash(&worker), &invalidate, NOW);
+    worker.delete(KEY, key_hash(&worker), &invalidate_options, NOW);
     let write = begin_write(&worker);
     let client_wins = || {
         let options = GetOptions {
@@ -181,7 +181,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         ..SetOptions::default()
     };
     let stale_set = SetOperation {
-        value: &[ValuePart::Bytes(b"6")],
+        value_parts: &[ValuePart::Bytes(b"6")],
         options: &options,
     };
     let overwrite = stale_set

@@ -144,8 +144,7 @@ impl RecordAllocator<'_> {
             return false;
         }
         self.context.accounting.count(CounterId::EpochWaits, 1);
-        let may_restart =
-            attempts.count_reader_wait() && self.participant.pass_if_nothing_borrowed();
+        let may_restart = attempts.count_pass() && self.participant.pass_if_nothing_borrowed();
         if may_restart {
             self.store().segments.reclaim_limbo_now();
         }

@@ -124,8 +124,11 @@ impl Worker {
             Some(buffer) => ValuePart::Bytes(buffer),
             None => ValuePart::Pieces(pieces),
         };
-        let value = &[part];
-        let outcome = SetOperation { value, options }.run(&mut self.new_write(key, *hash, now))?;
+        let operation = SetOperation {
+            value_parts: &[part],
+            options,
+        };
+        let outcome = operation.run(&mut self.new_write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);

@@ -13,14 +13,14 @@ const LOST_RACES_MAX: u32 = 1024;
 
 /// Times an operation that found no segment passes by itself and restarts. Other writers may take the memory freed
 /// by the first pass; then the caller waits.
-const READER_WAITS_MAX: u32 = 2;
+const PASSES_MAX: u32 = 2;
 
 /// The retries of one operation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     lost_races: u32,
     /// Passes of the worker for lack of a segment.
-    reader_waits: u32,
+    passes: u32,
 }
 
 impl Attempts {
@@ -31,9 +31,9 @@ impl Attempts {
     }
 
     /// Counts a pass within the operation; false when the maximum is reached.
-    pub(crate) fn count_reader_wait(&mut self) -> bool {
-        self.reader_waits += 1;
-        self.reader_waits <= READER_WAITS_MAX
+    pub(crate) fn count_pass(&mut self) -> bool {
+        self.passes += 1;
+        self.passes <= PASSES_MAX
     }
 
     /// Counts that another worker was faster; false when the operation must end.

@@ -15,7 +15,7 @@ const APPEND_PIECE_BYTES: usize = 8 << 10;
 
 /// A value to be stored.
 pub(crate) struct SetOperation<'a> {
-    pub(crate) value: &'a [ValuePart<'a>],
+    pub(crate) value_parts: &'a [ValuePart<'a>],
     pub(crate) options: &'a SetOptions,
 }
 
@@ -118,11 +118,11 @@ impl SetOperation<'_> {
         write.publish(&NewCopy {
             flags: self.options.flags,
             expiry: overwrite.expiry,
-            unique: write.unique_source(self.options.new_unique),
+            unique_source: write.unique_source(self.options.new_unique),
             state_bits: overwrite.state_bits | bits::exposed_bit(self.options.hides_unique),
             inherited_bits: overwrite.inherited_bits,
             last_access: write.now(),
-            parts: self.value,
+            parts: self.value_parts,
             is_growing: false,
         })
     }
@@ -140,7 +140,7 @@ impl SetOperation<'_> {
         {
             return Ok(SetOutcome::Exists);
         }
-        let added_bytes: usize = self.value.iter().map(|part| part.len(store)).sum();
+        let added_bytes: usize = self.value_parts.iter().map(|part| part.len(store)).sum();
         let total_bytes = old.header.value_bytes as usize + added_bytes;
         if store.is_too_large(write.key, total_bytes, old.header.flags) {
             // memcached's reply to an append without memory; the old value stays.
@@ -153,7 +153,7 @@ impl SetOperation<'_> {
         let piece_part = |piece: Option<&Addr>| {
             ValuePart::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)))
         };
-        let value_parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
+        let new_parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
             let short_last_piece = old_pieces.last().filter(is_short);
             let kept_pieces = old_pieces
                 .get(..old_pieces.len() - usize::from(short_last_piece.is_some()))
@@ -164,7 +164,7 @@ impl SetOperation<'_> {
                 piece_part(short_last_piece),
             ]
             .iter()
-            .chain(self.value)
+            .chain(self.value_parts)
             .copied()
             .collect()
         } else {
@@ -172,7 +172,7 @@ impl SetOperation<'_> {
             let kept_pieces = old_pieces
                 .get(usize::from(short_first_piece.is_some())..)
                 .unwrap_or_default();
-            self.value
+            self.value_parts
                 .iter()
                 .chain(&[
                     inline_part,
@@ -185,11 +185,11 @@ impl SetOperation<'_> {
         let new_copy = NewCopy {
             flags: old.header.flags,
             expiry: old.header.expiry,
-            unique: write.unique_source(options.new_unique),
+            unique_source: write.unique_source(options.new_unique),
             state_bits: bits::exposed_bit(options.hides_unique),
             inherited_bits: 0,
             last_access: write.now(),
-            parts: &value_parts,
+            parts: &new_parts,
             is_growing: true,
         };
         write.publish(&new_copy).map(stored_outcome)

@@ -86,7 +86,7 @@ pub struct Store {
     pub(crate) uploads: Uploads,
     pub(crate) reports: EvictionReports,
     /// Approximate number of items; workers add their part from time to time.
-    pub(crate) approximate_items: AtomicI64,
+    pub(crate) approximate_item_count: AtomicI64,
     /// Position of the last swept segment in its queue.
     pub(crate) last_swept_position: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
@@ -104,27 +104,27 @@ impl Store {
     }
 
     /// Makes an empty store with another eviction policy, for comparison.
-    pub fn with_policy(config: Config, policy: PolicyKind) -> Result<Arc<Store>, Error> {
+    pub fn with_policy(config: Config, policy_kind: PolicyKind) -> Result<Arc<Store>, Error> {
         let shift = segment_shift(&config)?;
-        Self::with_segments(config, policy, shift)
+        Self::with_segments(config, policy_kind, shift)
     }
 
     /// The same with segments of `1 << shift` bytes: tests have many of them in little memory.
     pub(crate) fn with_segments(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         shift: u32,
     ) -> Result<Arc<Store>, Error> {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(map_arena(layout.segment_count, segments_max(shift), shift)?);
         arena.request_huge_pages(layout.budget.segments);
-        Ok(Self::new_empty(config, policy, layout, &arena))
+        Ok(Self::new_empty(config, policy_kind, layout, &arena))
     }
 
     /// An empty store in an arena whose first segment reads as zeros.
     pub(crate) fn new_empty(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         layout: Layout,
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
@@ -135,13 +135,19 @@ impl Store {
             first_index_segment,
             arena.segment_count(),
         );
-        Arc::new(Self::from_parts(config, policy, layout, segments, index))
+        Arc::new(Self::from_parts(
+            config,
+            policy_kind,
+            layout,
+            segments,
+            index,
+        ))
     }
 
     /// A store of these parts.
     pub(crate) fn from_parts(
         config: Config,
-        policy: PolicyKind,
+        policy_kind: PolicyKind,
         layout: Layout,
         segments: Segments,
         index: Index,
@@ -153,13 +159,13 @@ impl Store {
             secrets: RapidSecrets::seed(config.hash_seed),
             index,
             ghost: Ghost::new(Lines::new(arena), mapped_segments),
-            policy: policy.new_policy(),
+            policy: policy_kind.new_policy(),
             counter_blocks: (0..config.workers)
                 .map(|_| CounterBlock::new(class_count))
                 .collect(),
             uploads: Uploads::default(),
             reports: EvictionReports::default(),
-            approximate_items: AtomicI64::new(0),
+            approximate_item_count: AtomicI64::new(0),
             last_swept_position: AtomicU64::new(0),
             reserve_segments: layout.reserve_segments,
             memory_bytes: AtomicU64::new(config.memory_bytes),
@@ -225,18 +231,18 @@ impl Store {
 
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
     /// the start, hardly more than the first.
-    pub fn set_memory(&self, bytes: u64) -> Result<(), Error> {
+    pub fn set_memory(&self, memory_bytes: u64) -> Result<(), Error> {
         let mapped_bytes = (self.arena().segment_count() * self.arena().segment_bytes()) as u64;
-        if bytes < MEMORY_BYTES_MIN {
-            return Err(Error::MemoryTooSmall(bytes));
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::MemoryTooSmall(memory_bytes));
         }
-        if bytes > mapped_bytes {
-            return Err(Error::MemoryTooLarge(bytes, mapped_bytes));
+        if memory_bytes > mapped_bytes {
+            return Err(Error::MemoryTooLarge(memory_bytes, mapped_bytes));
         }
-        self.memory_bytes.store(bytes, Ordering::Relaxed);
+        self.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.apply_budget();
         let allowed_segments =
-            bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
+            memory_bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
         self.arena().request_huge_pages(allowed_segments);
         Ok(())
     }
@@ -478,19 +484,19 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     (budget.extra_line_segments as u64) << shift
 }
 
-/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
+/// The segments that `memory_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
 /// of `-m` are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
 fn compute_budget(
-    limit_bytes: u64,
+    memory_bytes: u64,
     buffer_bytes: u64,
     reserve_segments: usize,
     segment_shift: u32,
 ) -> Budget {
-    let bytes_left = limit_bytes - buffer_bytes.min(limit_bytes / 2);
-    let outside_bytes = (limit_bytes / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
+    let bytes_left = memory_bytes - buffer_bytes.min(memory_bytes / 2);
+    let outside_bytes = (memory_bytes / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
         .saturating_sub((reserve_segments as u64) << segment_shift)
-        .min(limit_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
+        .min(memory_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
         segments: (bytes_left >> segment_shift) as usize + reserve_segments,
         extra_line_segments: (outside_bytes >> segment_shift) as usize,

@@ -150,8 +150,12 @@ impl Worker {
             set::remove_refused(&self.accounting, key, hash, options);
             return Ok(SetOutcome::TooLarge);
         }
-        let value = &[ValuePart::Bytes(value)];
-        SetOperation { value, options }.run(&mut self.new_write(key, hash, now))
+        let value_parts = &[ValuePart::Bytes(value)];
+        let operation = SetOperation {
+            value_parts,
+            options,
+        };
+        operation.run(&mut self.new_write(key, hash, now))
     }
 
     /// Like [`Worker::try_arith`], but refused if that would have to wait.

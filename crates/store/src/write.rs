@@ -39,7 +39,7 @@ impl FoundItem {
 pub(crate) struct NewCopy<'a> {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    pub(crate) unique: UniqueSource,
+    pub(crate) unique_source: UniqueSource,
     /// Marks of the new copy.
     pub(crate) state_bits: u16,
     /// Marks that it takes over from the old copy, as they are at the moment of publication.
@@ -54,7 +54,7 @@ pub(crate) struct NewCopy<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct CopyChanges {
     pub(crate) expiry: Expiry,
-    pub(crate) unique: UniqueSource,
+    pub(crate) unique_source: UniqueSource,
     pub(crate) state_bits: u16,
     pub(crate) inherited_bits: u16,
     /// Whether this is an access.
@@ -152,7 +152,7 @@ impl<'w> WriteOperation<'w> {
         } else {
             store.find(self.key, self.hash)
         };
-        let present = hit.map(|hit| store.locate(hit.entry.item()));
+        let present = hit.map(|hit| store.locate(hit.entry.item_addr()));
         self.found = FoundItem {
             present,
             is_alive: present.is_some_and(|item| store.is_alive(&item, self.allocator.context.now)),
@@ -218,18 +218,18 @@ impl<'w> WriteOperation<'w> {
             key: self.key,
             flags: new_copy.flags,
             expiry: new_copy.expiry,
-            unique: new_copy.unique,
+            unique_source: new_copy.unique_source,
             state_bits: new_copy.state_bits,
             last_access: new_copy.last_access,
             body,
         };
         let is_uploaded = matches!(body, RecordBody::Chain { .. }) && chain.reuses_all_pieces();
-        let segment_kind = if is_uploaded {
+        let record_kind = if is_uploaded {
             segment_kind.for_chain_head()
         } else {
             segment_kind
         };
-        let appended = self.allocator.append(segment_kind, &new_record)?;
+        let appended = self.allocator.append(record_kind, &new_record)?;
         let publication = Publication {
             key: self.key,
             hash: self.hash,
@@ -277,7 +277,7 @@ impl<'w> WriteOperation<'w> {
         self.publish(&NewCopy {
             flags: old.header.flags,
             expiry: changes.expiry,
-            unique: changes.unique,
+            unique_source: changes.unique_source,
             state_bits: changes.state_bits,
             inherited_bits: changes.inherited_bits,
             last_access: access,

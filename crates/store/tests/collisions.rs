@@ -19,32 +19,32 @@ const NOW: Seconds = Seconds(2);
 const BUCKETS: u64 = 128;
 /// Items in a full chain: a bucket and sixteen overflow lines of seven slots.
 const CHAIN_ITEMS: usize = 7 * 17;
-/// Keys of others, spread over all buckets.
+/// The number of other keys, which are spread over all buckets.
 const OTHER_KEYS: usize = 500;
 /// Each tenth operation is followed by one on another key.
 const OTHER_KEY_EVERY: usize = 10;
 
 /// A store, and the keys that must be in it, given its reported evictions.
-struct StoreWithModel<'w> {
+struct CheckedStore<'w> {
     worker: &'w mut Worker,
-    present: HashSet<Vec<u8>>,
+    present_keys: HashSet<Vec<u8>>,
     evicted_count: u64,
 }
 
-impl StoreWithModel<'_> {
+impl CheckedStore<'_> {
     fn hash(&self, key: &[u8]) -> glasscache_store::KeyHash {
         self.worker.store().hash(key)
     }
 
     /// Records evictions, after each operation so that no report is lost.
     fn record_evictions(&mut self) {
-        let StoreWithModel {
+        let CheckedStore {
             worker,
-            present,
+            present_keys,
             evicted_count,
         } = self;
         worker.take_evicted(&mut |item| {
-            assert!(present.remove(&*item.key), "evicted and was not there");
+            assert!(present_keys.remove(&*item.key), "evicted and was not there");
             *evicted_count += 1;
         });
         worker.pass();
@@ -56,17 +56,17 @@ impl StoreWithModel<'_> {
             .set(key, self.hash(key), value, &SetOptions::default(), NOW);
         assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
         self.record_evictions();
-        self.present.insert(key.to_vec());
+        self.present_keys.insert(key.to_vec());
         // No other operation came between: the item stored last is present.
         self.get(key, Some(value));
     }
 
-    fn get(&mut self, key: &[u8], value: Option<&[u8]>) {
+    fn get(&mut self, key: &[u8], expected_value: Option<&[u8]>) {
         let item = self.worker.get(key, self.hash(key), NOW);
         let found = item.as_ref().and_then(glasscache_store::Item::value);
-        assert_eq!(found.is_some(), self.present.contains(key));
-        if let (Some(found), Some(value)) = (found, value) {
-            assert_eq!(found, value);
+        assert_eq!(found.is_some(), self.present_keys.contains(key));
+        if let (Some(found), Some(expected_value)) = (found, expected_value) {
+            assert_eq!(found, expected_value);
         }
         self.record_evictions();
     }
@@ -75,7 +75,7 @@ impl StoreWithModel<'_> {
         let outcome = self
             .worker
             .delete(key, self.hash(key), &DeleteOptions::default(), NOW);
-        let was_present = self.present.remove(key);
+        let was_present = self.present_keys.remove(key);
         assert_eq!(outcome == DeleteOutcome::Deleted, was_present);
         self.record_evictions();
     }
@@ -101,9 +101,9 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     store.report_evictions(true);
     let mut worker = store.worker();
     worker.go_online();
-    let mut checked_store = StoreWithModel {
+    let mut checked_store = CheckedStore {
         worker: &mut worker,
-        present: HashSet::new(),
+        present_keys: HashSet::new(),
         evicted_count: 0,
     };
     let other_key_of = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
@@ -137,7 +137,10 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
             }
         }
     }
-    let (present_count, evicted_count) = (checked_store.present.len(), checked_store.evicted_count);
+    let (present_count, evicted_count) = (
+        checked_store.present_keys.len(),
+        checked_store.evicted_count,
+    );
     let counters = store.counters();
     eprintln!("{key_count} keys: {present_count} present, {evicted_count} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present_count);

@@ -185,7 +185,7 @@ fn the_memory_of_flushed_items_comes_back_within_one_pass_of_the_log() {
 }
 
 #[test]
-fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_nothing_any_more() {
+fn a_prefix_beyond_the_maximum_is_refused_until_older_ones_concern_no_item() {
     let (store, mut worker) = new_store_and_worker(8 << 20);
     set(&worker, "kept");
     for number in 0..PREFIXES_MAX {

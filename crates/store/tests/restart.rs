@@ -408,23 +408,26 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
     for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {
         assert_eq!(Snapshot::decode(foreign), Err(SnapshotError::Foreign));
     }
-    let reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
+    let refusal_reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
     let mut other_version = snapshot.clone();
     other_version[8] += 1;
     assert_eq!(
-        reason(&other_version),
+        refusal_reason(&other_version),
         "its layout has version 2, this server has 1"
     );
     for cut in 12..snapshot.len() {
         assert_eq!(
-            reason(&snapshot[..cut]),
+            refusal_reason(&snapshot[..cut]),
             "it is damaged: its checksum is wrong"
         );
     }
     for offset in 12..snapshot.len() {
         let mut flipped = snapshot.clone();
         flipped[offset] ^= 1;
-        assert_eq!(reason(&flipped), "it is damaged: its checksum is wrong");
+        assert_eq!(
+            refusal_reason(&flipped),
+            "it is damaged: its checksum is wrong"
+        );
     }
 }
 

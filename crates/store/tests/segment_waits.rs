@@ -189,7 +189,7 @@ fn an_upload_without_a_segment_continues_when_the_reader_passes() {
 }
 
 #[test]
-fn a_plain_set_that_cannot_wait_is_refused_and_takes_the_old_value_along() {
+fn a_plain_set_that_cannot_wait_is_refused_and_removes_the_old_value() {
     let blocked_store = StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
     let outcome = blocked_store

@@ -45,7 +45,9 @@ impl Rng {
 /// The state of a key outside the store.
 #[derive(Default)]
 struct KeyVersions {
+    /// The last version whose write has begun.
     begun: AtomicU64,
+    /// The last version that was stored.
     acknowledged: AtomicU64,
     /// The last version that a flush removed.
     flushed: AtomicU64,
@@ -61,7 +63,7 @@ struct Shared {
 
 impl Shared {
     fn now(&self) -> Seconds {
-        // Ten store seconds a real one, so that expiry is busy.
+        // Ten seconds of the store's clock in a real one, so that many items expire.
         Seconds(2 + (self.started_at.elapsed().as_millis() / 100) as u32)
     }
 }
@@ -78,7 +80,7 @@ fn value_of(key_number: usize, version: u64, value_bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The version that a value shows, if it is a value of `key` to its last byte.
+/// The version that a value shows, if it is a value of the key to its last byte.
 fn version_of(key_number: usize, value: &[u8]) -> u64 {
     assert!(
         value.len() >= 16,
@@ -98,18 +100,21 @@ fn version_of(key_number: usize, value: &[u8]) -> u64 {
 /// concerns the key.
 struct Flush {
     at: Seconds,
-    acknowledged: Vec<u64>,
+    acknowledged_versions: Vec<u64>,
 }
 
 impl Flush {
     fn flush_all(shared: &Shared, delay_s: u32) -> Self {
         let load_acknowledged =
             |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
-        let acknowledged = shared.key_versions.iter().map(load_acknowledged).collect();
+        let acknowledged_versions = shared.key_versions.iter().map(load_acknowledged).collect();
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
-        Flush { at, acknowledged }
+        Flush {
+            at,
+            acknowledged_versions,
+        }
     }
 
     /// At once, and only the keys whose number begins as `number` does.
@@ -117,10 +122,13 @@ impl Flush {
         let prefix = key_name(number);
         let load_acknowledged = |(key_number, versions): (usize, &KeyVersions)| {
             let is_concerned = key_name(key_number).starts_with(&prefix);
-            let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
-            is_concerned.then(acknowledged).unwrap_or_default()
+            if is_concerned {
+                versions.acknowledged.load(Ordering::SeqCst)
+            } else {
+                0
+            }
         };
-        let acknowledged = shared
+        let acknowledged_versions = shared
             .key_versions
             .iter()
             .enumerate()
@@ -128,12 +136,15 @@ impl Flush {
             .collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
-        Flush { at, acknowledged }
+        Flush {
+            at,
+            acknowledged_versions,
+        }
     }
 
     /// From here on no reader may read what was acknowledged before.
     fn record_flushed_versions(&self, shared: &Shared) {
-        for (versions, &version) in shared.key_versions.iter().zip(&self.acknowledged) {
+        for (versions, &version) in shared.key_versions.iter().zip(&self.acknowledged_versions) {
             versions.flushed.fetch_max(version, Ordering::SeqCst);
         }
     }

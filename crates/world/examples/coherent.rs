@@ -27,8 +27,8 @@ const READERS: usize = 4;
 const CLIENTS_PER_READER: usize = 4;
 /// Pause between two reads of a client.
 const READ_PAUSE: Duration = Duration::from_millis(1);
-/// What a read may be late.
-const STALE_MS: u64 = 50;
+/// How stale a value may be.
+const STALE_MS_MAX: u64 = 50;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -65,11 +65,11 @@ fn now_ns() -> u64 {
 }
 
 fn connect_client(address: &str, is_coherent: bool) -> Result<Client, Failure> {
-    let file = "glasscache-strategy 1\nstrategy lru:1000".parse()?;
+    let strategy_file = "glasscache-strategy 1\nstrategy lru:1000".parse()?;
     let strategy = StrategyOptions {
         is_coherent: true,
         near_ttl: None,
-        ..StrategyOptions::new(file)
+        ..StrategyOptions::new(strategy_file)
     };
     let options = Options {
         strategy: is_coherent.then_some(strategy),
@@ -102,21 +102,22 @@ fn to_wire_key(key: &str) -> WireKey<'_> {
 /// it was a hit of it.
 type ReadRecord = [u64; 6];
 
-/// Reads with several clients until killed, and writes down each read.
+/// Reads with several clients, and writes each read to a file of its client.
 fn run_reader(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let seed = now_ns();
-    let readers: Vec<_> = (0..CLIENTS_PER_READER as u64)
-        .map(|number| {
-            let (address, file) = (address.to_owned(), file.with_extension(number.to_string()));
+    let client_threads: Vec<_> = (0..CLIENTS_PER_READER as u64)
+        .map(|client_index| {
+            let address = address.to_owned();
+            let client_file = file.with_extension(client_index.to_string());
             std::thread::spawn(move || {
-                read_with_one(&address, &file, seed.wrapping_add(number), end)
-                    .map_err(|e| e.to_string())
+                read_with_one(&address, &client_file, seed.wrapping_add(client_index), end)
+                    .map_err(|error| error.to_string())
             })
         })
         .collect();
-    for reader in readers {
-        reader.join().map_err(|_| "a reader panicked")??;
+    for client_thread in client_threads {
+        client_thread.join().map_err(|_| "a reader panicked")??;
     }
     Ok(())
 }
@@ -130,23 +131,24 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let key = (random >> 33) as usize % READ_KEYS;
-        let before = near.counters();
+        let key_index = (random >> 33) as usize % READ_KEYS;
+        let counters_before = near.counters();
         let begin_ns = now_ns();
         let value = client.get(
-            to_wire_key(&key_of(key)),
+            to_wire_key(&key_of(key_index)),
             false,
             &Budget::new(Duration::from_secs(1)),
         );
         if let Ok(Some(value)) = value {
-            let number: u64 = std::str::from_utf8(&value.bytes)?.parse()?;
-            let is_hit = u64::from(near.counters().local_cache_hits > before.local_cache_hits);
+            let value_number: u64 = std::str::from_utf8(&value.bytes)?.parse()?;
+            let is_hit =
+                u64::from(near.counters().local_cache_hits > counters_before.local_cache_hits);
             let record: ReadRecord = [
                 seed,
                 begin_ns,
-                key as u64,
-                number,
-                before.watch_clears,
+                key_index as u64,
+                value_number,
+                counters_before.watch_clears,
                 is_hit,
             ];
             let bytes: Vec<u8> = record
@@ -223,40 +225,40 @@ fn send_signal(child: &Child, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes numbered values at a rate; when each was acknowledged, by key and number.
+/// Writes numbered values at a rate, and notes the number and the time of each acknowledged one, by key.
 struct Writer {
     client: Client,
-    number: u64,
+    value_number: u64,
     acknowledged: Vec<Vec<(u64, u64)>>,
-    next_other: usize,
-    next_read: usize,
+    next_other_key: usize,
+    next_read_key: usize,
     started_at: Instant,
-    batches: u64,
-    writes: u64,
+    batch_count: u64,
+    write_count: u64,
 }
 
 impl Writer {
     fn new(address: &str) -> Result<Self, Failure> {
         Ok(Self {
             client: connect_client(address, false)?,
-            number: 0,
+            value_number: 0,
             acknowledged: vec![Vec::new(); READ_KEYS],
-            next_other: 0,
-            next_read: 0,
+            next_other_key: 0,
+            next_read_key: 0,
             started_at: Instant::now(),
-            batches: 0,
-            writes: 0,
+            batch_count: 0,
+            write_count: 0,
         })
     }
 
     /// Writes for a time at the rate; batches that a stall delayed are left out.
-    fn run(&mut self, time: Duration) {
+    fn run(&mut self, duration: Duration) {
         self.started_at = Instant::now();
-        self.batches = 0;
-        while self.started_at.elapsed() < time {
-            let due =
-                self.started_at + Duration::from_millis(1000 / BATCHES_PER_S) * self.batches as u32;
-            self.batches += 1;
+        self.batch_count = 0;
+        while self.started_at.elapsed() < duration {
+            let due = self.started_at
+                + Duration::from_millis(1000 / BATCHES_PER_S) * self.batch_count as u32;
+            self.batch_count += 1;
             let now = Instant::now();
             if due > now {
                 std::thread::sleep(due - now);
@@ -268,13 +270,13 @@ impl Writer {
     }
 
     fn write_batch(&mut self) {
-        self.number += 1;
-        let text = self.number.to_string();
-        self.next_read = (self.next_read + 1) % READ_KEYS;
-        let mut keys = vec![key_of(self.next_read)];
+        self.value_number += 1;
+        let text = self.value_number.to_string();
+        self.next_read_key = (self.next_read_key + 1) % READ_KEYS;
+        let mut keys = vec![key_of(self.next_read_key)];
         keys.extend((1..BATCH_WRITES).map(|_| {
-            self.next_other = (self.next_other + 1) % OTHER_KEYS;
-            key_of(READ_KEYS + self.next_other)
+            self.next_other_key = (self.next_other_key + 1) % OTHER_KEYS;
+            key_of(READ_KEYS + self.next_other_key)
         }));
         let items: Vec<Item<'_>> = keys
             .iter()
@@ -291,8 +293,8 @@ impl Writer {
             &Budget::new(Duration::from_secs(1)),
         );
         if store_result.is_ok_and(|failures| failures.is_empty()) {
-            self.acknowledged[self.next_read].push((self.number, now_ns()));
-            self.writes += BATCH_WRITES as u64;
+            self.acknowledged[self.next_read_key].push((self.value_number, now_ns()));
+            self.write_count += BATCH_WRITES as u64;
         }
     }
 }
@@ -341,16 +343,19 @@ fn measure_cpu(children: &Children) -> Result<(), Failure> {
                 )?;
             }
             std::thread::sleep(Duration::from_millis(200));
-            let (cpu_ns, writes) = (children.server_cpu_ns()?, writer.writes);
+            let (cpu_ns, writes) = (children.server_cpu_ns()?, writer.write_count);
             writer.run(Duration::from_secs(3));
-            Ok((children.server_cpu_ns()? - cpu_ns, writer.writes - writes))
+            Ok((
+                children.server_cpu_ns()? - cpu_ns,
+                writer.write_count - writes,
+            ))
         };
         let (alone_ns, alone_writes) = measure_round(0)?;
         std::thread::sleep(Duration::from_millis(300));
         let (watched_ns, writes) = measure_round(READERS * CLIENTS_PER_READER)?;
         let expected_ns = alone_ns as f64 * writes as f64 / alone_writes.max(1) as f64;
-        let lines = writes as f64 * (READERS * CLIENTS_PER_READER) as f64;
-        let cost_us = (watched_ns as f64 - expected_ns) / lines / 1000.0;
+        let sent_lines = writes as f64 * (READERS * CLIENTS_PER_READER) as f64;
+        let cost_us = (watched_ns as f64 - expected_ns) / sent_lines / 1000.0;
         costs_us.push(cost_us);
         print(&format!(
             "{:.0} writes/s: server CPU {:.1} % without watchers, {:.1} % with 16; {cost_us:.3} us per line sent",
@@ -375,12 +380,12 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
     let mut event_index = 0;
     while Instant::now() < end {
         writer.run(pause);
-        let reader = event_index % READERS;
+        let reader_index = event_index % READERS;
         match event_index % 5 {
             0 => {
-                send_signal(&children.readers[reader], "-STOP")?;
+                send_signal(&children.readers[reader_index], "-STOP")?;
                 writer.run(Duration::from_millis(300));
-                send_signal(&children.readers[reader], "-CONT")?;
+                send_signal(&children.readers[reader_index], "-CONT")?;
             }
             1 => {
                 send_signal(&children.server, "-STOP")?;
@@ -388,10 +393,10 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
                 send_signal(&children.server, "-CONT")?;
             }
             2 => {
-                children.readers[reader].kill()?;
-                children.readers[reader].wait()?;
+                children.readers[reader_index].kill()?;
+                children.readers[reader_index].wait()?;
                 let time_left = end.saturating_duration_since(Instant::now()).as_secs();
-                children.readers[reader] = children.start_reader(time_left + 5)?;
+                children.readers[reader_index] = children.start_reader(time_left + 5)?;
             }
             3 if event_index % 15 == 3 => {
                 children.server.kill()?;
@@ -413,7 +418,7 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
 
 /// Compares what was read with what had been acknowledged.
 fn report_reads(children: &Children, writer: &Writer) -> Result<(), Failure> {
-    let (mut reads, mut hits, mut stale, mut late, mut after_clear) =
+    let (mut reads, mut hits, mut stale, mut late, mut stale_after_clear) =
         (0_u64, 0, 0_u64, 0_u64, 0_u64);
     let (mut stale_ns_max, mut clears) = (0, 0);
     for file in fs::read_dir(&children.folder)? {
@@ -422,10 +427,10 @@ fn report_reads(children: &Children, writer: &Writer) -> Result<(), Failure> {
         let (mut clears_before, mut previous_begin_ns, mut cleared_ns) = (None, 0, 0);
         for record in bytes.as_chunks::<{ 6 * 8 }>().0 {
             let field = |index: usize| {
-                let bytes = record[index * 8..][..8].try_into();
-                bytes.map_or(0, u64::from_le_bytes)
+                let field_bytes = record[index * 8..][..8].try_into();
+                field_bytes.map_or(0, u64::from_le_bytes)
             };
-            let (begin_ns, key, number) = (field(1), field(2) as usize, field(3));
+            let (begin_ns, key_index, value_number) = (field(1), field(2) as usize, field(3));
             if clears_before.is_some_and(|before| before < field(4)) {
                 // The near cache was cleared after the read before this one.
                 cleared_ns = previous_begin_ns;
@@ -433,33 +438,33 @@ fn report_reads(children: &Children, writer: &Writer) -> Result<(), Failure> {
             }
             (clears_before, previous_begin_ns) = (Some(field(4)), begin_ns);
             (reads, hits) = (reads + 1, hits + field(5));
-            let acknowledged = &writer.acknowledged[key];
-            let newer_index =
-                acknowledged.partition_point(|&(acknowledged, _)| acknowledged <= number);
-            let Some(&(_, newer_ns)) = acknowledged.get(newer_index) else {
+            let acknowledged_writes = &writer.acknowledged[key_index];
+            let newer_index = acknowledged_writes
+                .partition_point(|&(written_number, _)| written_number <= value_number);
+            let Some(&(_, newer_ns)) = acknowledged_writes.get(newer_index) else {
                 continue;
             };
             let stale_ns = begin_ns.saturating_sub(newer_ns);
             stale += u64::from(stale_ns > 0);
-            late += u64::from(stale_ns > STALE_MS * 1_000_000);
+            late += u64::from(stale_ns > STALE_MS_MAX * 1_000_000);
             stale_ns_max = stale_ns_max.max(stale_ns);
-            after_clear += u64::from(stale_ns > 0 && newer_ns < cleared_ns);
+            stale_after_clear += u64::from(stale_ns > 0 && newer_ns < cleared_ns);
         }
     }
     let percent = |count: u64| 100.0 * count as f64 / reads.max(1) as f64;
     print(&format!(
         "{reads} reads, {:.1} % from the near cache, which was cleared {clears} times; {} writes",
         percent(hits),
-        writer.writes
+        writer.write_count
     ));
     print(&format!(
-        "stale at all: {:.3} %; by more than {STALE_MS} ms: {late} reads, {:.4} % (asked < 0.1 %); at most {:.1} ms",
+        "stale at all: {:.3} %; by more than {STALE_MS_MAX} ms: {late} reads, {:.4} % (asked < 0.1 %); at most {:.1} ms",
         percent(stale),
         percent(late),
         stale_ns_max as f64 / 1e6,
     ));
     print(&format!(
-        "values from before a clear: {after_clear} (asked 0)"
+        "values from before a clear: {stale_after_clear} (asked 0)"
     ));
     Ok(())
 }

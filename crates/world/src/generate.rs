@@ -20,15 +20,15 @@ const LOGIN_EVERY: u64 = 8;
 /// In every n-th world clients use the binary protocol.
 const BINARY_EVERY: u64 = 5;
 
-/// In two of this many worlds some calls remove what begins with a prefix, in two servers have a memory file and stop
-/// cleanly where they would have been killed, in one of them both.
+/// Of this many worlds, two have calls that remove what begins with a prefix, and two have servers with a memory file,
+/// which stop cleanly where they would have been killed; one world has both.
 const PREFIX_AND_FILE_CYCLE: u64 = 6;
-/// Every n-th call removes what begins with a prefix there.
+/// In such a world every n-th call removes what begins with a prefix.
 const PREFIX_CALLS_EVERY: u32 = 31;
 
 /// In every n-th world a server sends refusals without end, after one request in 1, 5 or 25.
 const FLOOD_EVERY: u64 = 11;
-const REQUESTS_BEFORE_FLOOD: [u32; 3] = [1, 5, 25];
+const FLOOD_AFTER_ONE_REQUEST_IN: [u32; 3] = [1, 5, 25];
 
 /// A millisecond.
 const MILLISECOND: Micros = 1000;
@@ -49,8 +49,8 @@ pub fn generate_plan(seed: u64) -> Plan {
         receive_window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
     };
     let counts = Counts {
-        servers: servers.len(),
-        processes: processes.len(),
+        server_count: servers.len(),
+        process_count: processes.len(),
     };
     let mut tasks = draw_tasks(&mut random, &counts);
     // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
@@ -72,10 +72,10 @@ pub fn generate_plan(seed: u64) -> Plan {
         make_restarts_clean(&mut tasks);
     }
     if matches!(seed % PREFIX_AND_FILE_CYCLE, 3 | 4) {
-        replace_calls_by_prefix_flushes(&mut tasks, counts.servers);
+        replace_calls_by_prefix_flushes(&mut tasks, counts.server_count);
     }
     if seed % FLOOD_EVERY == 10 {
-        flood_refusals(&mut tasks, seed / FLOOD_EVERY, counts.servers);
+        flood_refusals(&mut tasks, seed / FLOOD_EVERY, counts.server_count);
     }
     Plan {
         seed,
@@ -105,7 +105,7 @@ fn make_restarts_clean(tasks: &mut [Vec<TaskStep>]) {
 }
 
 /// Has some calls remove what begins with a prefix, in place of what they did.
-fn replace_calls_by_prefix_flushes(tasks: &mut [Vec<TaskStep>], servers: usize) {
+fn replace_calls_by_prefix_flushes(tasks: &mut [Vec<TaskStep>], server_count: usize) {
     for step in tasks.iter_mut().flatten() {
         let TaskStep::Call(call) = step else { continue };
         if call.serial % PREFIX_CALLS_EVERY != 7 {
@@ -118,15 +118,15 @@ fn replace_calls_by_prefix_flushes(tasks: &mut [Vec<TaskStep>], servers: usize) 
             1 if !is_base64(whole_key) => Prefix::Whole(whole_key),
             _ => Prefix::Values,
         };
-        call.operation = Operation::FlushPrefix(ordinal as usize % servers, prefix);
+        call.operation = Operation::FlushPrefix(ordinal as usize % server_count, prefix);
     }
 }
 
 /// Has a server begin to send refusals without end after a quarter of a task's steps; `ordinal` chooses among servers
 /// and tasks.
-fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, servers: usize) {
-    let one_in = REQUESTS_BEFORE_FLOOD[ordinal as usize % REQUESTS_BEFORE_FLOOD.len()];
-    let server = ordinal as usize % servers;
+fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, server_count: usize) {
+    let one_in = FLOOD_AFTER_ONE_REQUEST_IN[ordinal as usize % FLOOD_AFTER_ONE_REQUEST_IN.len()];
+    let server = ordinal as usize % server_count;
     let task_index = ordinal as usize % tasks.len();
     let task = &mut tasks[task_index];
     let fault = InjectedFault::Misbehave {
@@ -138,8 +138,8 @@ fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, servers: usize) {
 }
 
 struct Counts {
-    servers: usize,
-    processes: usize,
+    server_count: usize,
+    process_count: usize,
 }
 
 fn draw_server(random: &mut Random) -> ServerPlan {
@@ -176,21 +176,21 @@ fn draw_process(random: &mut Random) -> ProcessPlan {
 }
 
 fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
-    let tasks_count = random.pick(&[1, 1, 2, 3, 5]).max(counts.processes);
-    let mut tasks = vec![Vec::new(); tasks_count];
-    let calls = random.between(CALLS_MIN, CALLS_MAX) as u32;
-    let faults = random.between(1, 10);
+    let task_count = random.pick(&[1, 1, 2, 3, 5]).max(counts.process_count);
+    let mut tasks = vec![Vec::new(); task_count];
+    let call_count = random.between(CALLS_MIN, CALLS_MAX) as u32;
+    let fault_count = random.between(1, 10);
     let mut mix = CallMix {
         noreply_percent: random.pick(&[5, 25, 60]),
         large_percent: random.pick(&[0, 3, 10]),
         cancel_percent: random.pick(&[0, 0, 3]),
         short_deadline_percent: random.pick(&[0, 5, 30]),
-        keys: random.pick(&[2, 5, VALUE_KEYS]),
-        additions: vec![0; usize::from(COUNTER_KEYS)],
-        servers: counts.servers,
+        key_count: random.pick(&[2, 5, VALUE_KEYS]),
+        additions_by_counter: vec![0; usize::from(COUNTER_KEYS)],
+        server_count: counts.server_count,
     };
-    for serial in 0..calls {
-        let task = &mut tasks[random.below(tasks_count as u64) as usize];
+    for serial in 0..call_count {
+        let task = &mut tasks[random.below(task_count as u64) as usize];
         if random.chance(20) {
             task.push(TaskStep::Sleep(random.pick(&[
                 100,
@@ -200,16 +200,19 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
         }
         task.push(TaskStep::Call(mix.draw_call(random, serial)));
     }
-    // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
+    // A server that misbehaves makes the other checks weaker, so it is rare.
     let has_misbehaviour = random.chance(15);
-    for fault_index in 0..faults {
+    for fault_index in 0..fault_count {
         let fault = match fault_index {
             0 if has_misbehaviour => draw_misbehaviour(random, counts),
             _ => draw_fault(random, counts),
         };
-        let task = &mut tasks[random.below(tasks_count as u64) as usize];
-        let index = random.below(task.len() as u64 + 1) as usize;
-        task.insert(index, TaskStep::Fault(random.below(2 * MILLISECOND), fault));
+        let task = &mut tasks[random.below(task_count as u64) as usize];
+        let step_index = random.below(task.len() as u64 + 1) as usize;
+        task.insert(
+            step_index,
+            TaskStep::Fault(random.below(2 * MILLISECOND), fault),
+        );
     }
     tasks
 }
@@ -219,18 +222,18 @@ struct CallMix {
     large_percent: u64,
     cancel_percent: u64,
     short_deadline_percent: u64,
-    keys: Key,
-    additions: Vec<u8>,
-    servers: usize,
+    key_count: Key,
+    additions_by_counter: Vec<u8>,
+    server_count: usize,
 }
 
 impl CallMix {
     fn draw_call(&mut self, random: &mut Random, serial: u32) -> Call {
-        let is_short = random.chance(self.short_deadline_percent);
+        let has_short_deadline = random.chance(self.short_deadline_percent);
         Call {
             serial,
             operation: self.draw_operation(random),
-            timeout: if is_short {
+            timeout: if has_short_deadline {
                 random.pick(&[MILLISECOND, 5 * MILLISECOND, 20 * MILLISECOND])
             } else {
                 random.pick(&[100 * MILLISECOND, 250 * MILLISECOND, 1000 * MILLISECOND])
@@ -242,7 +245,7 @@ impl CallMix {
     }
 
     fn draw_key(&self, random: &mut Random) -> Key {
-        random.below(u64::from(self.keys)) as Key
+        random.below(u64::from(self.key_count)) as Key
     }
 
     fn draw_keys(&self, random: &mut Random) -> Vec<Key> {
@@ -264,13 +267,13 @@ impl CallMix {
     }
 
     fn draw_write(&self, random: &mut Random) -> ValueWrite {
-        let bytes = if random.chance(self.large_percent) {
+        let value_bytes = if random.chance(self.large_percent) {
             random.pick(&[5 << 10, 9 << 10, 20 << 10, 70 << 10])
         } else {
             random.between(24, 300)
         };
         ValueWrite {
-            bytes: bytes as u32,
+            value_bytes: value_bytes as u32,
             ttl: Self::draw_ttl(random),
             noreply: random.chance(self.noreply_percent),
         }
@@ -308,8 +311,8 @@ impl CallMix {
                 Operation::SetMany(self.draw_keys(random), write)
             }
             95..97 => Operation::DeleteMany(self.draw_keys(random)),
-            97..98 => Operation::Flush(random.below(self.servers as u64) as usize),
-            98..99 => Operation::Version(random.below(self.servers as u64) as usize),
+            97..98 => Operation::Flush(random.below(self.server_count as u64) as usize),
+            98..99 => Operation::Version(random.below(self.server_count as u64) as usize),
             _ => Operation::Get(VALUE_KEYS + random.below(u64::from(COUNTER_KEYS)) as Key),
         }
     }
@@ -317,14 +320,14 @@ impl CallMix {
     fn draw_addition(&mut self, random: &mut Random, noreply: bool) -> Operation {
         let counter_index = random.below(u64::from(COUNTER_KEYS)) as Key;
         let key = VALUE_KEYS + counter_index;
-        let additions = &mut self.additions[usize::from(counter_index)];
-        if *additions == ADDITIONS_MAX {
+        let addition_count = &mut self.additions_by_counter[usize::from(counter_index)];
+        if *addition_count == ADDITIONS_MAX {
             return Operation::Delete { key, noreply };
         }
-        *additions += 1;
+        *addition_count += 1;
         Operation::Increment {
             key,
-            addition: *additions - 1,
+            addition: *addition_count - 1,
             creates_missing: !noreply && random.chance(70),
             noreply,
         }
@@ -332,8 +335,8 @@ impl CallMix {
 }
 
 fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
-    let server = random.below(counts.servers as u64) as usize;
-    let process = random.below(counts.processes as u64) as usize;
+    let server = random.below(counts.server_count as u64) as usize;
+    let process = random.below(counts.process_count as u64) as usize;
     let duration = random.pick(&[
         2 * MILLISECOND,
         30 * MILLISECOND,
@@ -365,7 +368,7 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
 }
 
 fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> InjectedFault {
-    let server = random.below(counts.servers as u64) as usize;
+    let server = random.below(counts.server_count as u64) as usize;
     let misbehaviour = random.pick(&Misbehaviour::REPLY_CHANGES);
     InjectedFault::Misbehave {
         server,

@@ -31,13 +31,14 @@ pub use world::SimulationResult;
 pub fn simulate(plan: &Plan, keeps_log: bool) -> SimulationResult {
     let result_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, keeps_log)));
     result_or_panic.unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let message = panic.downcast_ref::<String>().cloned().or_else(|| {
+            panic
+                .downcast_ref::<&str>()
+                .map(|message| (*message).to_owned())
+        });
         SimulationResult::from_violation(Violation {
             invariant: Invariant::NothingPanics,
-            text: text.unwrap_or_default(),
+            text: message.unwrap_or_default(),
         })
     })
 }

@@ -15,7 +15,8 @@ use glasscache_world::{Violation, generate_plan, shortest_failing_history, simul
 struct Settings {
     first_seed: u64,
     seed_count: u64,
-    histories: usize,
+    /// How many shortest histories are printed at most; 0 also runs all seeds.
+    history_count_max: usize,
 }
 
 /// What the threads have found.
@@ -28,14 +29,14 @@ struct SimulationTotals {
 
 fn parse_arguments() -> Option<Settings> {
     let mut arguments = std::env::args().skip(1);
-    let mut number = |default: u64| match arguments.next() {
+    let mut parse_number = |default: u64| match arguments.next() {
         None => Some(default),
         Some(text) => text.parse().ok(),
     };
     Some(Settings {
-        first_seed: number(0)?,
-        seed_count: number(1)?,
-        histories: number(1)? as usize,
+        first_seed: parse_number(0)?,
+        seed_count: parse_number(1)?,
+        history_count_max: parse_number(1)? as usize,
     })
 }
 
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     for (event_name, count) in &totals.counts {
         eprintln!("{count:>12} {event_name}");
     }
-    for (seed, violation) in totals.violations.iter().take(settings.histories) {
+    for (seed, violation) in totals.violations.iter().take(settings.history_count_max) {
         eprintln!(
             "{}",
             shortest_failing_history(&generate_plan(*seed), violation)
@@ -70,11 +71,13 @@ fn main() -> ExitCode {
             seeds[0]
         );
     }
-    let (first, seeds) = (settings.first_seed, totals.seed_count);
-    let rate = seeds as f64 / seconds;
-    let failed = totals.violations.len();
-    eprintln!("{seeds} seeds from {first} in {seconds:.1} s, {rate:.0} a second, {failed} failed");
-    if failed == 0 {
+    let (first_seed, seed_count) = (settings.first_seed, totals.seed_count);
+    let rate = seed_count as f64 / seconds;
+    let failed_count = totals.violations.len();
+    eprintln!(
+        "{seed_count} seeds from {first_seed} in {seconds:.1} s, {rate:.0} a second, {failed_count} failed"
+    );
+    if failed_count == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -82,12 +85,12 @@ fn main() -> ExitCode {
 }
 
 fn run(settings: &Settings) -> SimulationTotals {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let thread_count = std::thread::available_parallelism().map_or(1, usize::from);
     let (next_seed, should_stop) = (AtomicU64::new(settings.first_seed), AtomicBool::new(false));
     let end_seed = settings.first_seed + settings.seed_count;
     let totals = Mutex::new(SimulationTotals::default());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..thread_count {
             scope.spawn(|| {
                 while !should_stop.load(Ordering::Relaxed) {
                     let seed = next_seed.fetch_add(1, Ordering::Relaxed);
@@ -102,8 +105,11 @@ fn run(settings: &Settings) -> SimulationTotals {
                     }
                     if let Some(violation) = result.violation {
                         totals.violations.insert(seed, violation);
-                        let is_enough = totals.violations.len() >= settings.histories;
-                        should_stop.store(settings.histories > 0 && is_enough, Ordering::Relaxed);
+                        let is_enough = totals.violations.len() >= settings.history_count_max;
+                        should_stop.store(
+                            settings.history_count_max > 0 && is_enough,
+                            Ordering::Relaxed,
+                        );
                     }
                 }
             });

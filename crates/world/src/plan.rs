@@ -190,7 +190,7 @@ pub enum Ttl {
 #[derive(Debug, Clone, Copy)]
 pub struct ValueWrite {
     /// Length of the value.
-    pub bytes: u32,
+    pub value_bytes: u32,
     /// When it expires.
     pub ttl: Ttl,
     /// Nobody waits.
@@ -266,7 +266,7 @@ pub enum Prefix {
 
 impl Prefix {
     /// Its bytes.
-    pub(crate) fn bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         match self {
             Self::Values => b"k".to_vec(),
             Self::Counters => b"n".to_vec(),

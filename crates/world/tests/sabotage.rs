@@ -2,7 +2,7 @@
 
 use glasscache_world::{Invariant, Plan, Sabotage, generate_plan, simulate};
 
-/// Seeds among which a planted fault must be found.
+/// Seeds among which a sabotage must be found.
 const SEEDS: u64 = 400;
 
 /// Whether a world with `sabotage` breaks one of the `expected` invariants.
@@ -18,7 +18,7 @@ fn does_checker_find(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 }
 
 #[test]
-fn each_planted_fault_is_found_as_what_it_is() {
+fn each_sabotage_is_found_as_the_invariant_that_it_breaks() {
     let sabotages: [(Sabotage, &[Invariant]); 22] = [
         (Sabotage::ChangesValues, &[Invariant::ValueWasWritten]),
         (Sabotage::SendsOldValues, &[Invariant::ReadsAreFresh]),
@@ -63,9 +63,9 @@ fn each_planted_fault_is_found_as_what_it_is() {
 }
 
 #[test]
-fn a_short_history_is_found_and_breaks_the_same_promise() {
+fn a_short_history_is_found_and_breaks_the_same_invariant() {
     let sabotage = Some(Sabotage::ChangesValues);
-    let broken = (0..SEEDS).find_map(|seed| {
+    let plan_and_violation = (0..SEEDS).find_map(|seed| {
         let plan = Plan {
             sabotage,
             ..generate_plan(seed)
@@ -74,16 +74,16 @@ fn a_short_history_is_found_and_breaks_the_same_promise() {
             .violation
             .map(|violation| (plan, violation))
     });
-    let (plan, violation) = broken.expect("one of these worlds has a hit");
+    let (plan, violation) = plan_and_violation.expect("one of these worlds has a hit");
     let history = glasscache_world::shortest_failing_history(&plan, &violation);
-    let last = history.lines().last().unwrap_or_default();
-    assert!(last.starts_with("ValueWasWritten: "), "{history}");
-    let steps = history.split(" are left").next().unwrap_or_default();
-    let left: usize = steps
+    let last_line = history.lines().last().unwrap_or_default();
+    assert!(last_line.starts_with("ValueWasWritten: "), "{history}");
+    let text_up_to_count = history.split(" are left").next().unwrap_or_default();
+    let remaining_steps: usize = text_up_to_count
         .rsplit(' ')
         .next()
         .unwrap_or_default()
         .parse()
         .expect("a number");
-    assert!(left <= 3, "{history}");
+    assert!(remaining_steps <= 3, "{history}");
 }

@@ -7,23 +7,23 @@ use glasscache_world::{check_seed, generate_plan, simulate};
 /// Seeds of the everyday test.
 const SEEDS: u64 = 2000;
 
-/// Runs seeds and adds up how often what happened.
-fn counts(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
+/// Runs seeds and counts their events by name.
+fn count_events(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for seed in seeds {
         let result = check_seed(seed).unwrap_or_else(|history| panic!("{history}"));
-        for (what, count) in result.counts {
-            *counts.entry(what).or_default() += count;
+        for (event_name, count) in result.counts {
+            *counts.entry(event_name).or_default() += count;
         }
     }
     counts
 }
 
 #[test]
-fn every_world_keeps_every_promise() {
-    let counts = counts(0..SEEDS);
-    // What is checked has to happen, and often.
-    for what in [
+fn every_world_keeps_every_invariant() {
+    let counts = count_events(0..SEEDS);
+    // Each event that is checked has to happen often.
+    for event_name in [
         "hit",
         "miss",
         "stored",
@@ -52,18 +52,21 @@ fn every_world_keeps_every_promise() {
         "down",
         "up",
     ] {
-        let count = counts.get(what).copied().unwrap_or(0);
-        assert!(count >= 100, "{what}: {count} times in {SEEDS} worlds");
+        let count = counts.get(event_name).copied().unwrap_or(0);
+        assert!(
+            count >= 100,
+            "{event_name}: {count} times in {SEEDS} worlds"
+        );
     }
     let faults = counts
         .iter()
-        .filter(|(what, _)| what.starts_with("fault: "));
+        .filter(|(event_name, _)| event_name.starts_with("fault: "));
     assert_eq!(faults.clone().count(), 19, "{counts:?}");
     assert!(faults.clone().all(|(_, count)| *count >= 100), "{counts:?}");
 }
 
 #[test]
-fn seeds_that_once_broke_a_promise_keep_it() {
+fn seeds_that_once_broke_an_invariant_keep_it() {
     // In order: replies after a reset, a refusal before its value was read, a reply in classic text that came twice, a
     // refusal instead of which an earlier reply came, a retry after the deadline, removals in flight on a connection
     // that was closing, a refusal of a quiet write behind an acknowledgement, a clock that jumps between two keys of a

@@ -18,12 +18,12 @@ _RELATIVE_MAX_S: Final = 30 * 24 * 3600
 """The greatest exptime that memcached counts from now; a greater one is a Unix time."""
 
 
-def _dump(value: Any) -> tuple[str, FlagsAndBytes]:
-    return "flagged", value
+def _dump(flagged_value: Any) -> tuple[str, FlagsAndBytes]:
+    return "flagged", flagged_value
 
 
-def _load(_kind: str, body: FlagsAndBytes) -> FlagsAndBytes:
-    return body
+def _load(_kind: str, flagged_value: FlagsAndBytes) -> FlagsAndBytes:
+    return flagged_value
 
 
 class FlaggedCodec(Codec):

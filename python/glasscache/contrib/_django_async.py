@@ -13,8 +13,8 @@ from glasscache import RequestRefused
 from glasscache._refresh import GetOrSetOptions
 from glasscache.contrib._django_client import (
     DjangoClient,
-    await_store,
-    client_options,
+    await_storage_call,
+    checked_client_options,
     to_django_error,
 )
 from glasscache.recording import Recorder
@@ -32,35 +32,35 @@ _MISSING: Final = object()
 class SharedClients(NamedTuple):
     """What the backends of one cache share in a process: its settings and its clients."""
 
-    options: dict[str, Any]
+    given_options: dict[str, Any]
     """As they were given: kept alive, so that the identity of what is shared stays unique."""
     cache_settings: CacheSettings
-    blocking_clients: list[DjangoClient]
-    """The client of all threads, once it was needed."""
+    blocking_client_cell: list[DjangoClient]
+    """At most one: the client of all threads, once it was needed."""
     clients_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
-    recorders: list[Recorder]
-    """The recorder of all clients, once there is a client whose calls are recorded."""
+    recorder_cell: list[Recorder]
+    """At most one: the recorder of all clients, once there is a client whose calls are recorded."""
 
     def client(self) -> DjangoClient:
         """Return the client of all threads."""
-        if not self.blocking_clients:
+        if not self.blocking_client_cell:
             # Two threads may make one each at first: both work, and the second is dropped.
             new_client = DjangoClient(self.cache_settings)
             self.record_calls(new_client.client)
-            self.blocking_clients.append(new_client)
-        return self.blocking_clients[0]
+            self.blocking_client_cell.append(new_client)
+        return self.blocking_client_cell[0]
 
     def record_calls(self, client: Client | AsyncClient) -> None:
         """Record the calls of a new client, if the settings say so."""
-        options = self.cache_settings.recorder_options
-        if options is None:
+        recorder_options = self.cache_settings.recorder_options
+        if recorder_options is None:
             return
-        if not self.recorders:
-            recorder = Recorder(**options)
+        if not self.recorder_cell:
+            recorder = Recorder(**recorder_options)
             # No one closes the client of a site, and what is not written yet is written by `close`.
             atexit.register(recorder.close)
-            self.recorders.append(recorder)
-        self.recorders[0].attach(client)
+            self.recorder_cell.append(recorder)
+        self.recorder_cell[0].attach(client)
 
 
 class AsyncCacheMethods(BaseMemcachedCache):
@@ -93,9 +93,9 @@ class AsyncCacheMethods(BaseMemcachedCache):
         loop = asyncio.get_running_loop()
         client = self._shared.clients_by_loop.get(loop)
         if client is None:
-            settings = client_options(self._shared.cache_settings)
-            settings.pop("connections_max", None)  # the blocking client's
-            client = AsyncClient(self._shared.cache_settings.servers, **settings)
+            async_options = checked_client_options(self._shared.cache_settings)
+            async_options.pop("connections_max", None)  # the blocking client's
+            client = AsyncClient(self._shared.cache_settings.servers, **async_options)
             self._shared.record_calls(client)
             self._shared.clients_by_loop[loop] = client
         return client
@@ -117,7 +117,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> bool:
         """As `add`, awaited."""
-        return await await_store(
+        return await await_storage_call(
             self._async_client.add(
                 self._full_key(key, version), value, self.get_backend_timeout(timeout)
             )
@@ -136,7 +136,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
     ) -> None:
         """As `set`, awaited."""
         key = self._full_key(key, version)
-        if not await await_store(
+        if not await await_storage_call(
             self._async_client.set(key, value, self.get_backend_timeout(timeout))
         ):
             await self._async_client.delete(key)
@@ -187,13 +187,13 @@ class AsyncCacheMethods(BaseMemcachedCache):
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr`, awaited."""
         full_key = self._full_key(key, version)
-        call = (
+        arithmetic_call = (
             self._async_client.decr(full_key, -delta)
             if delta < 0
             else self._async_client.incr(full_key, delta)
         )
         try:
-            number = await call
+            number = await arithmetic_call
         except RequestRefused as error:
             raise to_django_error(error) from error
         if number is None:
@@ -216,10 +216,10 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> Any:
         """As `get_or_set`, awaited; `default` may be a coroutine function as well."""
-        options = self._get_or_set_options(timeout)
-        if callable(default) and options is not None:
+        get_or_set_options = self._get_or_set_options(timeout)
+        if callable(default) and get_or_set_options is not None:
             return await self._async_client.get_or_set_by(
-                self._full_key(key, version), default, options
+                self._full_key(key, version), default, get_or_set_options
             )
         value = await self.aget(key, _MISSING, version)
         if value is not _MISSING:

@@ -38,13 +38,13 @@ _is_imported_by_check_run = _is_in_check_run()
 
 def messages_of(alias: str, cache_settings: CacheSettings) -> list[checks.CheckMessage]:
     """Return what the check reports of one cache."""
-    name = f'CACHES["{alias}"]'
+    cache_name = f'CACHES["{alias}"]'
     errors = [
-        checks.Error(f"{name}: {sentence}", id=OPTION_ERROR_ID)
+        checks.Error(f"{cache_name}: {sentence}", id=OPTION_ERROR_ID)
         for sentence in cache_settings.refusals
     ]
     warnings = [
-        checks.Warning(f"{name}: {sentence}", id=LIKE_WARNING_ID)
+        checks.Warning(f"{cache_name}: {sentence}", id=LIKE_WARNING_ID)
         for sentence in cache_settings.advice
     ]
     return [*errors, *warnings]

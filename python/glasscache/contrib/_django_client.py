@@ -45,7 +45,7 @@ _UNREADABLE = (
 )
 
 
-def client_options(cache_settings: CacheSettings) -> dict[str, Any]:
+def checked_client_options(cache_settings: CacheSettings) -> dict[str, Any]:
     """Return the keywords of the settings' client, or raise their errors."""
     if cache_settings.refusals:
         raise BadSetting("; ".join(cache_settings.refusals))
@@ -57,10 +57,10 @@ def client_options(cache_settings: CacheSettings) -> dict[str, Any]:
     }
 
 
-def _run_store(store: Callable[[], bool]) -> bool:
+def _run_storage_call(storage_call: Callable[[], bool]) -> bool:
     """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
     try:
-        return store()
+        return storage_call()
     except ValueTooLarge as error:
         return _warn_not_cached(error)
 
@@ -87,7 +87,7 @@ class DjangoClient:
 
     def __init__(self, cache_settings: CacheSettings) -> None:
         """Make the client of these settings."""
-        self.client = Client(cache_settings.servers, **client_options(cache_settings))
+        self.client = Client(cache_settings.servers, **checked_client_options(cache_settings))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or default."""
@@ -95,11 +95,11 @@ class DjangoClient:
 
     def set(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value; whether it was stored."""
-        return _run_store(lambda: self.client.set(key, value, timeout))
+        return _run_storage_call(lambda: self.client.set(key, value, timeout))
 
     def add(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value if there is none; whether it was stored."""
-        return _run_store(lambda: self.client.add(key, value, timeout))
+        return _run_storage_call(lambda: self.client.add(key, value, timeout))
 
     def touch(self, key: str, timeout: float) -> bool:
         """Give a key another timeout; whether it was there."""
@@ -138,9 +138,9 @@ class DjangoClient:
         self.client.close()
 
 
-async def await_store(store: Awaitable[bool]) -> bool:
+async def await_storage_call(storage_call: Awaitable[bool]) -> bool:
     try:
-        return await store
+        return await storage_call
     except ValueTooLarge as error:
         return _warn_not_cached(error)
 

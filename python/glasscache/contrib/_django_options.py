@@ -30,7 +30,7 @@ class SettingsDraft:
     """How the old backend's serde compresses, if it does."""
 
 
-_RETRIES: Final = (
+_RETRIES_REFUSAL: Final = (
     'a server that failed keeps its keys here, each of them a miss with "on_error": "miss"; leave it '
     'out, and name spare servers by "gutter"'
 )
@@ -48,19 +48,19 @@ def _refuse_unless(accepted_value: Any, sentence: str) -> Callable[[Any, Setting
     return refuse
 
 
-def _translate_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
+def _translate_timeout(value: Any, draft: SettingsDraft, seconds_per_unit: float = 1.0) -> None:
     """Take a time-out of connecting, sending or receiving: the longest one bounds the whole call."""
     if value is None or not value:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise RefusedOption(f'{value!r} is not a length of time; write "timeout": seconds')
     try:
-        seconds = value * unit
+        seconds = value * seconds_per_unit
     except OverflowError:
         raise RefusedOption('out of range; write "timeout": seconds') from None
-    configured = draft.client_options.get("timeout")
+    configured_timeout = draft.client_options.get("timeout")
     draft.client_options["timeout"] = max(
-        seconds, configured if isinstance(configured, int | float) else 0
+        seconds, configured_timeout if isinstance(configured_timeout, int | float) else 0
     )
 
 
@@ -146,7 +146,7 @@ def _refuse_sasl(value: Any, _: SettingsDraft) -> None:
 PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "allow_unicode_keys": _accept_without_effect,
     "connect_timeout": _translate_timeout,
-    "dead_timeout": _refuse_unless(None, _RETRIES),
+    "dead_timeout": _refuse_unless(None, _RETRIES_REFUSAL),
     "default_noreply": _accept_without_effect,
     "deserializer": _accept_without_effect,  # the backend names a serde, which goes before it
     "encoding": _check_encoding,
@@ -157,8 +157,8 @@ PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "max_pool_size": _translate_max_pool_size,
     "no_delay": _accept_without_effect,
     "pool_idle_timeout": _accept_without_effect,
-    "retry_attempts": _refuse_unless(None, _RETRIES),
-    "retry_timeout": _refuse_unless(None, _RETRIES),
+    "retry_attempts": _refuse_unless(None, _RETRIES_REFUSAL),
+    "retry_timeout": _refuse_unless(None, _RETRIES_REFUSAL),
     "serde": _translate_serde,
     "serializer": _accept_without_effect,  # as deserializer
     "socket_keepalive": _accept_without_effect,
@@ -167,7 +167,7 @@ PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "use_pooling": _accept_without_effect,
 }
 
-_REFUSE_EJECTION: Final = _refuse_unless(0, _RETRIES)
+_REFUSE_EJECTION: Final = _refuse_unless(0, _RETRIES_REFUSAL)
 
 PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "auto_eject": _REFUSE_EJECTION,
@@ -250,9 +250,12 @@ def _placement_of(behaviors: Mapping[str, Any]) -> str:
         }
         if not is_weighted and ring_and_hash in placements:
             return placements[ring_and_hash]
-    settings = {name: behaviors[name] for name in _PLACEMENT_BEHAVIORS if name in behaviors}
+    placement_behaviors = {
+        name: behaviors[name] for name in _PLACEMENT_BEHAVIORS if name in behaviors
+    }
     raise RefusedOption(
-        f"no placement for {settings}; there are ketama_weighted, ketama, and hash default or crc with modula"
+        f"no placement for {placement_behaviors}; "
+        "there are ketama_weighted, ketama, and hash default or crc with modula"
     )
 
 
@@ -265,5 +268,5 @@ PYLIBMC_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "username": _refuse_sasl,
 }
 
-OLD_OPTIONS: Final = {"pymemcache": PYMEMCACHE_OPTIONS, "pylibmc": PYLIBMC_OPTIONS}
+OLD_OPTION_TRANSLATORS: Final = {"pymemcache": PYMEMCACHE_OPTIONS, "pylibmc": PYLIBMC_OPTIONS}
 """How each option is handled, by the client that has it."""

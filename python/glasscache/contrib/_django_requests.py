@@ -31,17 +31,17 @@ def _requests_of_clients(request: Any, is_async: bool) -> Generator[None]:
         recorders: list[Any] = []
         for client in clients:
             # The clients of one cache have one recorder, for which this is one request.
-            is_begun = client._recorder in recorders  # noqa: SLF001 - of this package
-            stack.enter_context(client._request_block() if is_begun else client.request())  # noqa: SLF001
+            is_request_begun = client._recorder in recorders  # noqa: SLF001 - of this package
+            stack.enter_context(client._request_block() if is_request_begun else client.request())  # noqa: SLF001
             if client._recorder is not None:  # noqa: SLF001
                 recorders.append(client._recorder)  # noqa: SLF001
         try:
             yield
         finally:
             # The view has been resolved only now.
-            if (match := getattr(request, "resolver_match", None)) is not None:
+            if (resolver_match := getattr(request, "resolver_match", None)) is not None:
                 for client in clients:
-                    client.set_route(match.route)
+                    client.set_route(resolver_match.route)
 
 
 @sync_and_async_middleware

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
 from glasscache._settings import normalise_servers
-from glasscache.contrib._django_options import OLD_OPTIONS, RefusedOption, SettingsDraft
+from glasscache.contrib._django_options import OLD_OPTION_TRANSLATORS, RefusedOption, SettingsDraft
 from glasscache.recording import Recorder
 from glasscache.values import resolve_codec
 
@@ -59,19 +59,19 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
     remaining_options = dict(options or {})
     refusals: list[str] = []
     like = remaining_options.pop("like", None)
-    if like is not None and like not in OLD_OPTIONS:
+    if like is not None and like not in OLD_OPTION_TRANSLATORS:
         refusals.append(
             f'OPTIONS["like"] is {like!r}: write "pymemcache" or "pylibmc", or leave it out'
         )
         like = None
-    lease = {
+    lease_options = {
         option: remaining_options.pop(option)
         for option in sorted(_LEASE_OPTIONS & remaining_options.keys())
     }
-    recorder_options = _collect_refusal(
+    recorder_options = _call_collecting_refusal(
         refusals, lambda: _parse_recorder(remaining_options.pop("recorder", None))
     )
-    servers: list[str] = _collect_refusal(refusals, lambda: _parse_location(location)) or []
+    servers: list[str] = _call_collecting_refusal(refusals, lambda: _parse_location(location)) or []
     if remaining_options.get("timeout", 0) is None:  # pymemcache's form of its default
         del remaining_options["timeout"]
     draft = SettingsDraft(
@@ -87,28 +87,34 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
             _translate_option(name, remaining_options[name], like, draft)
         except RefusedOption as refusal:
             refusals.append(f'OPTIONS["{name}"]: {refusal}')
-    _collect_refusal(refusals, lambda: _apply_like(like, draft))
+    _call_collecting_refusal(refusals, lambda: _apply_like(like, draft))
     has_own_prefix = like is None and _is_own_dialect(draft.client_options)
     if has_own_prefix and not refusals:
         draft.client_options["namespace"] = _prefixed_namespace(
             OWN_PREFIX, draft.client_options.get("namespace", "")
         )
     if not refusals:
-        _collect_refusal(
-            refusals, lambda: _check_by_construction(servers, draft.client_options, lease)
+        _call_collecting_refusal(
+            refusals, lambda: _check_by_construction(servers, draft.client_options, lease_options)
         )
     known_old_options = [
         name
         for name in remaining_names
-        if any(name in translators for translators in OLD_OPTIONS.values())
+        if any(name in translators for translators in OLD_OPTION_TRANSLATORS.values())
     ]
     advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
     return CacheSettings(
-        servers, draft.client_options, lease, recorder_options, has_own_prefix, refusals, advice
+        servers,
+        draft.client_options,
+        lease_options,
+        recorder_options,
+        has_own_prefix,
+        refusals,
+        advice,
     )
 
 
-def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
+def _call_collecting_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
     try:
         return function()
     except OverflowError as error:
@@ -128,24 +134,28 @@ def _parse_recorder(value: Any) -> dict[str, Any] | None:
     """Return the keywords of the recorder that a folder, or a dict with one, stands for."""
     if value is None:
         return None
-    options = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {"folder": value}
+    recorder_options = (
+        dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {"folder": value}
+    )
     try:
-        Recorder(**options).close()
+        Recorder(**recorder_options).close()
     except (TypeError, OverflowError, GlasscacheError) as error:
         reason = "a number is out of range" if isinstance(error, OverflowError) else error
         raise RefusedOption(
             f'OPTIONS["recorder"]: {reason}; write a folder, or {{"folder": "requests/", "sample": 0.01}} '
             "with the settings of glasscache.recording.Recorder"
         ) from None
-    return options
+    return recorder_options
 
 
 def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
-    sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
-    for translators in sources.values():
+    translators_by_library = (
+        {like: OLD_OPTION_TRANSLATORS[like]} if like is not None else OLD_OPTION_TRANSLATORS
+    )
+    for translators in translators_by_library.values():
         if name in translators:
             return translators[name](value, draft)
-    for other_library, translators in OLD_OPTIONS.items():
+    for other_library, translators in OLD_OPTION_TRANSLATORS.items():
         if name in translators:
             raise RefusedOption(
                 f'an option of {other_library}, and "like" is "{like}": leave it out'

@@ -29,15 +29,15 @@ class _Store(Protocol):
     def get_or_set(self, key: Any, make: Any, ttl: Any, /) -> Any: ...
 
 
-class _Page:
-    """The fragments that were read ahead for a page, and those that it used."""
+class _PageFragments:
+    """The fragments that were read ahead for a page, and the keys of those that it used."""
 
-    def __init__(self, prefetched: dict[str, Any]) -> None:
-        self.prefetched = prefetched
-        self.used = dict[str, None]()
+    def __init__(self, prefetched_fragments: dict[str, Any]) -> None:
+        self.prefetched_fragments = prefetched_fragments
+        self.used_keys = dict[str, None]()
 
 
-_current_page: contextvars.ContextVar[_Page | None] = contextvars.ContextVar(
+_current_page: contextvars.ContextVar[_PageFragments | None] = contextvars.ContextVar(
     "glasscache_page", default=None
 )
 _keys_by_page: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -59,13 +59,13 @@ def prefetch(store: _Store, page: str) -> Generator[None]:
 
     """
     keys = _keys_by_page.get(page, ())
-    page_state = _Page(store.get_many(list(keys)) if keys else {})
-    token = _current_page.set(page_state)
+    page_fragments = _PageFragments(store.get_many(list(keys)) if keys else {})
+    token = _current_page.set(page_fragments)
     try:
         yield
     finally:
         _current_page.reset(token)
-        _keys_by_page[page] = tuple(page_state.used)
+        _keys_by_page[page] = tuple(page_fragments.used_keys)
         _keys_by_page.move_to_end(page)
         while len(_keys_by_page) > _PAGES_MAX:
             _keys_by_page.popitem(last=False)
@@ -73,10 +73,10 @@ def prefetch(store: _Store, page: str) -> Generator[None]:
 
 def read_fragment(store: _Store, key: str, ttl: float | None, render: Callable[[], str]) -> str:
     """Return a fragment that was read ahead, is stored, or is rendered and stored now."""
-    page_state = _current_page.get()
-    if page_state is not None:
-        page_state.used[key] = None
-        fragment = page_state.prefetched.get(key)
+    page_fragments = _current_page.get()
+    if page_fragments is not None:
+        page_fragments.used_keys[key] = None
+        fragment = page_fragments.prefetched_fragments.get(key)
         if isinstance(fragment, str):
             return fragment
     return str(store.get_or_set(key, render, ttl))

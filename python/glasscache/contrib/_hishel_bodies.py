@@ -47,9 +47,11 @@ class BodyWriter:
             yield from self._store_chunk(chunk)
 
     def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
-        index = self._chunks_written
+        chunk_index = self._chunks_written
         self._chunks_written += 1
-        if not (yield from self._entry_steps.put_chunk(self._entry_id, index, chunk, self._head)):
+        if not (
+            yield from self._entry_steps.put_chunk(self._entry_id, chunk_index, chunk, self._head)
+        ):
             yield from self.discard_unpublished()
 
     def finish(self) -> Generator[Any, Any, None]:
@@ -96,14 +98,14 @@ class BodyReader:
         self._chunks_read += len(chunks)
         return chunks
 
-    def _extend_unread_chunks(self, first_index: int) -> Generator[Any, Any, None]:
+    def _extend_unread_chunks(self, first_chunk_index: int) -> Generator[Any, Any, None]:
         """Keep the chunks that are still to be read of an entry that has expired meanwhile."""
         expires_at = self._entry.head.expires_at()
         if expires_at is None or expires_at > time.time():
             return
         try:
             yield from self._entry_steps.touch_chunks(
-                self._entry.id, self._entry.head, first_index, GRACE_S
+                self._entry.id, self._entry.head, first_chunk_index, GRACE_S
             )
         except GlasscacheError:
             self._entry_steps.store_errors += 1

@@ -29,7 +29,7 @@ __all__ = ["EntrySteps", "StoredEntry"]
 CHUNKS_PER_READ: Final = 8
 """Chunks that are read at once: 4 MiB of memory."""
 ENTRIES_MAX: Final = 32
-"""Entries of one key; the oldest goes."""
+"""Entries of one key; a further one removes the oldest."""
 KEY_CHARS_MAX: Final = 150
 """Longer keys are hashed: with prefixes a key of the store has 250 bytes at most."""
 UNPUBLISHED_S: Final = 86400
@@ -63,6 +63,7 @@ class EntrySteps:
 
         `limits` are the moment at which its TTL ends and the seconds that it may be idle.
         """
+        ttl_ends_at, tti_s = limits
         entry = Entry(uuid.uuid4(), request, response)
         head = EntryHead(
             key,
@@ -72,8 +73,8 @@ class EntrySteps:
                 "headers": headers_as_lists(request.headers),
             },
             {"status": response.status_code, "headers": headers_as_lists(response.headers)},
-            ttl_ends_at=limits[0],
-            tti_s=limits[1],
+            ttl_ends_at=ttl_ends_at,
+            tti_s=tti_s,
             used_at=time.time(),
         )
         is_begun = yield from self._store_head(entry.id, head)
@@ -82,8 +83,8 @@ class EntrySteps:
     def head_key(self, entry_id: uuid.UUID) -> str:
         return f"{self._prefix}:e:{entry_id.hex}"
 
-    def chunk_key(self, entry_id: uuid.UUID, index: int) -> str:
-        return f"{self._prefix}:s:{entry_id.hex}.{index}"
+    def chunk_key(self, entry_id: uuid.UUID, chunk_index: int) -> str:
+        return f"{self._prefix}:s:{entry_id.hex}.{chunk_index}"
 
     def index_key(self, key: str) -> str:
         is_valid_key = (
@@ -108,13 +109,13 @@ class EntrySteps:
             return False
 
     def put_chunk(
-        self, entry_id: uuid.UUID, index: int, data: bytes, head: EntryHead
+        self, entry_id: uuid.UUID, chunk_index: int, data: bytes, head: EntryHead
     ) -> Generator[Any, Any, bool]:
         """Store a chunk, and keep the head for the time that writing may still take."""
         try:
             ttl = head.ttl(time.time()) or UNPUBLISHED_S
             is_stored = yield call(
-                self.client, "set", self.chunk_key(entry_id, index), data, ttl=ttl
+                self.client, "set", self.chunk_key(entry_id, chunk_index), data, ttl=ttl
             )
             is_head_kept = yield call(self.client, "touch", self.head_key(entry_id), GRACE_S)
         except GlasscacheError:
@@ -124,10 +125,10 @@ class EntrySteps:
 
     def publish(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
         """Make a complete entry visible, unless it was removed while it was being written."""
-        item_key, now = self.head_key(entry_id), time.time()
+        head_key, now = self.head_key(entry_id), time.time()
         head.is_complete, head.used_at = True, now
         try:
-            stored_item = yield call(self.client, "gets", item_key)
+            stored_item = yield call(self.client, "gets", head_key)
             if stored_item is None:
                 return False
             if head.ttl(now) is None and not (yield from self.touch_chunks(entry_id, head, 0, 0)):
@@ -136,7 +137,7 @@ class EntrySteps:
                 return False
             return (
                 yield call(
-                    self.client, "cas", item_key, head.encode(), stored_item[1], ttl=head.ttl(now)
+                    self.client, "cas", head_key, head.encode(), stored_item[1], ttl=head.ttl(now)
                 )
             ) is True
         except GlasscacheError:
@@ -147,23 +148,25 @@ class EntrySteps:
         self, key: str, entry_id: uuid.UUID, ttl: int | None
     ) -> Generator[Any, Any, bool]:
         """Add an entry to the index of its key, which lives as long as the longest of them."""
-        item_key = self.index_key(key)
+        index_key = self.index_key(key)
         for _ in range(_ATTEMPTS_MAX):
-            stored_item = yield call(self.client, "gets", item_key)
+            stored_item = yield call(self.client, "gets", index_key)
             if stored_item is None:
-                if (yield call(self.client, "add", item_key, entry_id.hex, ttl=ttl)):
+                if (yield call(self.client, "add", index_key, entry_id.hex, ttl=ttl)):
                     return True
                 continue
             earlier_ids = [text for text in str(stored_item[0]).split() if text != entry_id.hex]
-            item = yield call(self.client, "get_with_meta", item_key)
+            index_item = yield call(self.client, "get_with_meta", index_key)
             longest_ttl = (
-                None if ttl is None or item is None or item.ttl is None else max(ttl, item.ttl)
+                None
+                if ttl is None or index_item is None or index_item.ttl is None
+                else max(ttl, index_item.ttl)
             )
             if (
                 yield call(
                     self.client,
                     "cas",
-                    item_key,
+                    index_key,
                     " ".join([*earlier_ids[1 - ENTRIES_MAX :], entry_id.hex]),
                     stored_item[1],
                     ttl=longest_ttl,
@@ -172,12 +175,12 @@ class EntrySteps:
                 return True
         return False
 
-    def discard(self, entry_id: uuid.UUID, chunks: int) -> Generator[Any, Any, None]:
+    def discard(self, entry_id: uuid.UUID, chunks_written: int) -> Generator[Any, Any, None]:
         """Remove what was written of an entry."""
         try:
             keys = [
                 self.head_key(entry_id),
-                *(self.chunk_key(entry_id, index) for index in range(chunks)),
+                *(self.chunk_key(entry_id, chunk_index) for chunk_index in range(chunks_written)),
             ]
             yield call(self.client, "delete_many", keys)
         except GlasscacheError:
@@ -186,18 +189,18 @@ class EntrySteps:
     def find(self, key: str) -> Generator[Any, Any, list[StoredEntry]]:
         """Return the entries of a key that are complete and have not expired, with their first chunks."""
         try:
-            index = yield call(self.client, "get", self.index_key(key), "")
-            ids = _parse_ids(str(index))
-            if not ids:
+            index_text = yield call(self.client, "get", self.index_key(key), "")
+            entry_ids = _parse_ids(str(index_text))
+            if not entry_ids:
                 return []
             item_keys = [
                 item_key
-                for entry_id in ids
+                for entry_id in entry_ids
                 for item_key in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
             ]
             values = yield call(self.client, "get_many", item_keys)
             entries: list[StoredEntry] = []
-            for entry_id in ids:
+            for entry_id in entry_ids:
                 head = EntryHead.decode(values.get(self.head_key(entry_id), b""))
                 if head is None or not head.is_complete or head.key != key:
                     continue
@@ -246,32 +249,37 @@ class EntrySteps:
                 ttl=head.ttl(now),
             )
             ttl = head.ttl(now) or 0
-            index = yield call(self.client, "get_with_meta", self.index_key(head.key))
-            if index is not None and index.ttl is not None and index.ttl < ttl:
+            index_item = yield call(self.client, "get_with_meta", self.index_key(head.key))
+            if index_item is not None and index_item.ttl is not None and index_item.ttl < ttl:
                 yield call(self.client, "touch", self.index_key(head.key), ttl)
             yield from self.touch_chunks(entry_id, head, 0, ttl)
 
     def touch_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first_index: int, ttl: int
+        self, entry_id: uuid.UUID, head: EntryHead, first_chunk_index: int, ttl: int
     ) -> Generator[Any, Any, bool]:
-        """Give the chunks from `first_index` on a new ttl; whether all of them are there."""
+        """Give the chunks from `first_chunk_index` on a new ttl; whether all of them are there."""
         has_all_chunks = True
-        for index in range(first_index, head.chunks_count):
-            was_touched = yield call(self.client, "touch", self.chunk_key(entry_id, index), ttl)
+        for chunk_index in range(first_chunk_index, head.chunks_count):
+            was_touched = yield call(
+                self.client, "touch", self.chunk_key(entry_id, chunk_index), ttl
+            )
             has_all_chunks = has_all_chunks and bool(was_touched)
         return has_all_chunks
 
     def read_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first_index: int
+        self, entry_id: uuid.UUID, head: EntryHead, first_chunk_index: int
     ) -> Generator[Any, Any, list[bytes] | None]:
-        """Return chunks from `first_index` on, by one request; None if one is lost."""
-        end_index = min(head.chunks_count, first_index + CHUNKS_PER_READ)
-        item_keys = [self.chunk_key(entry_id, index) for index in range(first_index, end_index)]
+        """Return chunks from `first_chunk_index` on, by one request; None if one is lost."""
+        end_chunk_index = min(head.chunks_count, first_chunk_index + CHUNKS_PER_READ)
+        item_keys = [
+            self.chunk_key(entry_id, chunk_index)
+            for chunk_index in range(first_chunk_index, end_chunk_index)
+        ]
         values = yield call(self.client, "get_many", item_keys)
         chunks: list[bytes] = []
-        for index, item_key in enumerate(item_keys, first_index):
+        for chunk_index, item_key in enumerate(item_keys, first_chunk_index):
             chunk: Any = values.get(item_key)
-            if not isinstance(chunk, bytes) or len(chunk) != head.chunk_bytes(index):
+            if not isinstance(chunk, bytes) or len(chunk) != head.chunk_bytes(chunk_index):
                 return None
             chunks.append(chunk)
         return chunks
@@ -308,11 +316,11 @@ class EntrySteps:
             self.store_errors += 1
 
 
-def _parse_ids(index: str) -> list[uuid.UUID]:
-    ids: list[uuid.UUID] = []
-    for text in index.split():
+def _parse_ids(index_text: str) -> list[uuid.UUID]:
+    entry_ids: list[uuid.UUID] = []
+    for text in index_text.split():
         try:
-            ids.append(uuid.UUID(hex=text))
+            entry_ids.append(uuid.UUID(hex=text))
         except ValueError:
             continue
-    return ids
+    return entry_ids

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hishel import Headers, Request, Response
 
-__all__ = ["CHUNK_BYTES", "GRACE_S", "EntryHead", "headers_as_lists", "message_of"]
+__all__ = ["CHUNK_BYTES", "GRACE_S", "EntryHead", "headers_as_lists", "request_and_response_of"]
 
 CHUNK_BYTES: Final = 512 << 10
 GRACE_S: Final = 180
@@ -35,17 +35,17 @@ class EntryHead:
     def decode(cls, data: Any) -> EntryHead | None:
         try:
             head = cls(**json.loads(data))
-            message_of(head.request, head.response)
+            request_and_response_of(head.request, head.response)
             head.ttl(head.used_at + head.length)  # limits that are not numbers raise
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
         return head
 
     def expires_at(self) -> float | None:
-        limits = [self.ttl_ends_at] if self.ttl_ends_at is not None else []
+        end_times = [self.ttl_ends_at] if self.ttl_ends_at is not None else []
         if self.tti_s is not None:
-            limits.append(self.used_at + self.tti_s)
-        return min(limits, default=None)
+            end_times.append(self.used_at + self.tti_s)
+        return min(end_times, default=None)
 
     def ttl(self, now: float) -> int | None:
         """Return the seconds that the store keeps it; None for ever."""
@@ -56,9 +56,9 @@ class EntryHead:
     def chunks_count(self) -> int:
         return -(-self.length // CHUNK_BYTES)
 
-    def chunk_bytes(self, index: int) -> int:
+    def chunk_bytes(self, chunk_index: int) -> int:
         """Return the length of a chunk."""
-        return min(CHUNK_BYTES, self.length - index * CHUNK_BYTES)
+        return min(CHUNK_BYTES, self.length - chunk_index * CHUNK_BYTES)
 
 
 def headers_as_lists(headers: Headers) -> dict[str, list[str]]:
@@ -72,7 +72,9 @@ def _headers_of(header_lists: Any) -> Headers:
     )
 
 
-def message_of(request: dict[str, Any], response: dict[str, Any]) -> tuple[Request, Response]:
+def request_and_response_of(
+    request: dict[str, Any], response: dict[str, Any]
+) -> tuple[Request, Response]:
     """Return the request and the response, without its body, of a head."""
     return (
         Request(request["method"], request["url"], _headers_of(request["headers"])),

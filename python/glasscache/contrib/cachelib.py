@@ -107,9 +107,9 @@ class GlassCache(BaseCache):
         return {key: values.get(key) for key in keys}
 
     def _stored_values(self, keys: tuple[str, ...]) -> dict[str, Any]:
-        key_start = f"{self.key_prefix}{self._generation_prefix()}"
-        stored_values = self.client.get_many([key_start + key for key in keys])
-        return {key[len(key_start) :]: value for key, value in stored_values.items()}
+        full_prefix = f"{self.key_prefix}{self._generation_prefix()}"
+        stored_values = self.client.get_many([full_prefix + key for key in keys])
+        return {key[len(full_prefix) :]: value for key, value in stored_values.items()}
 
     def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value under key; whether it was stored."""
@@ -123,11 +123,11 @@ class GlassCache(BaseCache):
         self, mapping: dict[str, Any], timeout: int | dt.timedelta | None = None
     ) -> list[Any]:
         """Store a mapping's values, by one request a server; return the keys that were stored."""
-        key_start = f"{self.key_prefix}{self._generation_prefix()}"
+        full_prefix = f"{self.key_prefix}{self._generation_prefix()}"
         failures = self.client.set_many(
-            {key_start + key: value for key, value in mapping.items()}, ttl=self._ttl_of(timeout)
+            {full_prefix + key: value for key, value in mapping.items()}, ttl=self._ttl_of(timeout)
         )
-        return [key for key in mapping if key_start + key not in failures]
+        return [key for key in mapping if full_prefix + key not in failures]
 
     def delete(self, key: str) -> bool:
         """Remove key; whether it was there."""
@@ -138,11 +138,11 @@ class GlassCache(BaseCache):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Remove keys, by one request a server; return those that are gone."""
-        key_start = f"{self.key_prefix}{self._generation_prefix()}"
-        failures = self.client.delete_many([key_start + key for key in keys])
+        full_prefix = f"{self.key_prefix}{self._generation_prefix()}"
+        failures = self.client.delete_many([full_prefix + key for key in keys])
         if failures and not self.ignore_delete_many_errors:
             raise RuntimeError(f"delete_many failed: {', '.join(map(str, failures))}")
-        return [key for key in keys if key_start + key not in failures]
+        return [key for key in keys if full_prefix + key not in failures]
 
     def has(self, key: str) -> bool:
         """Whether there is a value under key."""

@@ -46,7 +46,9 @@ def _keys_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     return [key_argument] if isinstance(key_argument, str) else [str(key) for key in key_argument]
 
 
-def _hits_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+def _count_hits(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> int | None:
     """Return how many values a read hit; None for other calls."""
     match name:
         case "get":
@@ -67,9 +69,9 @@ def _record_call(
     calls.append({"name": name, "ms": ms, "keys": keys, "found": hit_count})
 
 
-def _recording_method(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that notes its calls; calls that it makes itself are part of it."""
-    sync_name = name[1:] if inspect.iscoroutinefunction(call) else name
+    sync_name = name[1:] if inspect.iscoroutinefunction(method) else name
 
     def materialize_keys(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         # An iterator of keys is read once: by the method, not here.
@@ -78,45 +80,45 @@ def _recording_method(name: str, call: Callable[..., Any]) -> Callable[..., Any]
         del kwargs
         return args
 
-    @functools.wraps(call)
+    @functools.wraps(method)
     def sync_wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls = _current_calls.get()
         if calls is None:
-            return call(self, *args, **kwargs)
+            return method(self, *args, **kwargs)
         args, began_at, result = materialize_keys(args, kwargs), time.perf_counter(), None
         token = _current_calls.set(None)
         try:
-            result = call(self, *args, **kwargs)
+            result = method(self, *args, **kwargs)
         finally:
             _current_calls.reset(token)
             hit_count = (
                 None
                 if result is None and sync_name != "get"
-                else _hits_of(sync_name, args, kwargs, result)
+                else _count_hits(sync_name, args, kwargs, result)
             )
             _record_call(calls, name, began_at, _keys_of(args, kwargs), hit_count)
         return result
 
-    @functools.wraps(call)
+    @functools.wraps(method)
     async def async_wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls = _current_calls.get()
         if calls is None:
-            return await call(self, *args, **kwargs)
+            return await method(self, *args, **kwargs)
         args, began_at, result = materialize_keys(args, kwargs), time.perf_counter(), None
         token = _current_calls.set(None)
         try:
-            result = await call(self, *args, **kwargs)
+            result = await method(self, *args, **kwargs)
         finally:
             _current_calls.reset(token)
             hit_count = (
                 None
                 if result is None and sync_name != "get"
-                else _hits_of(sync_name, args, kwargs, result)
+                else _count_hits(sync_name, args, kwargs, result)
             )
             _record_call(calls, name, began_at, _keys_of(args, kwargs), hit_count)
         return result
 
-    return async_wrapper if inspect.iscoroutinefunction(call) else sync_wrapper
+    return async_wrapper if inspect.iscoroutinefunction(method) else sync_wrapper
 
 
 @functools.cache

@@ -103,11 +103,11 @@ class GlassCache(AsyncCacheMethods):
         self, key: str, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Return the value under key, or make it with `default`, in one process at a time."""
-        options = self._get_or_set_options(timeout)
-        if not callable(default) or options is None:
+        get_or_set_options = self._get_or_set_options(timeout)
+        if not callable(default) or get_or_set_options is None:
             return super().get_or_set(key, default, timeout, version)
         return self._cache.client.get_or_set_by(
-            self.make_and_validate_key(key, version=version), default, options
+            self.make_and_validate_key(key, version=version), default, get_or_set_options
         )
 
 

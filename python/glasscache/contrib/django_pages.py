@@ -124,10 +124,14 @@ def cached_page(
                 return list(response.items()), response.content
 
             try:
-                fields, body = client.get_or_set_by(stored_key, make, options)
+                header_fields, body = client.get_or_set_by(stored_key, make, options)
             except _Uncacheable as uncacheable:
                 return uncacheable.response
-            return rendered_responses[0] if rendered_responses else _build_response(fields, body)
+            return (
+                rendered_responses[0]
+                if rendered_responses
+                else _build_response(header_fields, body)
+            )
 
         return cached_view
 
@@ -201,13 +205,13 @@ def _render(response: Any) -> Any:
     return response if getattr(response, "is_rendered", True) else response.render()
 
 
-def _client_of(cache: str) -> Client:
-    backend: Any = caches[cache]
+def _client_of(cache_name: str) -> Client:
+    backend: Any = caches[cache_name]
     try:
         client: Client = backend._cache.client  # noqa: SLF001 - the backend of this package
     except AttributeError:
         raise TypeError(
-            f"CACHES[{cache!r}] is not glasscache.contrib.django.GlassCache: name one that is"
+            f"CACHES[{cache_name!r}] is not glasscache.contrib.django.GlassCache: name one that is"
         ) from None
     return client
 
@@ -233,15 +237,18 @@ def _is_shareable(response: HttpResponse, vary_names: tuple[str, ...]) -> bool:
     }
     if cache_directives & _NO_CACHE_DIRECTIVES:
         return False
-    vary_fields = {
+    response_vary_names = {
         part.strip().lower() for part in response.get("Vary", "").split(",") if part.strip()
     }
-    return vary_fields <= {*vary_names, "accept-encoding"} and "Content-Encoding" not in response
+    return (
+        response_vary_names <= {*vary_names, "accept-encoding"}
+        and "Content-Encoding" not in response
+    )
 
 
-def _build_response(fields: list[tuple[str, str]], body: bytes) -> HttpResponse:
+def _build_response(header_fields: list[tuple[str, str]], body: bytes) -> HttpResponse:
     response = HttpResponse(body)
     del response["Content-Type"]
-    for name, value in fields:
+    for name, value in header_fields:
         response[name] = value
     return response

@@ -85,7 +85,7 @@ class GlassCacheBackend(BytesBackend):
         """Return the bytes under each of the keys, or NO_VALUE, by one request a server."""
         mangled_keys = [_mangle_key(key) for key in keys]
         values = self.client.get_many(mangled_keys) if mangled_keys else {}
-        return [values.get(key, NO_VALUE) for key in mangled_keys]
+        return [values.get(mangled_key, NO_VALUE) for mangled_key in mangled_keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
         """Store bytes under key."""
@@ -188,11 +188,13 @@ class AsyncRegion:
         backend: AsyncGlassCacheBackend = self._region.actual_backend
         return backend
 
-    def _key(self, key: str) -> str:
+    def _mangled_key(self, key: str) -> str:
         mangler = self._region.key_mangler
         return _mangle_key(mangler(key) if mangler else key)
 
-    def _value_and_is_old(self, raw_value: Any, expiration_time: float | None) -> tuple[Any, bool]:
+    def _load_value_and_is_old(
+        self, raw_value: Any, expiration_time: float | None
+    ) -> tuple[Any, bool]:
         """Return a cached value (or NO_VALUE) and whether it has expired."""
         value: Any = (
             NO_VALUE
@@ -215,8 +217,8 @@ class AsyncRegion:
         self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
-        raw_value = await self._backend.client.get(self._key(key), NO_VALUE)
-        value, is_old = self._value_and_is_old(raw_value, expiration_time)
+        raw_value = await self._backend.client.get(self._mangled_key(key), NO_VALUE)
+        value, is_old = self._load_value_and_is_old(raw_value, expiration_time)
         return (
             NO_VALUE if value is NO_VALUE or (is_old and not ignore_expiration) else value.payload
         )
@@ -229,11 +231,11 @@ class AsyncRegion:
         ignore_expiration: bool = False,
     ) -> list[Any]:
         """Return the values under keys, or NO_VALUE, by one request a server."""
-        mangled_keys = [self._key(key) for key in keys]
+        mangled_keys = [self._mangled_key(key) for key in keys]
         stored_values = await self._backend.client.get_many(mangled_keys) if mangled_keys else {}
         values: list[Any] = []
         for key in mangled_keys:
-            value, is_old = self._value_and_is_old(
+            value, is_old = self._load_value_and_is_old(
                 stored_values.get(key, NO_VALUE), expiration_time
             )
             is_missing = value is NO_VALUE or (is_old and not ignore_expiration)
@@ -241,29 +243,37 @@ class AsyncRegion:
         return values
 
     def _serialize(self, value: Any) -> bytes:
-        cached: Any = CachedValue(value, {"ct": time.time(), "v": 2})
-        serialized: bytes = self._region._serialize_cached_value_elements(value, cached.metadata)
+        cached_value: Any = CachedValue(value, {"ct": time.time(), "v": 2})
+        serialized: bytes = self._region._serialize_cached_value_elements(
+            value, cached_value.metadata
+        )
         return serialized
 
     async def set(self, key: str, value: Any) -> None:
         """Store a value under key."""
         await self._backend.client.set(
-            self._key(key), self._serialize(value), ttl=self._backend.ttl
+            self._mangled_key(key), self._serialize(value), ttl=self._backend.ttl
         )
 
     async def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values under keys, by one request a server."""
         if mapping:
-            serialized = {self._key(key): self._serialize(value) for key, value in mapping.items()}
-            _raise_first(await self._backend.client.set_many(serialized, ttl=self._backend.ttl))
+            serialized_by_key = {
+                self._mangled_key(key): self._serialize(value) for key, value in mapping.items()
+            }
+            _raise_first(
+                await self._backend.client.set_many(serialized_by_key, ttl=self._backend.ttl)
+            )
 
     async def delete(self, key: str) -> None:
         """Remove key."""
-        await self._backend.client.delete(self._key(key))
+        await self._backend.client.delete(self._mangled_key(key))
 
     async def delete_multi(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
-        _raise_first(await self._backend.client.delete_many([self._key(key) for key in keys]))
+        _raise_first(
+            await self._backend.client.delete_many([self._mangled_key(key) for key in keys])
+        )
 
     def invalidate(self, hard: bool = True) -> None:
         """Stop using all values made up to now, in this process, as `CacheRegion.invalidate`."""
@@ -280,10 +290,10 @@ class AsyncRegion:
         """Return the value under key, or create it, store it and return it."""
         import asyncio  # noqa: PLC0415 - as above
 
-        client, mangled_key = self._backend.client, self._key(key)
+        client, mangled_key = self._backend.client, self._mangled_key(key)
         lock_key, token, pause_s = _lock_key(mangled_key), secrets.token_bytes(12), _POLL_FIRST_S
         while True:
-            value, is_old = self._value_and_is_old(
+            value, is_old = self._load_value_and_is_old(
                 await client.get(mangled_key, NO_VALUE), expiration_time
             )
             if value is not NO_VALUE and not is_old:
@@ -296,7 +306,7 @@ class AsyncRegion:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
-            value, is_old = self._value_and_is_old(
+            value, is_old = self._load_value_and_is_old(
                 await client.get(mangled_key, NO_VALUE), expiration_time
             )
             if value is not NO_VALUE and not is_old:

@@ -19,7 +19,7 @@ except ImportError as error:  # pragma: no cover
 
 from glasscache.contrib._hishel_bodies import BodyReader, BodyWriter
 from glasscache.contrib._hishel_entries import EntrySteps
-from glasscache.contrib._hishel_head import message_of
+from glasscache.contrib._hishel_head import request_and_response_of
 from glasscache.web._run_steps import run_steps, run_steps_async
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class AsyncStorage(AsyncBaseStorage):
 
 
 def _entry_of(stored_entry: StoredEntry, stream: Any) -> Entry:
-    request, response = message_of(stored_entry.head.request, stored_entry.head.response)
+    request, response = request_and_response_of(
+        stored_entry.head.request, stored_entry.head.response
+    )
     return Entry(stored_entry.id, request, replace(response, stream=stream))
 
 

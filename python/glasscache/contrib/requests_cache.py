@@ -63,7 +63,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
         self._namespace, self._client = namespace, client
         self._ttl, self._ttl_offset = ttl, ttl_offset
 
-    def _key(self, key: str) -> str:
+    def _full_key(self, key: str) -> str:
         generation_key = f"{self._namespace}:~generation"
         while (generation := self._client.get(generation_key)) is None:
             self._client.add(generation_key, secrets.token_hex(4))
@@ -71,7 +71,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         """Return the value under key."""
-        stored_value = self._client.get(self._key(key), _MISSING)
+        stored_value = self._client.get(self._full_key(key), _MISSING)
         if stored_value is _MISSING:
             raise KeyError(key)
         return cast("Any", self).deserialize(key, stored_value)
@@ -81,21 +81,23 @@ class GlassCacheDict(BaseStorage[str, Any]):
         fresh_s: Any = getattr(value, "expires_delta", None)
         kept_s = 0.0 if fresh_s is None else fresh_s + self._ttl_offset
         self._client.set(
-            self._key(key), self.serialize(value), ttl=kept_s if kept_s > 0 else self._ttl
+            self._full_key(key), self.serialize(value), ttl=kept_s if kept_s > 0 else self._ttl
         )
 
     def __delitem__(self, key: str) -> None:
         """Remove key."""
-        if not self._client.delete(self._key(key)):
+        if not self._client.delete(self._full_key(key)):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a value under key."""
-        return isinstance(key, str) and self._client.get(self._key(key), _MISSING) is not _MISSING
+        return (
+            isinstance(key, str) and self._client.get(self._full_key(key), _MISSING) is not _MISSING
+        )
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values under keys, without those that missed, by one request a server."""
-        keys_by_full_key = {self._key(key): key for key in keys}
+        keys_by_full_key = {self._full_key(key): key for key in keys}
         stored_values = self._client.get_many(list(keys_by_full_key))
         deserialize: Any = cast("Any", self).deserialize
         return {
@@ -105,7 +107,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def bulk_delete(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
-        self._client.delete_many([self._key(key) for key in keys])
+        self._client.delete_many([self._full_key(key) for key in keys])
 
     def clear(self) -> None:
         """Forget every value."""
@@ -161,5 +163,5 @@ class GlassCacheBackend(BaseCache):
 
     def get_responses(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the stored responses of many keys, by one request a server."""
-        stored: dict[str, Any] = self.responses.get_many(keys)
-        return stored
+        stored_responses: dict[str, Any] = self.responses.get_many(keys)
+        return stored_responses

@@ -36,13 +36,13 @@ class SrvRecord(NamedTuple):
 
 def query_addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
     """Return the IPv4 and IPv6 addresses of a name."""
-    records_by_type = {
+    replies_by_type = {
         _TYPE_A: (socket.AF_INET, _query_records(name, _TYPE_A, nameserver, timeout)),
         _TYPE_AAAA: (socket.AF_INET6, _query_records(name, _TYPE_AAAA, nameserver, timeout)),
     }
     return [
         socket.inet_ntop(family, reply[data_start:data_end])
-        for family, (reply, record_ranges) in records_by_type.values()
+        for family, (reply, record_ranges) in replies_by_type.values()
         for data_start, data_end in record_ranges
     ]
 
@@ -117,9 +117,9 @@ def _query_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
         connection.makefile("rb") as replies,
     ):
         connection.sendall(struct.pack(">H", len(query)) + query)
-        (size,) = struct.unpack(">H", replies.read(2))
-        reply: bytes = replies.read(size)
-    if len(reply) != size or reply[:2] != query[:2]:
+        (reply_length,) = struct.unpack(">H", replies.read(2))
+        reply: bytes = replies.read(reply_length)
+    if len(reply) != reply_length or reply[:2] != query[:2]:
         raise DiscoveryError("the name server's reply is truncated or to another query")
     return reply
 
@@ -134,11 +134,11 @@ def _find_records(reply: bytes, wanted_type: int, name: str) -> list[tuple[int, 
     record_ranges: list[tuple[int, int]] = []
     for _ in range(answer_count):
         offset = _read_name(reply, offset)[1]
-        record_type, _, _, size = struct.unpack_from(">HHIH", reply, offset)
+        record_type, _, _, data_length = struct.unpack_from(">HHIH", reply, offset)
         offset += 10
         if record_type == wanted_type:
-            record_ranges.append((offset, offset + size))
-        offset += size
+            record_ranges.append((offset, offset + data_length))
+        offset += data_length
     return record_ranges
 
 
@@ -149,13 +149,13 @@ def _read_name(reply: bytes, offset: int) -> tuple[str, int]:
     for _ in range(_POINTERS_MAX):
         if offset >= len(reply):
             break
-        size = reply[offset]
-        if size == 0:
+        label_length = reply[offset]
+        if label_length == 0:
             return ".".join(labels), name_end if name_end is not None else offset + 1
-        if size >= _POINTER_BITS:
+        if label_length >= _POINTER_BITS:
             name_end = offset + 2 if name_end is None else name_end
             offset = struct.unpack_from(">H", reply, offset)[0] & 0x3FFF
             continue
-        labels.append(reply[offset + 1 : offset + 1 + size].decode("ascii"))
-        offset += 1 + size
+        labels.append(reply[offset + 1 : offset + 1 + label_length].decode("ascii"))
+        offset += 1 + label_length
     raise DiscoveryError("a name in the name server's reply does not end")

@@ -57,11 +57,11 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     def find_servers() -> list[str]:
         records = dns_client.query_services(name, nameserver, timeout)
         least_priority = min((record.priority for record in records), default=0)
-        preferred = [record for record in records if record.priority == least_priority]
-        is_weighted = len({record.weight for record in preferred}) > 1
+        preferred_records = [record for record in records if record.priority == least_priority]
+        is_weighted = len({record.weight for record in preferred_records}) > 1
         return sorted(
             f"{record.target}:{record.port}" + (f"*{max(1, record.weight)}" if is_weighted else "")
-            for record in preferred
+            for record in preferred_records
         )
 
     return find_servers
@@ -98,10 +98,12 @@ def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]
         or not words[3].isdigit()
     ):
         raise DiscoveryError(f"not a cluster configuration: {b' '.join(words)[:100]!r}")
-    size = int(words[3])
-    if size > _CLUSTER_BYTES_MAX:
-        raise DiscoveryError(f"cluster configuration of {size} bytes, limit {_CLUSTER_BYTES_MAX}")
-    return cluster_nodes(read(size).decode())
+    text_length = int(words[3])
+    if text_length > _CLUSTER_BYTES_MAX:
+        raise DiscoveryError(
+            f"cluster configuration of {text_length} bytes, limit {_CLUSTER_BYTES_MAX}"
+        )
+    return cluster_nodes(read(text_length).decode())
 
 
 def cluster_nodes(text: str) -> list[str]:

@@ -82,11 +82,11 @@ class Cluster:
         self._parts.clear()
         self._client.close()
 
-    def run(self, method: str, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def run(self, method: str, argument_tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results of a method of the trace or log, one for each tuple of arguments."""
         futures = [
-            self._client.submit(compute, self._job, method, task, *self._parts, pure=False)
-            for task in tasks
+            self._client.submit(compute, self._job, method, arguments, *self._parts, pure=False)
+            for arguments in argument_tuples
         ]
         results: list[Any] = self._client.gather(futures)
         return results

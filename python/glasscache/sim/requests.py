@@ -117,7 +117,7 @@ def simulate(
         with _open_cluster(dask, native_log, exclude) as cluster:
             tasks = [([notation], draw_seed) for notation in notations]
             outcome_jsons = [task_results[0] for task_results in cluster.run("simulate", tasks)]
-    outcomes = [cast("Outcome", json.loads(document)) for document in outcome_jsons]
+    outcomes = [cast("Outcome", json.loads(outcome_json)) for outcome_json in outcome_jsons]
     return dict(zip(notations, outcomes, strict=True))
 
 
@@ -159,28 +159,30 @@ def search(
     tried = native_log.search_candidates(memory)
     with nullcontext() if dask is None else _open_cluster(dask, native_log, exclude) as cluster:
 
-        def added_ns(order: list[int], *, in_hindsight: bool) -> list[int]:
+        def replay_in_order(indices: list[int], *, in_hindsight: bool) -> list[int]:
             """Return the added nanoseconds of each combination, replayed in this order."""
             if cluster is None:
                 added_times_ns = native_log.search_added_ns(
-                    memory, order, in_hindsight=in_hindsight, threads=threads
+                    memory, indices, in_hindsight=in_hindsight, threads=threads
                 )
             else:
                 # Neighbours differ in memory: taken in strides, each task stops its long replays early.
-                strides = [order[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
+                strides = [indices[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
                 strides = [stride for stride in strides if stride]
                 tasks = [(memory, stride, in_hindsight) for stride in strides]
                 task_results = cluster.run("search_added_ns", tasks)
-                order = [index for stride in strides for index in stride]
+                indices = [index for stride in strides for index in stride]
                 added_times_ns = [ns for stride_times_ns in task_results for ns in stride_times_ns]
-            return [ns for _, ns in sorted(zip(order, added_times_ns, strict=True))]
+            return [ns for _, ns in sorted(zip(indices, added_times_ns, strict=True))]
 
-        past_ns = added_ns(list(range(tried)), in_hindsight=False)
-        front = native_log.search_front(memory, past_ns)
+        past_added_ns = replay_in_order(list(range(tried)), in_hindsight=False)
+        front = native_log.search_front(memory, past_added_ns)
         # The best of the past are likely to be good again, which stops the replays of others early.
-        order = sorted(range(tried), key=past_ns.__getitem__)
-        hindsight_ns = added_ns(order, in_hindsight=True)
-        bounds = native_log.search_bounds(memory, hindsight_ns, [point[1] for point in front])
+        best_first = sorted(range(tried), key=past_added_ns.__getitem__)
+        hindsight_ns = replay_in_order(best_first, in_hindsight=True)
+        bounds = native_log.search_bounds(
+            memory, hindsight_ns, [memory_bytes for _, memory_bytes, _ in front]
+        )
         notations = [notation for _, _, notation in front]
         if cluster is None:
             outcome_jsons = native_log.simulate(notations, draw_seed=None, threads=threads)
@@ -188,10 +190,10 @@ def search(
             tasks = [([notation], None) for notation in notations]
             outcome_jsons = [task_results[0] for task_results in cluster.run("simulate", tasks)]
     points: list[FrontPoint] = []
-    for (_, memory_bytes, notation), bound_ns, document in zip(
+    for (_, memory_bytes, notation), bound_ns, outcome_json in zip(
         front, bounds, outcome_jsons, strict=True
     ):
-        outcome = cast("Outcome", json.loads(document))
+        outcome = cast("Outcome", json.loads(outcome_json))
         second_half = outcome["second_half"]
         points.append(
             {
@@ -210,8 +212,8 @@ def _read_log(
 ) -> _native.RequestLog:
     """Return the log with its latency table; warn of parts of the folder that are not in it."""
     folder = os.fspath(log)
-    table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
-    native_log = _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
+    latency_path = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
+    native_log = _native.RequestLog.read(folder, latency=latency_path, exclude=list(exclude))
     for part_name in native_log.left_out_parts:
         warnings.warn(part_name, stacklevel=3)
     return native_log

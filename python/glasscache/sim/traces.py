@@ -134,14 +134,20 @@ class Trace:
     ) -> list[Point]:
         """Return a point for each policy at each capacity, as `curve` does."""
         policy_names = list(policies)
-        sizes = [self._absolute_capacity(capacity) for capacity in capacities]
+        absolute_capacities = [self._absolute_capacity(capacity) for capacity in capacities]
         rows: list[_Row]
         if dask is None:
-            rows = self._native.replay(policy_names, sizes, seed=seed, threads=threads)
+            rows = self._native.replay(
+                policy_names, absolute_capacities, seed=seed, threads=threads
+            )
         else:
             self._native.check(policy_names)
             with Cluster(dask, "trace", self._native.packed()) as cluster:
-                tasks = [([name], [size], seed) for name in policy_names for size in sizes]
+                tasks = [
+                    ([name], [capacity], seed)
+                    for name in policy_names
+                    for capacity in absolute_capacities
+                ]
                 rows = [row for task_rows in cluster.run("replay", tasks) for row in task_rows]
         return [Point(row[0], self.mode, *row[1:]) for row in rows]
 
@@ -286,9 +292,11 @@ def _numbered_keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     """Return keys as numbers: whole numbers as they are, anything else numbered in the order of first use."""
     if is_integer_buffer(keys):
         return cast("Buffer", keys)
-    values = cast("Sequence[Hashable]", keys)
+    hashable_keys = cast("Sequence[Hashable]", keys)
     try:
-        return array("Q", cast("Sequence[int]", values))
+        return array("Q", cast("Sequence[int]", hashable_keys))
     except (TypeError, OverflowError):
         numbers_by_key: dict[Hashable, int] = {}
-        return array("Q", [numbers_by_key.setdefault(key, len(numbers_by_key)) for key in values])
+        return array(
+            "Q", [numbers_by_key.setdefault(key, len(numbers_by_key)) for key in hashable_keys]
+        )

@@ -87,11 +87,11 @@ async def send_request(
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in all_fields.items()],
         **scope_entries,
     }  # fmt: skip
-    reply, body = Reply(), [{"type": "http.request", "body": b"", "more_body": False}]
+    reply, request_messages = Reply(), [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Any:
-        if body:
-            return body.pop()
+        if request_messages:
+            return request_messages.pop()
         await asyncio.sleep(3600)
         return None
 
@@ -123,13 +123,13 @@ class Clock:
 
 
 class FailingClient:
-    """A client that fails, or lies, now and then."""
+    """A client whose calls fail, or return something else, as a function decides."""
 
     def __init__(self, client: Any, choose_failure: Callable[[str], Any]) -> None:
         self._client, self._choose_failure = client, choose_failure
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any, **options: Any) -> Any:
+        async def call_or_fail(*arguments: Any, **options: Any) -> Any:
             failure = self._choose_failure(name)
             if isinstance(failure, Exception):
                 raise failure
@@ -137,4 +137,4 @@ class FailingClient:
                 return failure
             return await getattr(self._client, name)(*arguments, **options)
 
-        return call
+        return call_or_fail

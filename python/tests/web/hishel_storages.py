@@ -18,7 +18,7 @@ from glasscache.contrib.hishel import AsyncStorage, Storage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-KEYS = (f"key {number}" for number in itertools.count())
+UNUSED_KEYS = (f"key {number}" for number in itertools.count())
 
 
 class FakeTime:
@@ -51,8 +51,8 @@ class BlockingStorage:
         response = hishel.Response(200, hishel.Headers({"A": ["1", "2"]}), iter(parts))
         return self.storage.create_entry(request, response, key, **limits)
 
-    def read(self, entry: Any, parts: int | None = None) -> bytes:
-        return b"".join(itertools.islice(entry.response.stream, parts))
+    def read(self, entry: Any, part_count: int | None = None) -> bytes:
+        return b"".join(itertools.islice(entry.response.stream, part_count))
 
     def close(self, entry: Any) -> None:
         entry.response.stream.close()
@@ -85,16 +85,16 @@ class StorageInEventLoop(BlockingStorage):
         response = hishel.Response(200, hishel.Headers({"A": ["1", "2"]}), stream())
         return self.run_until_complete(self.storage.create_entry(request, response, key, **limits))
 
-    def read(self, entry: Any, parts: int | None = None) -> bytes:
-        async def read() -> bytes:
-            body, count = b"", 0
+    def read(self, entry: Any, part_count: int | None = None) -> bytes:
+        async def read_parts() -> bytes:
+            body, read_count = b"", 0
             async for part in entry.response.stream:
-                body, count = body + part, count + 1
-                if count == parts:
+                body, read_count = body + part, read_count + 1
+                if read_count == part_count:
                     break
             return body
 
-        return self.run_until_complete(read())
+        return self.run_until_complete(read_parts())
 
     def close(self, entry: Any) -> None:
         self.run_until_complete(entry.response.stream.aclose())

@@ -75,7 +75,7 @@ def test_a_response_to_credentials_is_stored_only_if_it_is_public(run_async: Any
 def test_a_cookie_is_never_stored_by_heuristics(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         last_modified = {"last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
-        for headers, request, is_stored in (
+        for headers, request_fields, is_stored in (
             (last_modified, {}, True),
             ({**last_modified, "set-cookie": "id=7"}, {}, False),
             (last_modified, {"cookie": "id=7"}, False),
@@ -83,10 +83,10 @@ def test_a_cookie_is_never_stored_by_heuristics(run_async: Any) -> None:
         ):
             origin = Origin(lambda _, headers=headers: headers)
             cache = CacheASGI(
-                origin, client, settings=CacheSettings(version=str((headers, request)))
+                origin, client, settings=CacheSettings(version=str((headers, request_fields)))
             )
-            await send_request(cache, fields=request)
-            await send_request(cache, fields=request)
+            await send_request(cache, fields=request_fields)
+            await send_request(cache, fields=request_fields)
             assert (len(origin.calls) == 1) is is_stored, headers
 
     run_async(scenario)
@@ -94,12 +94,12 @@ def test_a_cookie_is_never_stored_by_heuristics(run_async: Any) -> None:
 
 def test_a_stale_response_is_validated_and_keeps_its_body(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        def response(call: Any) -> Any:
+        def respond(call: Any) -> Any:
             if call["fields"].get("if-none-match") == '"v1"':
                 return 304, {"etag": '"v1"', "cache-control": "max-age=0", "x-new": "1"}, b""
             return {"etag": '"v1"', "cache-control": "max-age=0"}
 
-        origin = Origin(response)
+        origin = Origin(respond)
         cache = CacheASGI(origin, client)
         await send_request(cache)
         validated_reply = await send_request(cache)
@@ -151,12 +151,12 @@ def test_ranges_heads_and_conditions_are_served_from_the_store(run_async: Any) -
 
 def test_unsafe_requests_remove_their_url_and_what_their_response_names(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        def response(call: Any) -> Any:
+        def respond(call: Any) -> Any:
             if call["method"] == "POST":
                 return 201, {"location": "/made", "content-location": "http://evil.example/other"}
             return {"cache-control": "max-age=60"}
 
-        origin = Origin(response)
+        origin = Origin(respond)
         cache = CacheASGI(origin, client)
         for url in ("/list", "/made", "/other"):
             await send_request(cache, url)
@@ -223,10 +223,10 @@ def test_variants_are_kept_apart(run_async: Any) -> None:
 
 def test_large_bodies_are_stored_in_chunks_and_a_lost_chunk_is_a_miss(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        body = [bytes([number]) * (CHUNK_BYTES // 2 + 7) for number in range(9)]
-        origin = Origin(lambda _: (200, {"cache-control": "max-age=60"}, body))
+        body_parts = [bytes([number]) * (CHUNK_BYTES // 2 + 7) for number in range(9)]
+        origin = Origin(lambda _: (200, {"cache-control": "max-age=60"}, body_parts))
         cache = CacheASGI(origin, client)
-        whole_body = b"".join(body)
+        whole_body = b"".join(body_parts)
         assert (await send_request(cache)).body == whole_body
         assert (await send_request(cache)).body == whole_body
         reply = await send_request(
@@ -314,8 +314,8 @@ def test_websockets_and_lifespans_pass_through(run_async: Any) -> None:
             scope_types.append(scope["type"])
 
         cache = CacheASGI(app, client)
-        for kind in ("websocket", "lifespan"):
-            await cache({"type": kind}, None, None)  # type: ignore[arg-type]
+        for scope_type in ("websocket", "lifespan"):
+            await cache({"type": scope_type}, None, None)  # type: ignore[arg-type]
         assert scope_types == ["websocket", "lifespan"]
 
     run_async(scenario)
@@ -323,11 +323,11 @@ def test_websockets_and_lifespans_pass_through(run_async: Any) -> None:
 
 def test_fields_that_pass_for_the_url_do_not_poison_others(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        def response(call: Any) -> Any:
+        def respond(call: Any) -> Any:
             host = call["fields"].get("x-forwarded-host", "-")
             return 200, {"cache-control": "max-age=60"}, host.encode()
 
-        origin = Origin(response)
+        origin = Origin(respond)
         cache = CacheASGI(origin, client)
         assert (
             await send_request(cache, fields={"x-forwarded-host": "evil.example"})

@@ -30,16 +30,16 @@ def test_many_misses_of_one_url_fetch_once(run_async: Any, request_count: int) -
 
 def test_requests_for_what_cannot_be_stored_do_not_wait_for_each_other(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        running = running_max = 0
+        running_count = running_max = 0
 
         class SlowOrigin(Origin):
             async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-                nonlocal running, running_max
-                running += 1
-                running_max = max(running_max, running)
+                nonlocal running_count, running_max
+                running_count += 1
+                running_max = max(running_max, running_count)
                 await asyncio.sleep(0.05)
                 await super().__call__(scope, receive, send)
-                running -= 1
+                running_count -= 1
 
         cache = CacheASGI(SlowOrigin(lambda _: {"cache-control": "no-store"}), client)
         await send_request(cache, "/a")
@@ -68,13 +68,13 @@ def test_a_stale_response_is_sent_while_one_request_refreshes_it(run_async: Any)
     run_async(scenario)
 
 
-def test_the_lease_of_a_stale_response_is_requested_once_in_a_while(run_async: Any) -> None:
+def test_concurrent_requests_try_once_to_lease_a_stale_response(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        clock, adds = Clock(time.time()), 0
+        clock, add_count = Clock(time.time()), 0
 
         def count_adds(name: str) -> None:
-            nonlocal adds
-            adds += name == "add"
+            nonlocal add_count
+            add_count += name == "add"
 
         origin = Origin(lambda _: {"cache-control": "max-age=10, stale-while-revalidate=60"})
         cache = CacheASGI(origin, FailingClient(client, count_adds))  # type: ignore[arg-type]
@@ -82,10 +82,10 @@ def test_the_lease_of_a_stale_response_is_requested_once_in_a_while(run_async: A
         await send_request(cache)
         lease_key = key_of_url(cache.shared, "http://shop.example/") + ":l"
         await client.set(lease_key, b"of another process", ttl=60)
-        clock.now, adds = clock.now + 20, 0
+        clock.now, add_count = clock.now + 20, 0
         replies = await asyncio.gather(*(send_request(cache) for _ in range(20)))
         assert {reply.body for reply in replies} == {b"body 1"}
-        assert adds == 1
+        assert add_count == 1
         await client.delete(lease_key)
         clock.now += 1
         await send_request(cache)
@@ -122,11 +122,11 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(
     run_async(scenario)
 
 
-@pytest.mark.parametrize("name", ["get_many", "get", "gets", "add", "cas", "set", "delete"])
-def test_a_store_that_fails_never_fails_a_response(run_async: Any, name: str) -> None:
+@pytest.mark.parametrize("method", ["get_many", "get", "gets", "add", "cas", "set", "delete"])
+def test_a_store_that_fails_never_fails_a_response(run_async: Any, method: str) -> None:
     async def scenario(client: AsyncClient) -> None:
         def fail_named_method(called_name: str) -> Any:
-            return GlasscacheError("down") if called_name == name else None
+            return GlasscacheError("down") if called_name == method else None
 
         origin = Origin()
         cache = CacheASGI(
@@ -135,13 +135,13 @@ def test_a_store_that_fails_never_fails_a_response(run_async: Any, name: str) ->
         for _ in range(3):
             assert (await send_request(cache)).status == 200
         assert (await send_request(cache, method="POST")).status == 200
-        if name in {"get_many", "add", "cas"}:
+        if method in {"get_many", "add", "cas"}:
             assert cache.counters["store_errors"]
 
     run_async(scenario)
 
 
-def test_a_dear_response_is_refreshed_before_its_end(run_async: Any) -> None:
+def test_an_expensive_response_is_refreshed_before_its_end(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         clock = Clock(time.time())
         origin = Origin()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from glasscache import AsyncClient
 
 
-def test_purges_by_url_prefix_and_tag(run_async: Any) -> None:
+def test_purges_by_url_prefix_and_tag_make_only_their_responses_misses(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         rules = Rules.from_text(
             '[[rule]]\nwhen = { path = "/p/**" }\nthen = { tag_field = "Tags" }'
@@ -26,30 +26,30 @@ def test_purges_by_url_prefix_and_tag(run_async: Any) -> None:
         cache = CacheASGI(origin, client, rules)
         purger = AsyncPurger(client, rules)
 
-        async def all_are_fresh_hits() -> list[bool]:
-            replies = [await send_request(cache, f"/p/{name}") for name in "abc"]
+        async def are_fresh_hits() -> list[bool]:
+            replies = [await send_request(cache, f"/p/{page_name}") for page_name in "abc"]
             await cache.settle()
             return [
                 "hit" in reply.cache_status and "stale" not in reply.cache_status
                 for reply in replies
             ]
 
-        await all_are_fresh_hits()
-        assert await all_are_fresh_hits() == [True] * 3
+        await are_fresh_hits()
+        assert await are_fresh_hits() == [True] * 3
         assert await purger.url("http://shop.example/p/a")
-        assert await all_are_fresh_hits() == [False, True, True]
+        assert await are_fresh_hits() == [False, True, True]
         await purger.tag("b")
-        assert await all_are_fresh_hits() == [True, False, True]
+        assert await are_fresh_hits() == [True, False, True]
         await purger.prefix("shop.example/p/c")
-        assert await all_are_fresh_hits() == [True, True, False]
+        assert await are_fresh_hits() == [True, True, False]
         await purger.tag("all")
-        assert await all_are_fresh_hits() == [False] * 3
-        assert await all_are_fresh_hits() == [True] * 3
+        assert await are_fresh_hits() == [False] * 3
+        assert await are_fresh_hits() == [True] * 3
         assert await purger.url("http://shop.example/p/a", soft=True)
         await purger.tag("b", soft=True)
         await purger.prefix("http://shop.example/p/c", soft=True)
-        assert await all_are_fresh_hits() == [False] * 3
-        assert await all_are_fresh_hits() == [True] * 3
+        assert await are_fresh_hits() == [False] * 3
+        assert await are_fresh_hits() == [True] * 3
 
     run_async(scenario)
 
@@ -88,9 +88,9 @@ def test_a_purge_of_a_url_reaches_responses_whose_keys_have_fields_in_them(
     run_async(scenario)
 
 
-@pytest.mark.parametrize("kind", ["purge", "POST"])
+@pytest.mark.parametrize("invalidation", ["purge", "POST"])
 def test_a_purge_during_the_first_fetch_of_a_url_keeps_its_response_out(
-    run_async: Any, kind: str
+    run_async: Any, invalidation: str
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
         behind_proxy = {"x-forwarded-proto": "https"}
@@ -101,7 +101,7 @@ def test_a_purge_during_the_first_fetch_of_a_url_keeps_its_response_out(
         while not origin.calls:  # noqa: ASYNC110 - until the fetch has reached the application
             await asyncio.sleep(0.01)
         origin.delay_s = 0.0
-        if kind == "POST":
+        if invalidation == "POST":
             await send_request(cache, "/a", method="POST")
         else:
             await AsyncPurger(client).url("http://shop.example/a")
@@ -151,14 +151,14 @@ def test_purge_requests_need_the_token(run_async: Any) -> None:
         cache = CacheASGI(Origin(), client, settings=CacheSettings(purge_token="secret"))  # noqa: S106 - a test's own
         await send_request(cache, "/a")
         assert (await send_request(cache, "/a", method="PURGE")).status == 403
-        allowed = {"authorization": "Bearer secret"}
+        token_fields = {"authorization": "Bearer secret"}
         assert (
             b'"was_stored": true'
-            in (await send_request(cache, "/a", method="PURGE", fields=allowed)).body
+            in (await send_request(cache, "/a", method="PURGE", fields=token_fields)).body
         )
         assert (await send_request(cache, "/a")).body == b"body 2"
         await send_request(
-            cache, "/", method="PURGE", fields={**allowed, "purge-prefix": "shop.example/"}
+            cache, "/", method="PURGE", fields={**token_fields, "purge-prefix": "shop.example/"}
         )
         assert (await send_request(cache, "/a")).body == b"body 3"
 

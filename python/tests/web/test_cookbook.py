@@ -12,7 +12,7 @@ COOKBOOK = Path(__file__).parents[3] / "docs" / "guides" / "layers" / "rules.md"
 TABLES = re.findall(r"```toml\n(.*?)```", COOKBOOK.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_there_are_tables() -> None:
+def test_the_cookbook_has_tables() -> None:
     assert len(TABLES) >= 8
 
 

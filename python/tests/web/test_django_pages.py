@@ -37,19 +37,19 @@ PROGRAM = """
         calls.append(number)
         return HttpResponse(f"{number} {len(calls)}", headers={"X-Own": "yes"}, content_type="text/plain")
 
-    def fresh(check, view, request, *args):
+    def check_kept(is_expected, view, request, *args):
         before = len(calls)
         first, second = view(request(), *args), view(request(), *args)
         is_kept = len(calls) == before + 1
-        assert is_kept == check, (view, is_kept)
+        assert is_kept == is_expected, (view, is_kept)
         if is_kept:
             assert first.content == second.content and second["X-Own"] == "yes"
             assert second["Content-Type"] == "text/plain" and second.status_code == 200
         return first
 
     page = cached_page(60, tags=lambda request, number: ["products", f"product-{number}"])(view)
-    fresh(True, page, lambda: get("/p/1"), 1)
-    fresh(True, page, lambda: get("/p/2"), 2)
+    check_kept(True, page, lambda: get("/p/1"), 1)
+    check_kept(True, page, lambda: get("/p/2"), 2)
     before = len(calls)
     invalidate_tag("product-1")
     page(get("/p/1"), 1), page(get("/p/2"), 2)
@@ -57,47 +57,48 @@ PROGRAM = """
     invalidate_tag("products")
     page(get("/p/1"), 1), page(get("/p/2"), 2)
     assert len(calls) == before + 3
-    fresh(True, page, lambda: get("/p/1?a=1"), 1)
-    fresh(False, page, lambda: RequestFactory().post("/p/1"), 1)
-    fresh(False, page, lambda: get("/p/9", headers={"authorization": "Basic x"}), 9)
+    check_kept(True, page, lambda: get("/p/1?a=1"), 1)
+    check_kept(False, page, lambda: RequestFactory().post("/p/1"), 1)
+    check_kept(False, page, lambda: get("/p/9", headers={"authorization": "Basic x"}), 9)
     with translation.override("de"):
-        fresh(True, page, lambda: get("/p/1"), 1)
+        check_kept(True, page, lambda: get("/p/1"), 1)
 
-    def refused(change, path):
-        def one(request):
+    def check_not_kept_after(change, path):
+        def changed_view(request):
             response = view(request)
             change(response)
             return response
-        one.__qualname__ = path
-        fresh(False, cached_page(60)(one), lambda: get(path))
+        changed_view.__qualname__ = path
+        check_kept(False, cached_page(60)(changed_view), lambda: get(path))
 
-    refused(lambda r: r.set_cookie("a", "b"), "/cookie")
-    refused(lambda r: r.__setitem__("Cache-Control", "max-age=3, private"), "/private")
-    refused(lambda r: r.__setitem__("Vary", "Cookie"), "/vary")
-    refused(lambda r: r.__setitem__("Vary", "*"), "/star")
-    refused(lambda r: setattr(r, "status_code", 404), "/404")
+    check_not_kept_after(lambda r: r.set_cookie("a", "b"), "/cookie")
+    check_not_kept_after(lambda r: r.__setitem__("Cache-Control", "max-age=3, private"), "/private")
+    check_not_kept_after(lambda r: r.__setitem__("Vary", "Cookie"), "/vary")
+    check_not_kept_after(lambda r: r.__setitem__("Vary", "*"), "/star")
+    check_not_kept_after(lambda r: setattr(r, "status_code", 404), "/404")
 
     from django.contrib.sessions.middleware import SessionMiddleware
     from django.middleware.csrf import CsrfViewMiddleware, get_token
 
-    def personal(use, path, wrap=SessionMiddleware):
-        def one(request):
+    def check_not_kept_if_used(use, path, wrap=SessionMiddleware):
+        def using_view(request):
             use(request)
             return view(request)
-        one.__qualname__ = path
-        fresh(False, wrap(cached_page(60)(one)), lambda: get(path, headers={"cookie": "theme=dark"}))
+        using_view.__qualname__ = path
+        cached_view = wrap(cached_page(60)(using_view))
+        check_kept(False, cached_view, lambda: get(path, headers={"cookie": "theme=dark"}))
 
-    personal(lambda request: request.session.get("user"), "/session")
-    personal(lambda request: request.COOKIES.get("theme"), "/cookies")
-    personal(lambda request: "theme" in request.COOKIES, "/has-cookie")
-    personal(lambda request: dict(request.COOKIES.items()), "/all-cookies")
-    personal(get_token, "/csrf", CsrfViewMiddleware)
+    check_not_kept_if_used(lambda request: request.session.get("user"), "/session")
+    check_not_kept_if_used(lambda request: request.COOKIES.get("theme"), "/cookies")
+    check_not_kept_if_used(lambda request: "theme" in request.COOKIES, "/has-cookie")
+    check_not_kept_if_used(lambda request: dict(request.COOKIES.items()), "/all-cookies")
+    check_not_kept_if_used(get_token, "/csrf", CsrfViewMiddleware)
     same = SessionMiddleware(cached_page(60)(view))
-    fresh(True, same, lambda: get("/same", headers={"cookie": "theme=dark"}))
+    check_kept(True, same, lambda: get("/same", headers={"cookie": "theme=dark"}))
 
     varied = cached_page(60, vary_on=["X-Plan"])(vary_on_headers("X-Plan")(view))
     for plan in ("free", "gold"):
-        fresh(True, varied, lambda: get("/v", headers={"x-plan": plan}))
+        check_kept(True, varied, lambda: get("/v", headers={"x-plan": plan}))
     bodies = {varied(get("/v", headers={"x-plan": plan})).content for plan in ("free", "gold")}
     assert len(bodies) == 2
 
@@ -107,7 +108,7 @@ PROGRAM = """
 
     once, before = cached_page(60)(slow), len(calls)
     threads = [threading.Thread(target=lambda: once(get("/slow"))) for _ in range(20)]
-    [one.start() for one in threads], [one.join() for one in threads]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
     assert len(calls) == before + 1, len(calls) - before
 
     for wrong in (lambda: cached_page(60, cache="other")(view)(get("/o")),):
@@ -129,6 +130,6 @@ PROGRAM = """
 def test_a_view_is_kept_for_everyone_or_not_at_all(glasscache_server: Server) -> None:
     pytest.importorskip("django", reason="django is not installed")
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), glasscache_server.address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "done"
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.strip() == "done"

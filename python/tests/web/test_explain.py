@@ -50,10 +50,15 @@ def test_explain_prints_what_decides_and_what_is_stored(
 
     assert "nothing: a miss" in explain("/p/a")
     send_request(cache, "/p/a")
-    text = explain("/p/a")
-    for part in ("rule        rule 'pages' (line 2)", "ttl         60 (rule 'pages')", "stored      a hit",
-                 "of 60 s", "tags        page"):  # fmt: skip
-        assert part in text
+    explanation = explain("/p/a")
+    for expected_text in (
+        "rule        rule 'pages' (line 2)",
+        "ttl         60 (rule 'pages')",
+        "stored      a hit",
+        "of 60 s",
+        "tags        page",
+    ):
+        assert expected_text in explanation
     assert "bypass: rule" in explain("/admin/x")
     assert "method" in explain("/p/a", "-X", "POST")
     assert main(["purge", "--tag", "page", *common_arguments]) == 0

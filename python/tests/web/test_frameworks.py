@@ -36,29 +36,29 @@ def test_a_page_of_jinja_fragments_is_read_by_one_request(glasscache_client: Cli
     environment = jinja2.Environment(extensions=[FragmentExtension], autoescape=True)
     client: Any = CountingClient(glasscache_client)
     environment.glasscache = client
-    rendered: list[int] = []
+    rendered_numbers: list[int] = []
     template = environment.from_string(
         "{% for n in range(40) %}{% cache 'row', 300, n %}<b>{{ draw(n) }}</b>{% endcache %}{% endfor %}"
     )
 
     def render_fragment(number: int) -> str:
-        rendered.append(number)
+        rendered_numbers.append(number)
         return f"<{number}>"
 
-    def page() -> str:
+    def render_page() -> str:
         with prefetch(client, "rows"):
             return str(template.render(draw=render_fragment))
 
-    first_page = page()
+    first_page = render_page()
     assert first_page.startswith("<b>&lt;0&gt;</b>")
     client.calls.clear()
-    assert page() == first_page
-    assert (client.calls, len(rendered)) == (["get_many"], 40)
+    assert render_page() == first_page
+    assert (client.calls, len(rendered_numbers)) == (["get_many"], 40)
     environment.glasscache = None
-    assert page() == first_page
+    assert render_page() == first_page
 
 
-DJANGO = """
+DJANGO_PROGRAM = """
     import sys
     import django
     from django.conf import settings
@@ -92,7 +92,7 @@ DJANGO = """
 
 def test_a_page_of_django_fragments_is_read_by_one_request(glasscache_server: Server) -> None:
     pytest.importorskip("django", reason="django is not installed")
-    command = [sys.executable, "-c", textwrap.dedent(DJANGO), glasscache_server.address]
+    command = [sys.executable, "-c", textwrap.dedent(DJANGO_PROGRAM), glasscache_server.address]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.strip() == "get_many"

@@ -31,17 +31,19 @@ async def send_raw(app: Any, fields: list[tuple[bytes, bytes]], path: bytes = b"
 HOST = (b"host", b"shop.example")
 
 
-@pytest.mark.parametrize("name", sorted(KEYED_FIELDS))
+@pytest.mark.parametrize("field_name", sorted(KEYED_FIELDS))
 def test_a_field_that_applications_take_for_the_url_is_in_the_key(
-    run_async: Any, name: bytes
+    run_async: Any, field_name: bytes
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
-        origin = Origin(lambda call: (200, FRESH, call["fields"].get(name.decode(), "-").encode()))
+        origin = Origin(
+            lambda call: (200, FRESH, call["fields"].get(field_name.decode(), "-").encode())
+        )
         cache = CacheASGI(origin, client)
-        poisoned_reply = await send_raw(cache, [HOST, (name, b"evil.example")])
+        poisoned_reply = await send_raw(cache, [HOST, (field_name, b"evil.example")])
         assert poisoned_reply.body == b"evil.example"
         assert (await send_raw(cache, [HOST])).body == b"-"
-        other_fields = [HOST, (name, b"other.example"), (name, b"evil.example")]
+        other_fields = [HOST, (field_name, b"other.example"), (field_name, b"evil.example")]
         assert (await send_raw(cache, other_fields)).body != b"evil.example, other.example"
         assert (await send_raw(cache, [HOST])).body == b"-"
 
@@ -78,7 +80,8 @@ def test_a_request_that_gateways_read_differently_bypasses_the_cache(
 
 
 @pytest.mark.parametrize(
-    "path", [b"/a\0b", b"/" + b"p" * 9000, b"/?" + b"&".join(b"q%d=1" % n for n in range(2000))]
+    "path",
+    [b"/a\0b", b"/" + b"p" * 9000, b"/?" + b"&".join(b"q%d=1" % number for number in range(2000))],
 )
 def test_a_path_or_query_without_a_bound_is_not_stored(run_async: Any, path: bytes) -> None:
     async def scenario(client: AsyncClient) -> None:
@@ -140,7 +143,7 @@ def test_a_response_of_two_lengths_is_not_stored(run_async: Any) -> None:
     ("vary", "is_stored"),
     [
         ("*", False),
-        (", ".join(f"x-{n}" for n in range(17)), False),
+        (", ".join(f"x-{number}" for number in range(17)), False),
         ("x-a, *", False),
         ("x-a", True),
     ],
@@ -157,20 +160,20 @@ def test_a_vary_without_a_bound_is_not_stored(run_async: Any, vary: str, is_stor
 @pytest.mark.parametrize("ending", ["error", "no last part", "short", "long", "cancelled"])
 def test_a_body_that_is_truncated_is_never_stored(run_async: Any, ending: str) -> None:
     async def scenario(client: AsyncClient) -> None:
-        calls = 0
+        call_count = 0
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            nonlocal calls
-            calls += 1
+            nonlocal call_count
+            call_count += 1
             fields = [(b"cache-control", b"max-age=60"), (b"content-length", b"8")]
             await send({"type": "http.response.start", "status": 200, "headers": fields})
-            body = b"whole 12345" if ending == "long" and calls == 1 else b"whole 12"
-            is_cut = calls == 1 and ending != "long"
+            body = b"whole 12345" if ending == "long" and call_count == 1 else b"whole 12"
+            is_cut = call_count == 1 and ending != "long"
             part = {"type": "http.response.body", "body": body[:4] if is_cut else body}
             await send({**part, "more_body": is_cut and ending != "short"})
-            if calls == 1 and ending == "error":
+            if call_count == 1 and ending == "error":
                 raise OSError("cut")
-            if calls == 1 and ending == "cancelled":
+            if call_count == 1 and ending == "cancelled":
                 await asyncio.sleep(3600)
 
         cache = CacheASGI(app, client, settings=CacheSettings(wait=0.5))
@@ -181,7 +184,7 @@ def test_a_body_that_is_truncated_is_never_stored(run_async: Any, ending: str) -
         await cache.settle()
         assert not cache.counters["stored"]
         assert (await send_request(cache)).body == b"whole 12"
-        assert calls == 2
+        assert call_count == 2
 
     run_async(scenario)
 

@@ -100,7 +100,7 @@ def test_the_command_lists_and_purges(glasscache_server: Server, tmp_path: Path)
         return completed.stdout
 
     assert run_web_command("tag", "lamp").splitlines() == [
-        f"shop.example/lamps/{n}" for n in range(3)
+        f"shop.example/lamps/{number}" for number in range(3)
     ]
     assert "a hit" in run_web_command("explain", "http://shop.example/lamps/1")
     assert run_web_command("purge", "--tag", "lamp") == "purged\n"

@@ -32,14 +32,14 @@ NOW = 1_800_000_000.0
 GET = Request("GET", "http", b"/", b"", [(b"host", b"a.example")])
 
 
-def lifetime(
+def lifetime_of_fields(
     *fields: tuple[bytes, bytes], status: int = 200, request: Request = GET
 ) -> Lifetime | Refusal:
     return lifetime_of(request, NO_SETTINGS, status, list(fields), NOW, NOW)
 
 
 @pytest.mark.parametrize(
-    ("fields", "fresh"),
+    ("fields", "expected_fresh_s"),
     [
         ([(b"cache-control", b"max-age=60")], 60),
         ([(b"cache-control", b"max-age=60, s-maxage=5")], 5),
@@ -57,10 +57,12 @@ def lifetime(
         ([(b"etag", b'"a"')], 0),
     ],
 )
-def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
-    lifetime_found = lifetime(*fields)
-    assert isinstance(lifetime_found, Lifetime)
-    assert lifetime_found.fresh_s == fresh
+def test_the_lifetime_follows_from_the_fields(
+    fields: list[tuple[bytes, bytes]], expected_fresh_s: int
+) -> None:
+    found_lifetime = lifetime_of_fields(*fields)
+    assert isinstance(found_lifetime, Lifetime)
+    assert found_lifetime.fresh_s == expected_fresh_s
 
 
 @pytest.mark.parametrize(
@@ -74,11 +76,13 @@ def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
         ([], "no-lifetime"),
     ],
 )
-def test_refusals(fields: list[tuple[bytes, bytes]], reason: str) -> None:
-    assert lifetime(*fields) == Refusal(reason)
+def test_a_response_that_may_not_be_stored_is_refused_with_the_reason(
+    fields: list[tuple[bytes, bytes]], reason: str
+) -> None:
+    assert lifetime_of_fields(*fields) == Refusal(reason)
 
 
-def entry(**changes: int) -> Entry:
+def make_entry(**changes: int) -> Entry:
     values = {"fresh": 60, "swr": 0, "sie": 0, "flags": 0, **changes}
     return Entry(
         b"d" * 16, NOW, values["fresh"], values["swr"], values["sie"], 200, values["flags"], 7, 4, 0, 3,
@@ -91,7 +95,7 @@ def test_a_stale_response_is_never_called_fresh(
     seconds_later: int, fresh: int, swr: int, flags: int
 ) -> None:
     reuse = decide_reuse(
-        entry(fresh=fresh, swr=swr, flags=flags), GET, NO_SETTINGS, NOW + seconds_later, False
+        make_entry(fresh=fresh, swr=swr, flags=flags), GET, NO_SETTINGS, NOW + seconds_later, False
     )
     assert (reuse.kind == "fresh") <= (seconds_later < fresh)
     assert (reuse.kind == "stale") <= (fresh <= seconds_later < fresh + swr)
@@ -107,8 +111,8 @@ def test_parsers_take_any_bytes(data: bytes) -> None:
 
 
 @given(st.integers(0, 2**33))
-def test_dates_come_back(unix: int) -> None:
-    assert parse_date(http_date(unix)) == unix
+def test_a_date_is_parsed_as_it_was_written(unix_time: int) -> None:
+    assert parse_date(http_date(unix_time)) == unix_time
 
 
 def test_records_come_back_and_damage_is_noticed() -> None:
@@ -119,7 +123,7 @@ def test_records_come_back_and_damage_is_noticed() -> None:
         UncacheableRecord(digest, "why", "t"),
     )
     for data, record in [
-        (entry().encode(), entry()),
+        (make_entry().encode(), make_entry()),
         *((encode_record(record), record) for record in other_records),
     ]:
         assert decode(data, digest) == record
@@ -141,15 +145,15 @@ def test_random_bytes_are_no_record(data: bytes) -> None:
 
 
 def test_a_304_updates_fields_but_not_those_of_the_body() -> None:
-    stored = [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"1"), (b"y", b"1")]
-    fresh = [
+    stored_fields = [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"1"), (b"y", b"1")]
+    fields_of_304 = [
         (b"etag", b'"b"'),
         (b"content-length", b"0"),
         (b"x", b"2"),
         (b"connection", b"z"),
         (b"z", b"1"),
     ]
-    assert sorted(merge_fields(stored, fresh)) == sorted(
+    assert sorted(merge_fields(stored_fields, fields_of_304)) == sorted(
         [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"2"), (b"y", b"1")]
     )
 

@@ -10,7 +10,7 @@ from glasscache.web import Rules
 from glasscache.web._message import NO_SETTINGS, Request, Settings
 
 
-def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
+def make_request(url: str = "/", method: str = "GET", **fields: str) -> Request:
     path, _, query = url.partition("?")
     fields_of_request = [
         (name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()
@@ -43,43 +43,48 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         name = "all"
         then = { ttl = 60, grace = 5, tags = ["all"] }
     """
-    news, other = decision_of(text, request("/news/a/b")), decision_of(text, request("/x"))
-    assert (news.ttl, news.grace, news.tags) == (10, 5, ("news", "all"))
-    assert news.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
-    assert (other.ttl, other.grace, other.tags) == (60, 5, ("all",))
+    news_settings, other_settings = (
+        decision_of(text, make_request("/news/a/b")),
+        decision_of(text, make_request("/x")),
+    )
+    assert (news_settings.ttl, news_settings.grace, news_settings.tags) == (10, 5, ("news", "all"))
+    assert news_settings.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
+    assert (other_settings.ttl, other_settings.grace, other_settings.tags) == (60, 5, ("all",))
 
 
 @pytest.mark.parametrize(
     ("when", "http_request", "matches"),
     [
-        ('path = "/a/*"', request("/a/b"), True),
-        ('path = "/a/*"', request("/a/b/c"), False),
-        ('path = "/a/**"', request("/a/b/c"), True),
-        ('path = "/a?c"', request("/abc"), True),
-        ('path = "/exact"', request("/exact"), True),
-        ('path = "/exact"', request("/exactly"), False),
-        ('path_regex = "/item/([0-9]+)"', request("/item/17"), True),
-        ('method = ["POST", "PUT"]', request(method="PUT"), True),
-        ('method = "POST"', request(), False),
-        ('host = "*.example"', request(), True),
-        ('host = "shop.test"', request(), False),
-        ("header = { x-debug = true }", request(x_debug=""), True),
-        ("header = { x-debug = true }", request(), False),
-        ("header = { x-debug = false }", request(), True),
-        ('header = { accept = "json$" }', request(accept="application/json"), True),
-        ("cookie = { session = true }", request(cookie="a=1; session=x"), True),
-        ("cookie = { session = true }", request(cookie="a=1"), False),
-        ("cookie = { session = false }", request(), True),
+        ('path = "/a/*"', make_request("/a/b"), True),
+        ('path = "/a/*"', make_request("/a/b/c"), False),
+        ('path = "/a/**"', make_request("/a/b/c"), True),
+        ('path = "/a?c"', make_request("/abc"), True),
+        ('path = "/exact"', make_request("/exact"), True),
+        ('path = "/exact"', make_request("/exactly"), False),
+        ('path_regex = "/item/([0-9]+)"', make_request("/item/17"), True),
+        ('method = ["POST", "PUT"]', make_request(method="PUT"), True),
+        ('method = "POST"', make_request(), False),
+        ('host = "*.example"', make_request(), True),
+        ('host = "shop.test"', make_request(), False),
+        ("header = { x-debug = true }", make_request(x_debug=""), True),
+        ("header = { x-debug = true }", make_request(), False),
+        ("header = { x-debug = false }", make_request(), True),
+        ('header = { accept = "json$" }', make_request(accept="application/json"), True),
+        ("cookie = { session = true }", make_request(cookie="a=1; session=x"), True),
+        ("cookie = { session = true }", make_request(cookie="a=1"), False),
+        ("cookie = { session = false }", make_request(), True),
     ],
 )
-def test_conditions_on_the_request(when: str, http_request: Request, matches: bool) -> None:
+def test_a_rule_applies_to_requests_that_meet_its_conditions(
+    when: str, http_request: Request, matches: bool
+) -> None:
     settings = decision_of(
         f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", http_request
     )
     assert settings.bypass is matches
 
 
-def test_conditions_on_the_response() -> None:
+def test_a_rule_applies_to_responses_that_meet_its_conditions() -> None:
     text = """
         [[rule]]
         name = "errors"
@@ -93,11 +98,15 @@ def test_conditions_on_the_response() -> None:
         name = "rest"
         then = { ttl = { 200 = 60, 3xx = 5, default = 1 } }
     """
-    assert decision_of(text, request(), 404).no_store
-    assert decision_of(text, request(), 500).no_store
-    assert not decision_of(text, request(), 503).no_store
-    assert decision_of(text, request(), 200, "image/png; x=y").ttl == 3600
-    assert [decision_of(text, request(), status).ttl for status in (200, 301, 503)] == [60, 5, 1]
+    assert decision_of(text, make_request(), 404).no_store
+    assert decision_of(text, make_request(), 500).no_store
+    assert not decision_of(text, make_request(), 503).no_store
+    assert decision_of(text, make_request(), 200, "image/png; x=y").ttl == 3600
+    assert [decision_of(text, make_request(), status).ttl for status in (200, 301, 503)] == [
+        60,
+        5,
+        1,
+    ]
 
 
 def test_canonical_urls_share_a_key() -> None:
@@ -112,7 +121,7 @@ def test_canonical_urls_share_a_key() -> None:
     rules = Rules.from_text(text)
 
     def key(url: str) -> bytes:
-        http_request = request(url)
+        http_request = make_request(url)
         return http_request.digest(b"", rules.decide(http_request))
 
     assert key("/a/?b=2&a=1&utm_source=x") == key("/a?a=1&b=2") == key("/a/?fbclid=9&b=2&a=1")
@@ -125,7 +134,7 @@ def test_keys_vary_on_the_header_that_a_rule_names() -> None:
     rules = Rules.from_text(text)
 
     def key(**fields: str) -> bytes:
-        http_request = request(**fields)
+        http_request = make_request(**fields)
         return http_request.digest(b"", rules.decide(http_request))
 
     assert key(cookie="lang=de; s=1") == key(cookie="s=2; lang=de") != key(cookie="lang=en")
@@ -138,9 +147,9 @@ def test_keys_vary_on_the_header_that_a_rule_names() -> None:
     assert key(x_plan="a") != key(x_plan="b")
 
 
-def test_tags_take_groups_of_the_path() -> None:
+def test_a_tag_contains_groups_of_the_path() -> None:
     text = '[[rule]]\nwhen = { path_regex = "/item/([0-9]+)/.*" }\nthen = { tags = ["item-{1}"] }'
-    assert decision_of(text, request("/item/17/x")).tags == ("item-17",)
+    assert decision_of(text, make_request("/item/17/x")).tags == ("item-17",)
 
 
 @pytest.mark.parametrize(
@@ -246,13 +255,13 @@ def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[st
         for number in range(999)
     )
     rules = Rules.from_text(text + "[[rule]]\nname = 'last'\nthen = { grace = 9 }")
-    http_request = request("/shop/500/x/y")
+    http_request = make_request("/shop/500/x/y")
     started_at = time.perf_counter()
     for _ in range(1000):
         settings = rules.decide(http_request)
     us_per_decision = (time.perf_counter() - started_at) * 1000
     assert [rule.name for rule in settings.matched_rules] == ["501", "last"]
-    assert rules.decide(request("/x")).matched_rules[0].name == "last"
+    assert rules.decide(make_request("/x")).matched_rules[0].name == "last"
     assert Rules([]).decide(http_request) is NO_SETTINGS
     with capsys.disabled():
         print(f" [{us_per_decision:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

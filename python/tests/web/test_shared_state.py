@@ -78,9 +78,7 @@ def test_a_large_record_is_decoded_each_time() -> None:
     assert shared.decode_record("k", data, digest) is not shared.decode_record("k", data, digest)
 
 
-def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_once_it_was_got() -> (
-    None
-):
+def test_a_stale_lease_may_be_requested_again_after_a_pause_or_once_it_was_taken() -> None:
     shared = SharedState()
     assert shared.may_lease_stale("k", 10.0)
     assert not shared.may_lease_stale("k", 10.05)

@@ -120,10 +120,10 @@ def test_a_store_that_acknowledges_and_forgets_never_fails_a_response(
     run_async: Any, method: str
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
-        forgetting = FailingClient(
+        forgetting_client = FailingClient(
             client, lambda called_name: True if called_name == method else None
         )
-        cache = CacheASGI(Origin(), forgetting, settings=SETTINGS)  # type: ignore[arg-type]
+        cache = CacheASGI(Origin(), forgetting_client, settings=SETTINGS)  # type: ignore[arg-type]
         for _ in range(3):
             assert (await send_request(cache)).status == 200
         assert (await send_request(cache, method="POST")).status == 200

@@ -16,9 +16,9 @@ from web.harness import Clock, Origin, send_request
 if TYPE_CHECKING:
     from glasscache import Client, Server
 
-USERS = 50
-REQUESTS = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "3000"))
-CHANGED = "Mon, 01 Jan 2024 00:00:00 GMT"
+USER_COUNT = 50
+REQUEST_COUNT = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "3000"))
+LAST_MODIFIED = "Mon, 01 Jan 2024 00:00:00 GMT"
 
 PATHS: dict[str, tuple[dict[str, str], bool]] = {
     "/public": ({"cache-control": "max-age=5, stale-while-revalidate=5"}, False),
@@ -26,8 +26,8 @@ PATHS: dict[str, tuple[dict[str, str], bool]] = {
     "/private": ({"cache-control": "private, max-age=60"}, True),
     "/no-store": ({"cache-control": "no-store"}, True),
     "/nothing": ({}, True),
-    "/heuristic": ({"last-modified": CHANGED}, True),
-    "/login": ({"set-cookie": "session=new", "last-modified": CHANGED}, True),
+    "/heuristic": ({"last-modified": LAST_MODIFIED}, True),
+    "/login": ({"set-cookie": "session=new", "last-modified": LAST_MODIFIED}, True),
     "/vary": ({"cache-control": "max-age=5", "vary": "Cookie, Authorization"}, True),
     "/vary-tag": (
         {"cache-control": "max-age=2", "vary": "cookie,authorization", "etag": "own"},
@@ -69,7 +69,7 @@ def respond(call: dict[str, Any]) -> Any:
 
 
 def random_fields(rng: random.Random) -> dict[str, str]:
-    user_number = rng.randrange(USERS)
+    user_number = rng.randrange(USER_COUNT)
     fields: dict[str, str] = {}
     match rng.randrange(4):
         case 0:
@@ -82,7 +82,7 @@ def random_fields(rng: random.Random) -> dict[str, str]:
         case _:
             pass
     if rng.random() < 0.1:
-        fields["if-none-match"] = f'"user{rng.randrange(USERS)}"'
+        fields["if-none-match"] = f'"user{rng.randrange(USER_COUNT)}"'
     if rng.random() < 0.1:
         fields["cache-control"] = rng.choice(
             ["no-cache", "max-age=1", "max-stale=9", "min-fresh=3"]
@@ -123,13 +123,13 @@ def test_no_user_gets_another_users_response(
                         reply.cache_status,
                     )
 
-            for _ in range(REQUESTS // 10):
+            for _ in range(REQUEST_COUNT // 10):
                 await asyncio.gather(*(request_once() for _ in range(10)))
                 clock.now += rng.random()
             await cache.settle()
             return dict(cache.counters)
 
     counters = asyncio.run(main())
-    assert counters["hits"] > REQUESTS // 20, (seed, counters)
+    assert counters["hits"] > REQUEST_COUNT // 20, (seed, counters)
     assert counters["stored"] > 0
     assert not counters.get("store_errors")

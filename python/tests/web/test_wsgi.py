@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Origin:
     """A WSGI application that counts its calls."""
 
-    def __init__(self, response: Any = None) -> None:
-        self.response = response or (lambda environ: {"Cache-Control": "max-age=60"})
+    def __init__(self, respond: Any = None) -> None:
+        self.respond = respond or (lambda environ: {"Cache-Control": "max-age=60"})
         self.calls = 0
         self.delay_s = 0.0
-        self.closed_bodies = 0
+        self.closed_body_count = 0
         self._lock = threading.Lock()
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
@@ -35,15 +35,15 @@ class Origin:
             self.calls += 1
             number = self.calls
         time.sleep(self.delay_s)
-        outcome = self.response(environ)
+        outcome = self.respond(environ)
         if isinstance(outcome, Exception):
             raise outcome
-        status, headers, parts = (
+        status_line, headers, parts = (
             outcome
             if isinstance(outcome, tuple)
             else ("200 OK", outcome, [f"body {number}".encode()])
         )
-        start_response(status, list(headers.items()))
+        start_response(status_line, list(headers.items()))
         return StreamedBody(self, parts)
 
 
@@ -55,7 +55,7 @@ class StreamedBody:
         return iter(self._parts)
 
     def close(self) -> None:
-        self._origin.closed_bodies += 1
+        self._origin.closed_body_count += 1
 
 
 def send_request(
@@ -72,8 +72,8 @@ def send_request(
     }  # fmt: skip
     reply = Reply()
 
-    def start_response(status: str, headers: Any, error: Any = None) -> Any:
-        reply.status = int(status[:3])
+    def start_response(status_line: str, headers: Any, error: Any = None) -> Any:
+        reply.status = int(status_line[:3])
         reply.fields = [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
     parts = app(environ, start_response)
@@ -90,14 +90,14 @@ def test_a_fresh_response_is_sent_from_the_store(glasscache_client: Client) -> N
     cache = CacheWSGI(origin, glasscache_client)
     assert send_request(cache, "/a").body == b"body 1"
     hit_reply = send_request(cache, "/a")
-    assert (hit_reply.body, origin.calls, origin.closed_bodies) == (b"body 1", 1, 1)
+    assert (hit_reply.body, origin.calls, origin.closed_body_count) == (b"body 1", 1, 1)
     assert hit_reply.cache_status.startswith("glasscache; hit")
     assert send_request(cache, "/a", "POST").body == b"body 2"
     assert send_request(cache, "/a").body == b"body 3"
     assert send_request(cache, "/a", "HEAD").body == b""
 
 
-def test_the_middleware_keeps_to_the_interface(glasscache_client: Client) -> None:
+def test_the_middleware_follows_the_wsgi_specification(glasscache_client: Client) -> None:
     def app(environ: Any, start_response: Any) -> Any:
         start_response("200 OK", [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")])
         return [b"whole"]
@@ -143,7 +143,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
     cache.shared.clock = clock
     send_request(cache)
     clock.now += 20
-    origin.response = lambda _: OSError("no database")
+    origin.respond = lambda _: OSError("no database")
     assert send_request(cache).body == b"body 1"
     with pytest.raises(OSError, match="no database"):
         send_request(cache, "/other")

@@ -1,7 +1,7 @@
-"""A uvicorn process with the HTTP cache, for tests: uvicorn_process.py DESCRIPTOR PROTOCOL STORE.
+"""A uvicorn process with the HTTP cache, for tests: uvicorn_process.py DESCRIPTOR PARSER STORE.
 
-DESCRIPTOR is an inherited socket that listens already, so that no test waits for a port; PROTOCOL is the
-parser of uvicorn, "h11" or "httptools"; STORE is the address of a cache server.
+DESCRIPTOR is an inherited socket that listens already, so that no test waits for a port; PARSER is that
+of uvicorn, "h11" or "httptools"; STORE is the address of a cache server.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Application:
             await send({"type": "websocket.send", "text": message["text"]})
 
 
-async def main(descriptor: int, protocol: str, store: str) -> None:
+async def main(descriptor: int, parser: str, store_address: str) -> None:
     """Serve until the process gets a signal to stop."""
-    async with AsyncClient(store, timeout=5) as client:
+    async with AsyncClient(store_address, timeout=5) as client:
         cache = CacheASGI(Application(client), client, settings=CacheSettings(early=False))
-        config = uvicorn.Config(cache, http=protocol, log_level="critical")  # type: ignore[arg-type]
+        config = uvicorn.Config(cache, http=parser, log_level="critical")  # type: ignore[arg-type]
         await uvicorn.Server(config).serve([socket.socket(fileno=descriptor)])
 
 

@@ -14,14 +14,14 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-var count, failed int
+var checkCount, failureCount int
 
 // check notes whether an operation did as the client promises.
-func check(what string, condition bool) {
-	count++
+func check(operation string, condition bool) {
+	checkCount++
 	if !condition {
-		failed++
-		fmt.Println("  FAIL", what)
+		failureCount++
+		fmt.Println("  FAIL", operation)
 	}
 }
 
@@ -90,8 +90,8 @@ func main() {
 	check("large value", client.Set(&memcache.Item{Key: "large", Value: large}) == nil && value(client, "large") == string(large))
 	check("Expiration", client.Set(&memcache.Item{Key: "e", Value: []byte("v"), Expiration: 100}) == nil && value(client, "e") == "v")
 	check("DeleteAll", client.DeleteAll() == nil && value(client, "a") != "1")
-	fmt.Printf("%d of %d operations\n", count-failed, count)
-	if failed > 0 {
+	fmt.Printf("%d of %d operations\n", checkCount-failureCount, checkCount)
+	if failureCount > 0 {
 		os.Exit(1)
 	}
 }

@@ -14,10 +14,10 @@ func main() {
 	if err := servers.SetServers(os.Args[1:]...); err != nil {
 		panic(err)
 	}
-	index := map[string]int{}
+	indexByServer := map[string]int{}
 	for _, server := range os.Args[1:] {
-		if _, known := index[server]; !known {
-			index[server] = len(index)
+		if _, isKnown := indexByServer[server]; !isKnown {
+			indexByServer[server] = len(indexByServer)
 		}
 	}
 	keys, out := bufio.NewScanner(os.Stdin), bufio.NewWriter(os.Stdout)
@@ -27,6 +27,6 @@ func main() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintln(out, index[address.String()])
+		fmt.Fprintln(out, indexByServer[address.String()])
 	}
 }

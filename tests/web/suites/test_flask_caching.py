@@ -86,9 +86,11 @@ class TestBackend(GenericCacheTests):
     @pytest.fixture
     def make_cache(self, server: Server) -> Any:
         def make_cleared_cache(*arguments: Any, **options: Any) -> GlassCache:
-            created = GlassCache(server.address, *arguments, codec="pickle", timeout=5, **options)
-            created.clear()
-            return created
+            created_cache = GlassCache(
+                server.address, *arguments, codec="pickle", timeout=5, **options
+            )
+            created_cache.clear()
+            return created_cache
 
         return make_cleared_cache
 

@@ -90,9 +90,9 @@ class TestBackend(BaseCacheTest):
     backend_class = ListedBackend
 
 
-def _skipping_lists(name: str, test: Any) -> Any:
+def _skip_if_it_lists(name: str, test: Any) -> Any:
     @functools.wraps(test)
-    def run(self: Any) -> None:
+    def run_or_skip(self: Any) -> None:
         if self.dict_class is not GlassCacheDict:
             test(self)
             return
@@ -103,10 +103,10 @@ def _skipping_lists(name: str, test: Any) -> Any:
         except NotImplementedError as error:
             pytest.skip(str(error))
 
-    return run
+    return run_or_skip
 
 
 for _name in dir(BaseStorageTest):
     if _name.startswith("test_"):
-        setattr(TestStorage, _name, _skipping_lists(_name, getattr(BaseStorageTest, _name)))
+        setattr(TestStorage, _name, _skip_if_it_lists(_name, getattr(BaseStorageTest, _name)))
 del BaseStorageTest, BaseCacheTest

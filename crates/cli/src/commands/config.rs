@@ -107,14 +107,19 @@ impl Show {
         if setting.name.starts_with("no_") {
             return Ok(());
         }
-        let is_unquoted = shown_value == "true" || shown_value == "false" || shown_value.parse::<f64>().is_ok();
+        let is_unquoted =
+            shown_value == "true" || shown_value == "false" || shown_value.parse::<f64>().is_ok();
         let toml_value = if is_unquoted {
             shown_value
         } else {
             format!("\"{shown_value}\"")
         };
         let is_unset = toml_value == "\"\"";
-        let (prefix, value) = if is_unset { ("# ", "") } else { ("", toml_value.as_str()) };
+        let (prefix, value) = if is_unset {
+            ("# ", "")
+        } else {
+            ("", toml_value.as_str())
+        };
         let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
             return out.print_line(format!("{line:<40} # {}", format_origin(setting, resolved)));

@@ -156,7 +156,10 @@ impl Action {
                     .map(|header| format!("--header={header}"));
                 let required_arguments = ["explain".to_owned(), format!("--method={method}"), url];
                 (
-                    required_arguments.into_iter().chain(header_options).collect::<Vec<_>>(),
+                    required_arguments
+                        .into_iter()
+                        .chain(header_options)
+                        .collect::<Vec<_>>(),
                     cache,
                 )
             }

@@ -84,7 +84,8 @@ impl Args {
             )
             .with_hint(start_server_hint(&self.target.server))
         };
-        let (stream, sees_deletions) = start_watch(address, &self.target).map_err(to_unreachable_failure)?;
+        let (stream, sees_deletions) =
+            start_watch(address, &self.target).map_err(to_unreachable_failure)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
         let counters_before = read_counters(&self.target)?;
         eprintln!(

@@ -59,9 +59,13 @@ pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAd
 /// The first address that is not this machine's own loopback and requires no client certificate.
 pub(crate) fn find_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
     let is_public = |listen_address: &&ListenAddress| {
-        !listen_address.address.ip().is_loopback() && listen_address.tls != Some(ClientCertificate::Required)
+        !listen_address.address.ip().is_loopback()
+            && listen_address.tls != Some(ClientCertificate::Required)
     };
-    addresses.iter().find(is_public).map(|listen_address| &listen_address.address)
+    addresses
+        .iter()
+        .find(is_public)
+        .map(|listen_address| &listen_address.address)
 }
 
 /// An address without its prefix about TLS, and how it is protected.
@@ -109,11 +113,17 @@ fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String
         let Some(port_text) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));
         };
-        return Ok((host, port_text.parse().map_err(|_| invalid_port(port_text))?));
+        return Ok((
+            host,
+            port_text.parse().map_err(|_| invalid_port(port_text))?,
+        ));
     }
     match entry.split_once(':') {
         Some((_, rest)) if rest.contains(':') => Ok((entry, default_port)),
-        Some((host, port_text)) => Ok((host, port_text.parse().map_err(|_| invalid_port(port_text))?)),
+        Some((host, port_text)) => Ok((
+            host,
+            port_text.parse().map_err(|_| invalid_port(port_text))?,
+        )),
         None => Ok((entry, default_port)),
     }
 }
@@ -145,7 +155,11 @@ mod tests {
             ["[::1]:11211", "[::1]:5"]
         );
         assert_eq!(parse_to_texts("*").unwrap(), ["0.0.0.0:11211"]);
-        assert!(parse_to_texts("127.0.0.1:99999").unwrap_err().contains("99999"));
+        assert!(
+            parse_to_texts("127.0.0.1:99999")
+                .unwrap_err()
+                .contains("99999")
+        );
         assert!(parse_to_texts("[::1").unwrap_err().contains("bracket"));
     }
 
@@ -200,6 +214,9 @@ mod tests {
         };
         assert_eq!(find_public("mtls:0.0.0.0"), None);
         assert_eq!(find_public("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
-        assert_eq!(find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(), "0.0.0.0:2");
+        assert_eq!(
+            find_public("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(),
+            "0.0.0.0:2"
+        );
     }
 }

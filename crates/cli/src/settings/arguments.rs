@@ -75,9 +75,10 @@ impl clap::Args for ServerFlags {
             .arg(config.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
-            .fold(unsupported::add_unsupported_flags(command), |command, setting| {
-                command.arg(to_clap_argument(setting))
-            })
+            .fold(
+                unsupported::add_unsupported_flags(command),
+                |command, setting| command.arg(to_clap_argument(setting)),
+            )
             .arg(extended)
     }
 

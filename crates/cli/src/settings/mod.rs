@@ -209,7 +209,8 @@ impl Settings {
             ));
         }
         if let Some(chunk_bytes) = self.slab_chunk_bytes_max
-            && (chunk_bytes > self.item_bytes_max || !self.item_bytes_max.is_multiple_of(chunk_bytes))
+            && (chunk_bytes > self.item_bytes_max
+                || !self.item_bytes_max.is_multiple_of(chunk_bytes))
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",

@@ -43,7 +43,11 @@ fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     }
     file.rewind()?;
     let start_text = String::from_utf8_lossy(&start[..filled_bytes]);
-    let header = start_text.lines().next().unwrap_or_default().replace(' ', "");
+    let header = start_text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")
 }
 

@@ -175,8 +175,8 @@ fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Ve
     let mut previous_chunk_bytes = 0;
     for class in 1..=u32::from(u8::MAX) {
         let find_number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
-        let Some(used_chunks) =
-            find_number(slabs, format!("{class}:used_chunks")).filter(|&used_chunks| used_chunks > 0)
+        let Some(used_chunks) = find_number(slabs, format!("{class}:used_chunks"))
+            .filter(|&used_chunks| used_chunks > 0)
         else {
             continue;
         };
@@ -199,9 +199,15 @@ fn count_items_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Ve
 
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
-fn add_spread_items(counts: &mut Vec<(u32, u64)>, class_range: Range<u32>, mean_bytes: u32, count: u64) {
+fn add_spread_items(
+    counts: &mut Vec<(u32, u64)>,
+    class_range: Range<u32>,
+    mean_bytes: u32,
+    count: u64,
+) {
     let space_above = class_range.end.saturating_sub(mean_bytes);
-    let half_width = space_above.min(mean_bytes.saturating_sub(class_range.start.saturating_add(1)));
+    let half_width =
+        space_above.min(mean_bytes.saturating_sub(class_range.start.saturating_add(1)));
     let steps = u64::from(2 * half_width / CHUNK_ALIGN_BYTES + 1).min(count);
     for step in 0..steps {
         let size = u64::from(mean_bytes - half_width)
@@ -220,7 +226,9 @@ mod tests {
         let mut counts = Vec::new();
         add_spread_items(&mut counts, 96..120, 112, 1000);
         assert_eq!(counts, [(104, 333), (112, 333), (120, 334)]);
-        for (class_range, mean_bytes, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
+        for (class_range, mean_bytes, count) in
+            [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)]
+        {
             let mut counts = Vec::new();
             add_spread_items(&mut counts, class_range, mean_bytes, count);
             assert_eq!(counts, [(mean_bytes, count)]);

@@ -39,7 +39,9 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
     let mut unix_server_command = glasscache();
-    unix_server_command.args(["serve", "-u", "root", "-s"]).arg(&socket);
+    unix_server_command
+        .args(["serve", "-u", "root", "-s"])
+        .arg(&socket);
     let mut unix_server = unix_server_command
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -101,7 +103,15 @@ fn assert_binary_load_is_correct(server: &Server) {
         &["--vs", &address, "--threads", "2"],
     ] {
         let protocol_arguments = ["--protocol", "binary", "--json"];
-        let output = run_bench(&[&[address.as_str()], &mix_arguments[..], arguments, &protocol_arguments].concat());
+        let output = run_bench(
+            &[
+                &[address.as_str()],
+                &mix_arguments[..],
+                arguments,
+                &protocol_arguments,
+            ]
+            .concat(),
+        );
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
         let result = parse_result(&output);
@@ -301,10 +311,23 @@ fn settings_without_effect_are_refused() {
             .status
             .code()
     };
-    assert_eq!(run_to_exit_code(&["--depth", "4"]), Some(2), "no load test is asked for");
-    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--rate", "5", "--closed"]), Some(2));
-    assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--scenario", "get-50"]), Some(2));
-    assert_eq!(run_to_exit_code(&["--rate", "5", "--scenario", "get-50"]), Some(2));
+    assert_eq!(
+        run_to_exit_code(&["--depth", "4"]),
+        Some(2),
+        "no load test is asked for"
+    );
+    assert_eq!(
+        run_to_exit_code(&["127.0.0.1:1", "--rate", "5", "--closed"]),
+        Some(2)
+    );
+    assert_eq!(
+        run_to_exit_code(&["127.0.0.1:1", "--scenario", "get-50"]),
+        Some(2)
+    );
+    assert_eq!(
+        run_to_exit_code(&["--rate", "5", "--scenario", "get-50"]),
+        Some(2)
+    );
     assert_eq!(run_to_exit_code(&["127.0.0.1:1", "--ttl", "5"]), Some(2));
     assert_eq!(
         run_to_exit_code(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),

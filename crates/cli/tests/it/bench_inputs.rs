@@ -93,7 +93,10 @@ fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
     for (trace, form_arguments) in cases {
         let popularity = format!("trace:{trace}");
         let fixed_arguments = ["--popularity", &popularity, "--size", "trace"];
-        let result = parse_result(&run_bench(&address, &[&fixed_arguments[..], form_arguments].concat()));
+        let result = parse_result(&run_bench(
+            &address,
+            &[&fixed_arguments[..], form_arguments].concat(),
+        ));
         assert_eq!(result["settings"]["keys"], 70, "{form_arguments:?}");
         assert_eq!(result["wrong_values"], 0, "{form_arguments:?}");
         assert!(result["hits"].as_u64() > Some(0), "{form_arguments:?}");
@@ -114,7 +117,8 @@ fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
         assert!(set_status.success());
     }
     let histogram_file = write_file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
-    let item_histogram_file = write_file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
+    let item_histogram_file =
+        write_file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
     let clusters_file = write_file(
         folder.path(),
         "c.csv",
@@ -207,7 +211,11 @@ fn inputs_without_effect_or_in_conflict_are_refused() {
             4,
             "not that of a histogram",
         ),
-        (&["--size", &format!("histogram:{broken_histogram}")], 4, "row 1"),
+        (
+            &["--size", &format!("histogram:{broken_histogram}")],
+            4,
+            "row 1",
+        ),
         (
             &["--size", &format!("clusters:{file_of_other_columns}")],
             4,

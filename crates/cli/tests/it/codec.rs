@@ -68,7 +68,10 @@ fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
         .args(["keys", "-s", &address])
         .output()
         .unwrap();
-    assert!(remaining_keys.stdout.is_empty(), "every key is removed again");
+    assert!(
+        remaining_keys.stdout.is_empty(),
+        "every key is removed again"
+    );
 }
 
 #[test]
@@ -85,9 +88,14 @@ fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
             .unwrap()
             .starts_with("Codec(compress=\"")
     );
-    assert!(recommended["bytes"].as_u64().unwrap() * 4 < slow_result["before"]["bytes"].as_u64().unwrap());
+    assert!(
+        recommended["bytes"].as_u64().unwrap() * 4
+            < slow_result["before"]["bytes"].as_u64().unwrap()
+    );
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
-    let times: Vec<f64> = candidates.map(|row| row["call_us"].as_f64().unwrap()).collect();
+    let times: Vec<f64> = candidates
+        .map(|row| row["call_us"].as_f64().unwrap())
+        .collect();
     assert!(times.is_sorted(), "best first");
     let candidates = slow_result["candidates"].as_array().unwrap().iter();
     let names: Vec<&str> = candidates
@@ -128,7 +136,11 @@ fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
     let path = write_values(folder.path());
     let page_path = folder.path().join("codec.html");
-    let output = run_codec(&[path.to_str().unwrap(), "--html", page_path.to_str().unwrap()]);
+    let output = run_codec(&[
+        path.to_str().unwrap(),
+        "--html",
+        page_path.to_str().unwrap(),
+    ]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("Codec("), "{text}");
@@ -158,7 +170,11 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
     std::fs::write(&path, "{\"a\": 1}\n{\"a\": [1, 2").unwrap();
     let page_path = folder.path().join("old.html");
     std::fs::write(&page_path, "old").unwrap();
-    let output = run_codec(&[path.to_str().unwrap(), "--html", page_path.to_str().unwrap()]);
+    let output = run_codec(&[
+        path.to_str().unwrap(),
+        "--html",
+        page_path.to_str().unwrap(),
+    ]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4));
     assert!(
@@ -178,7 +194,10 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
         let output = run_codec(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(expected_code), "{message}");
-        assert!(message.contains(expected_part), "{expected_part} in {message}");
+        assert!(
+            message.contains(expected_part),
+            "{expected_part} in {message}"
+        );
     }
 }
 

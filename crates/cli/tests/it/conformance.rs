@@ -130,7 +130,11 @@ pub(crate) fn parse_version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-fn run_case(server: &Server, case: &Case<(String, String)>, fence_reply: &str) -> Result<(), String> {
+fn run_case(
+    server: &Server,
+    case: &Case<(String, String)>,
+    fence_reply: &str,
+) -> Result<(), String> {
     let mut connection = server.connect();
     assert_eq!(connection.request("flush_all\r\n"), "OK");
     let mut captured = HashMap::new();
@@ -159,7 +163,11 @@ fn run_case(server: &Server, case: &Case<(String, String)>, fence_reply: &str) -
 
 /// The reply before that to the fence. A step that ends inside a value has no fence: its reply is one
 /// line.
-fn request_until_fence(connection: &mut TestConnection, request: &[u8], fence_reply: &str) -> Vec<u8> {
+fn request_until_fence(
+    connection: &mut TestConnection,
+    request: &[u8],
+    fence_reply: &str,
+) -> Vec<u8> {
     if !request.ends_with(b"\n") {
         return connection.read_through(b"\n");
     }

@@ -123,7 +123,9 @@ fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
         }
         let fence_response = receive_packet(&mut connection);
         if fence_response.opaque != FENCE_OPAQUE {
-            return Err(format!("  step {step_index}: an additional response {fence_response:?}"));
+            return Err(format!(
+                "  step {step_index}: an additional response {fence_response:?}"
+            ));
         }
     }
     Ok(())

@@ -34,7 +34,10 @@ fn accepts_the_settings_of_the_systemd_unit() {
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
     let settings_file = find_deploy_file("glasscache.toml");
-    let command_line = unit_command.replace("/etc/glasscache/glasscache.toml", settings_file.to_str().unwrap());
+    let command_line = unit_command.replace(
+        "/etc/glasscache/glasscache.toml",
+        settings_file.to_str().unwrap(),
+    );
     let arguments: Vec<&str> = command_line.split(' ').collect();
     assert_eq!(arguments[1], "serve");
     assert_settings_are_accepted(&arguments[2..]);

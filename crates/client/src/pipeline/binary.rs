@@ -120,7 +120,7 @@ impl Pipeline {
             return Err(Fault::Unsolicited);
         };
         let value_offset = self.scan.offset + head_bytes;
-        let opcode = opcode::without_quiet(head.id.opcode);
+        let opcode = opcode::without_quiet(head.request.opcode);
         if let ExpectedBinaryReply::Values {
             keys,
             first_opaque,
@@ -177,9 +177,12 @@ impl ReplyScan {
         first_opaque: u32,
         limit_bytes: u64,
     ) -> Result<FoundValue, Fault> {
-        let key_index = head.id.opaque.wrapping_sub(first_opaque) as usize;
+        let key_index = head.request.opaque.wrapping_sub(first_opaque) as usize;
         let key = keys.get(key_index).ok_or(Fault::WrongOpaque)?;
-        if !opcode::returns_key(head.id.opcode) || head.key != key || key_index < self.key_cursor {
+        if !opcode::returns_key(head.request.opcode)
+            || head.key != key
+            || key_index < self.key_cursor
+        {
             return Err(Fault::WrongKey);
         }
         self.key_cursor = key_index + 1;
@@ -198,7 +201,7 @@ impl ReplyScan {
         response: &Response<'_>,
         expected: &ExpectedBinaryReply,
     ) -> Result<ParseStep, Fault> {
-        let opaque = response.head.id.opaque;
+        let opaque = response.head.request.opaque;
         match *expected {
             ExpectedBinaryReply::Values {
                 ref keys,
@@ -255,14 +258,14 @@ impl ReplyScan {
         noop_opaque: u32,
     ) -> Result<ParseStep, Fault> {
         if response.opcode == opcode::NOOP {
-            if response.head.id.opaque != noop_opaque {
+            if response.head.request.opaque != noop_opaque {
                 return Err(Fault::WrongOpaque);
             }
             let failed_replies = std::mem::take(&mut self.failed_replies);
             let refusals = std::mem::take(&mut self.refusals);
             return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
         }
-        let index = response.head.id.opaque.wrapping_sub(first_opaque);
+        let index = response.head.request.opaque.wrapping_sub(first_opaque);
         if index >= count {
             return Err(Fault::WrongOpaque);
         }

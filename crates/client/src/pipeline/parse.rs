@@ -401,7 +401,7 @@ fn parse_meta_reply(
         was_hit: flags.was_hit,
         cas: flags.cas,
         won: flags.won,
-        stale: flags.stale,
+        stale: flags.is_stale,
     };
     let value = match code {
         MetaCode::Value => Some(FoundValue {

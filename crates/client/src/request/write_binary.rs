@@ -6,7 +6,7 @@ use glasscache_protocol::base64;
 use glasscache_protocol::binary::request::{
     self as binary, ArithParameters, BinaryStoreParameters,
 };
-use glasscache_protocol::binary::{RequestId, opcode};
+use glasscache_protocol::binary::{OpcodeAndOpaque, opcode};
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
@@ -141,14 +141,14 @@ fn expect_binary_reply(writer: &mut RequestWriter<'_>, expected: ExpectedBinaryR
 }
 
 /// The opcode and the opaque of a request that has one response, or none unless something is unusual.
-fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestId {
+fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> OpcodeAndOpaque {
     let opaque = writer.reserve_opaques(1);
     if quiet {
         let opcode = opcode::quiet_form(opcode);
-        return RequestId { opcode, opaque };
+        return OpcodeAndOpaque { opcode, opaque };
     }
     expect_binary_reply(writer, ExpectedBinaryReply::Status { opaque, opcode });
-    RequestId { opcode, opaque }
+    OpcodeAndOpaque { opcode, opaque }
 }
 
 fn begin_single_read(
@@ -156,7 +156,7 @@ fn begin_single_read(
     key: WireKey<'_>,
     opcode: u8,
     wants_cas: bool,
-) -> RequestId {
+) -> OpcodeAndOpaque {
     let mut keys = begin_key_list(writer);
     with_raw_key(key, |key| keys.push(b"", key));
     let first_opaque = writer.reserve_opaques(1);
@@ -167,7 +167,7 @@ fn begin_single_read(
         wants_cas,
     };
     expect_binary_reply(writer, expected);
-    RequestId {
+    OpcodeAndOpaque {
         opcode,
         opaque: first_opaque,
     }
@@ -188,7 +188,7 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
         .zip(opaques)
     {
         let opcode = opcode::GETKQ;
-        binary::get(writer.out, RequestId { opcode, opaque }, key);
+        binary::get(writer.out, OpcodeAndOpaque { opcode, opaque }, key);
     }
     write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
     let expected = ExpectedBinaryReply::Values {
@@ -203,7 +203,7 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
 /// Appends a noop; its response comes after those to everything before it.
 pub(crate) fn write_noop(out: &mut Vec<u8>, opaque: u32) {
     let opcode = opcode::NOOP;
-    binary::header_only(out, RequestId { opcode, opaque });
+    binary::header_only(out, OpcodeAndOpaque { opcode, opaque });
 }
 
 fn store_opcode(mode: StoreMode) -> u8 {
@@ -218,7 +218,7 @@ fn store_opcode(mode: StoreMode) -> u8 {
 
 fn write_store_head(
     writer: &mut RequestWriter<'_>,
-    id: RequestId,
+    id: OpcodeAndOpaque,
     mode: StoreMode,
     item: &Item<'_>,
     exptime: i64,

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
-use glasscache_protocol::binary::{RequestId, Status, opcode, request as binary};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status, opcode, request as binary};
 use glasscache_protocol::text::reply::{self as text, Line};
 
 use super::stream::{TLS_ALERT, is_tls_alert};
@@ -65,7 +65,7 @@ pub fn request_version(access: &Access) -> Result<String, ProbeError> {
 fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut requests = Vec::new();
     for request_opcode in [opcode::VERSION, opcode::NOOP] {
-        let id = RequestId {
+        let id = OpcodeAndOpaque {
             opcode: request_opcode,
             opaque: 0,
         };

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::paired::Interval;
+use super::paired::ConfidenceInterval;
 use super::speed::{Progress, SideMeasurement, SpeedBenchmark};
 use super::{Error, Scenario, ServerPair, Versus, interference};
 
@@ -21,7 +21,8 @@ const INTERFERENCE_SECONDS_FACTOR: f64 = 2.0;
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct PairPlan {
     /// Pairs of each scenario.
-    pub pairs: usize,
+    #[serde(rename = "pairs")]
+    pub pair_count: usize,
     /// How long each side of a pair is measured.
     pub seconds: f64,
 }
@@ -35,7 +36,7 @@ pub struct ComparedScenario {
     pub pairs: Vec<(SideMeasurement, SideMeasurement)>,
     /// CPU per request, new over old.
     #[serde(rename = "cpu")]
-    pub cpu_ratio: Interval,
+    pub cpu_ratio: ConfidenceInterval,
     /// Pairs during which other processes used more than 0.2 core.
     #[serde(rename = "disturbed")]
     pub disturbed_pairs: usize,
@@ -51,29 +52,32 @@ pub struct Comparison {
     pub mean_cpu_ratio: f64,
     /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
     #[serde(rename = "mean_of_pairs")]
-    pub mean_cpu_ratio_of_pairs: Interval,
+    pub mean_cpu_ratio_of_pairs: ConfidenceInterval,
 }
 
 impl Comparison {
     /// Sums the pairs up.
-    pub fn of(scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>) -> Self {
-        let pair_count = scenarios
+    pub fn of(
+        measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>,
+    ) -> Self {
+        let pair_count = measured_scenarios
             .iter()
             .map(|(_, pairs)| pairs.len())
             .min()
             .unwrap_or(0);
         let ratios_of_pair = |index: usize| {
-            scenarios
+            measured_scenarios
                 .iter()
-                .filter_map(move |(_, pairs)| pairs.get(index).map(cpu_ratio))
+                .filter_map(move |(_, pairs)| pairs.get(index).map(compute_cpu_ratio))
         };
-        let mean_cpu_ratio_of_pairs =
-            Interval::of((0..pair_count).map(|index| geometric_mean(ratios_of_pair(index))));
-        let scenarios: Vec<ComparedScenario> = scenarios
+        let mean_cpu_ratio_of_pairs = ConfidenceInterval::of(
+            (0..pair_count).map(|index| geometric_mean(ratios_of_pair(index))),
+        );
+        let compared_scenarios: Vec<ComparedScenario> = measured_scenarios
             .into_iter()
             .map(|(scenario, pairs)| ComparedScenario {
                 scenario,
-                cpu_ratio: Interval::of(pairs.iter().map(cpu_ratio)),
+                cpu_ratio: ConfidenceInterval::of(pairs.iter().map(compute_cpu_ratio)),
                 disturbed_pairs: pairs
                     .iter()
                     .filter(|(new, old)| new.is_disturbed() || old.is_disturbed())
@@ -83,10 +87,12 @@ impl Comparison {
             .collect();
         Self {
             mean_cpu_ratio: geometric_mean(
-                scenarios.iter().map(|compared| compared.cpu_ratio.median),
+                compared_scenarios
+                    .iter()
+                    .map(|compared| compared.cpu_ratio.median),
             ),
             mean_cpu_ratio_of_pairs,
-            scenarios,
+            scenarios: compared_scenarios,
         }
     }
 
@@ -98,7 +104,7 @@ impl Comparison {
     }
 }
 
-fn cpu_ratio((new, old): &(SideMeasurement, SideMeasurement)) -> f64 {
+fn compute_cpu_ratio((new, old): &(SideMeasurement, SideMeasurement)) -> f64 {
     new.cpu_us / old.cpu_us
 }
 
@@ -123,12 +129,12 @@ pub fn compare(
             .map(|scenario| (to_paired_scenario(scenario, pair_plan.seconds), Vec::new()))
             .collect();
     let mut first_pair = 0;
-    while first_pair < pair_plan.pairs {
-        let pass_end = pair_plan.pairs.min(first_pair + PAIRS_PER_PASS);
+    while first_pair < pair_plan.pair_count {
+        let pass_end = pair_plan.pair_count.min(first_pair + PAIRS_PER_PASS);
         progress(&format!(
             "pairs {} to {pass_end} of {}",
             first_pair + 1,
-            pair_plan.pairs
+            pair_plan.pair_count
         ));
         measure_pass(
             servers,
@@ -185,7 +191,7 @@ fn measure_pass(
                 pair_indices.end,
                 new.cpu_us,
                 old.cpu_us,
-                cpu_ratio(&pair),
+                compute_cpu_ratio(&pair),
             ));
             pairs.push(pair);
         }
@@ -217,20 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn kept_results_have_the_names_of_earlier_ones() {
+    fn json_has_the_field_names_of_earlier_results() {
         let scenario = Scenario::built_in().unwrap().remove(0);
         let pair = (measured_with_cpu(2.0), measured_with_cpu(1.0));
-        let comparison =
+        let comparison_json =
             serde_json::to_value(Comparison::of(vec![(scenario, vec![pair])])).unwrap();
         let field_names = |value: &serde_json::Value| -> Vec<String> {
             let names: BTreeSet<_> = value.as_object().unwrap().keys().cloned().collect();
             names.into_iter().collect()
         };
         assert_eq!(
-            field_names(&comparison),
+            field_names(&comparison_json),
             ["mean", "mean_of_pairs", "scenarios"]
         );
-        let scenario_fields = field_names(&comparison["scenarios"][0]);
+        let scenario_fields = field_names(&comparison_json["scenarios"][0]);
         assert_eq!(scenario_fields, ["cpu", "disturbed", "pairs", "scenario"]);
     }
 

@@ -51,7 +51,7 @@ pub fn run(
     progress: &mut Progress<'_>,
 ) -> Result<ScenarioResult, Error> {
     let memory_mib = choose_memory_mib(interference);
-    let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
+    let (mut measured_rounds, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let measure_ours = || {
             measure_side(
@@ -88,12 +88,12 @@ pub fn run(
             their_measurement.calm.p99_us,
         ));
         p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
-        measured.push((
+        measured_rounds.push((
             our_measurement.with_interference,
             their_measurement.with_interference,
         ));
     }
-    let mut result = ScenarioResult::new(scenario.clone(), measured);
+    let mut result = ScenarioResult::new(scenario.clone(), measured_rounds);
     result.p99_of_calm = Some((
         Spread::of(p99_growths.iter().map(|(ours, _)| *ours)),
         Spread::of(p99_growths.iter().map(|(_, theirs)| *theirs)),
@@ -109,16 +109,16 @@ pub(super) fn measure_pair(
     round: usize,
 ) -> Result<(SideMeasurement, SideMeasurement), Error> {
     let memory_mib = choose_memory_mib(interference);
-    let measure = |server_command: ServerCommand| {
+    let measure_server = |server_command: ServerCommand| {
         let reader = Reader::start(servers, &server_command, scenario)?;
         reader.measure_with_interference(interference, round as u64)
     };
     if round.is_multiple_of(2) {
-        let ours = measure(servers.ours(memory_mib))?;
-        Ok((ours, measure(servers.theirs(memory_mib))?))
+        let ours = measure_server(servers.ours(memory_mib))?;
+        Ok((ours, measure_server(servers.theirs(memory_mib))?))
     } else {
-        let theirs = measure(servers.theirs(memory_mib))?;
-        Ok((measure(servers.ours(memory_mib))?, theirs))
+        let theirs = measure_server(servers.theirs(memory_mib))?;
+        Ok((measure_server(servers.ours(memory_mib))?, theirs))
     }
 }
 
@@ -281,7 +281,7 @@ impl InterferenceLoad {
     fn run(&self, run_for: Duration, seed: u64) -> Result<(), load::Error> {
         let window = Window::Timed {
             warm_up: Duration::ZERO,
-            measure: run_for,
+            measured_time: run_for,
         };
         let plan = LoadPlan {
             window,

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_results_have_the_names_of_earlier_ones() {
+    fn json_has_the_field_names_of_earlier_results() {
         let fill_size = serde_json::to_value(&FillSize::all_sizes()[0]).unwrap();
         let mut names: Vec<&String> = fill_size.as_object().unwrap().keys().collect();
         names.sort();

@@ -17,7 +17,7 @@ pub mod scenario;
 pub mod speed;
 
 pub use layout::CpuLayout;
-pub use paired::{Interval, Spread};
+pub use paired::{ConfidenceInterval, Spread};
 pub use scenario::{Interference, RequiredRatios, Scenario, Versus};
 
 use std::path::PathBuf;

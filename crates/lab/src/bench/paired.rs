@@ -52,7 +52,7 @@ impl Spread {
 /// smallest and the k-th largest, with the largest k that keeps that probability. Fewer than six values
 /// cannot promise it: their interval is their whole range.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The middle value; the mean of the two middle ones where their number is even.
     pub median: f64,
     /// Its lower bound.
@@ -61,7 +61,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// The interval of `values`; all zero if there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values
@@ -103,7 +103,7 @@ mod tests {
     fn an_interval_of_the_median_has_the_ranks_of_the_sign_test() {
         // The tables of the sign test: of 20 values the 6th and 15th, of 30 the 10th and 21st.
         for (count, low, high) in [(6, 1, 6), (9, 2, 8), (20, 6, 15), (30, 10, 21)] {
-            let interval = Interval::of((1..=count).map(f64::from));
+            let interval = ConfidenceInterval::of((1..=count).map(f64::from));
             let bounds = (interval.low, interval.high);
             assert_eq!(bounds, (f64::from(low), f64::from(high)), "{count} values");
         }
@@ -111,12 +111,12 @@ mod tests {
 
     #[test]
     fn an_interval_of_few_values_is_their_range() {
-        let interval = Interval::of([3.0, 1.0, 2.0]);
+        let interval = ConfidenceInterval::of([3.0, 1.0, 2.0]);
         assert_eq!(
             (interval.low, interval.median, interval.high),
             (1.0, 2.0, 3.0)
         );
-        assert_eq!(Interval::of([]), Interval::default());
+        assert_eq!(ConfidenceInterval::of([]), ConfidenceInterval::default());
     }
 
     #[test]

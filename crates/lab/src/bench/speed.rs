@@ -121,12 +121,12 @@ impl ScenarioResult {
     /// Each required ratio of the scenario: its name, the bound, and the measured ratio.
     pub fn compare_with_required_ratios(&self) -> Vec<(&'static str, f64, f64)> {
         let required = &self.scenario.required_ratios;
-        let p99_of_calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
+        let measured_p99_of_calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
             ("cpu", required.cpu, self.cpu.median),
             ("p99", required.p99, self.p99.median),
             ("p99.9", required.p999, self.p999.median),
-            ("p99/calm", required.p99_of_calm, p99_of_calm),
+            ("p99/calm", required.p99_of_calm, measured_p99_of_calm),
         ]
         .into_iter()
         .filter_map(|(name, bound, measured_ratio)| {
@@ -173,7 +173,7 @@ impl SpeedBenchmark {
     pub fn run(
         &mut self,
         scenario: &Scenario,
-        rounds: Range<usize>,
+        round_indices: Range<usize>,
         progress: &mut Progress<'_>,
     ) -> Result<ScenarioResult, Error> {
         let values = Values::new(scenario.size(), 1);
@@ -182,9 +182,9 @@ impl SpeedBenchmark {
             scenario.title, scenario.keys
         ));
         self.fill(scenario, &values)?;
-        let mut measured_rounds = Vec::with_capacity(rounds.len());
-        let rounds_end = rounds.end;
-        for round in rounds {
+        let mut measured_rounds = Vec::with_capacity(round_indices.len());
+        let rounds_end = round_indices.end;
+        for round in round_indices {
             let is_glasscache_first = round % 2 == 0;
             let first_measured =
                 self.measure_side(scenario, &values, is_glasscache_first, round)?;
@@ -214,11 +214,11 @@ impl SpeedBenchmark {
     }
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
-        let servers: &[&ServerProcess] = match scenario.versus {
+        let servers_to_fill: &[&ServerProcess] = match scenario.versus {
             Versus::Peer => &[&self.ours, &self.theirs],
             Versus::ClassicText => &[&self.ours],
         };
-        for server in servers {
+        for server in servers_to_fill {
             if self.filled_key_spaces.insert((
                 server.address.port(),
                 scenario.first_id(),
@@ -323,14 +323,14 @@ pub(super) fn measure_load(
     (protocol, seed): (Protocol, u64),
 ) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
-    let measure = std::time::Duration::from_secs_f64(scenario.seconds);
+    let measured_time = std::time::Duration::from_secs_f64(scenario.seconds);
     let plan = LoadPlan {
         connections: scenario.connections,
         depth: scenario.depth,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
         window: Window::Timed {
-            warm_up: measure.mul_f64(0.15),
-            measure,
+            warm_up: measured_time.mul_f64(0.15),
+            measured_time,
         },
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,

@@ -116,11 +116,11 @@ pub fn evaluate_candidate(
     objective: &CodecObjective,
 ) -> Candidate {
     let plain_bytes: usize = serialiser_costs.bodies.iter().map(Vec::len).sum();
-    let total_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
+    let total_compressed_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
     let value_count = compressor_costs.compressed_bytes.len();
     let break_even_mbit = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
-        let saved_bits = plain_bytes.saturating_sub(total_bytes) as f64 * 8.0;
+        let saved_bits = plain_bytes.saturating_sub(total_compressed_bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
@@ -158,8 +158,8 @@ pub fn evaluate_candidate(
             codec
         },
         values: value_count,
-        bytes: total_bytes as u64,
-        ratio: total_bytes as f64 / input_bytes.max(1) as f64,
+        bytes: total_compressed_bytes as u64,
+        ratio: total_compressed_bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
         write_break_even_mbit: break_even_mbit(&compressor_costs.compress_ns),
@@ -279,7 +279,7 @@ pub fn choose(
 mod tests {
     use super::*;
 
-    fn call_times() -> CallTimes {
+    fn example_call_times() -> CallTimes {
         let call_time = |bytes: usize, us: f64| CallTime {
             bytes,
             us,
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    fn compressor_costs(name: &str, compressed_bytes: &[usize], ns: u64) -> CompressorCosts {
+    fn new_compressor_costs(name: &str, compressed_bytes: &[usize], ns: u64) -> CompressorCosts {
         CompressorCosts {
             name: name.to_owned(),
             compressed_bytes: compressed_bytes.to_vec(),
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn objective(mbit: f64) -> CodecObjective {
+    fn new_objective(mbit: f64) -> CodecObjective {
         CodecObjective {
             ns_per_byte: 8e3 / mbit,
             reads_per_write: 10.0,
@@ -313,20 +313,20 @@ mod tests {
         let serialiser_costs = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
         let candidate = evaluate_candidate(
             &serialiser_costs,
-            &compressor_costs("zstd 1", &[500], 4000),
+            &new_compressor_costs("zstd 1", &[500], 4000),
             1000,
-            &call_times(),
-            &objective(1000.0),
+            &example_call_times(),
+            &new_objective(1000.0),
         );
         // 4,000 bits in 4 us are 1,000 Mbit/s.
         assert_eq!(candidate.read_break_even_mbit, Some(1000.0));
         assert!((candidate.ratio - 0.5).abs() < 1e-9);
         let uncompressed_candidate = evaluate_candidate(
             &serialiser_costs,
-            &compressor_costs("none", &[1000], 0),
+            &new_compressor_costs("none", &[1000], 0),
             1000,
-            &call_times(),
-            &objective(1000.0),
+            &example_call_times(),
+            &new_objective(1000.0),
         );
         assert_eq!(
             (
@@ -341,9 +341,10 @@ mod tests {
     fn a_slow_network_compresses_and_a_fast_one_does_not() {
         let serialiser_costs =
             SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
-        let costs_of_compressors = [compressor_costs("zlib 6", &[2_000, 90], 50_000)];
+        let costs_of_compressors = [new_compressor_costs("zlib 6", &[2_000, 90], 50_000)];
         let codecs = [(&serialiser_costs, &costs_of_compressors[..])];
-        let (uncompressed, best) = choose(&codecs, &call_times(), &objective(100.0)).unwrap();
+        let (uncompressed, best) =
+            choose(&codecs, &example_call_times(), &new_objective(100.0)).unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
             ("none", 10_100)
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(&codecs, &call_times(), &objective(100_000.0)).unwrap();
+        let (_, best) = choose(&codecs, &example_call_times(), &new_objective(100_000.0)).unwrap();
         assert_eq!(
             (best.compressor.as_str(), best.threshold_bytes),
             ("none", None)
@@ -366,11 +367,11 @@ mod tests {
             read_ns: vec![7000],
             bodies: vec![vec![0; 1000]],
         };
-        let costs_of_compressors = [compressor_costs("zstd 1", &[100], 1000)];
+        let costs_of_compressors = [new_compressor_costs("zstd 1", &[100], 1000)];
         let (uncompressed, best) = choose(
             &[(&serialiser_costs, &costs_of_compressors[..])],
-            &call_times(),
-            &objective(10.0),
+            &example_call_times(),
+            &new_objective(10.0),
         )
         .unwrap();
         assert!(

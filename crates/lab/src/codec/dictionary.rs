@@ -57,8 +57,8 @@ impl Compressor for DictionaryCompressor {
     }
 
     fn compress(&mut self, plain: &[u8]) -> Compressed {
-        let compressed = self.compressor.compress(plain).ok();
-        match compressed.filter(|compressed| compressed.len() < plain.len()) {
+        let compressed_bytes = self.compressor.compress(plain).ok();
+        match compressed_bytes.filter(|bytes| bytes.len() < plain.len()) {
             Some(bytes) => Compressed { flags: 1, bytes },
             None => Compressed {
                 flags: 0,

@@ -217,18 +217,19 @@ mod tests {
 
     #[test]
     fn kinds_are_read_from_the_bytes() {
-        let kind = |bytes: &[u8]| Sample::detect(None, bytes.to_vec()).kind;
-        assert_eq!(kind(b"{\"a\": [1, 2]}"), ValueKind::Object);
-        assert_eq!(kind(b"[1, 2"), ValueKind::Text);
-        assert_eq!(kind(b"17"), ValueKind::Text);
-        assert_eq!(kind(b"\xff\x00"), ValueKind::Bytes);
+        let detect_kind = |bytes: &[u8]| Sample::detect(None, bytes.to_vec()).kind;
+        assert_eq!(detect_kind(b"{\"a\": [1, 2]}"), ValueKind::Object);
+        assert_eq!(detect_kind(b"[1, 2"), ValueKind::Text);
+        assert_eq!(detect_kind(b"17"), ValueKind::Text);
+        assert_eq!(detect_kind(b"\xff\x00"), ValueKind::Bytes);
     }
 
     #[test]
     fn each_line_of_json_lines_is_a_value_and_a_wrong_one_is_named() {
-        let folder = std::env::temp_dir().join(format!("glasscache-codec-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("a.jsonl");
+        let folder_path =
+            std::env::temp_dir().join(format!("glasscache-codec-{}", std::process::id()));
+        std::fs::create_dir_all(&folder_path).unwrap();
+        let path = folder_path.join("a.jsonl");
         std::fs::write(&path, "{\"a\": 1}\n\n\"text\"\n").unwrap();
         let samples = Samples::read(std::slice::from_ref(&path)).unwrap();
         let kinds: Vec<ValueKind> = samples.values.iter().map(|sample| sample.kind).collect();
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(samples.values[1].bytes, b"text");
         std::fs::write(&path, "{\"a\": 1}\n{\"a\": \n").unwrap();
         let error = Samples::read(std::slice::from_ref(&path)).unwrap_err();
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&folder_path).unwrap();
         assert!(
             error.to_string().contains("a.jsonl line 2, column 5"),
             "{error}"

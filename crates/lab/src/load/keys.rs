@@ -36,8 +36,8 @@ pub enum Picker {
 
 impl Picker {
     /// Uniform over `count` keys, or by Zipf's law when an exponent is given.
-    pub fn new(count: u64, zipf: Option<f64>) -> Self {
-        match zipf {
+    pub fn new(count: u64, zipf_exponent: Option<f64>) -> Self {
+        match zipf_exponent {
             Some(exponent) => Self::Zipf(Zipf::new(count.max(1), exponent)),
             None => Self::Uniform {
                 count: count.max(1),

@@ -7,8 +7,8 @@
 
 mod by_second;
 mod connection;
-mod engine;
 mod fill_and_read_back;
+mod generator_thread;
 mod histogram;
 mod keys;
 mod mixed;
@@ -109,7 +109,7 @@ pub enum Window {
         /// Not counted.
         warm_up: Duration,
         /// Counted.
-        measure: Duration,
+        measured_time: Duration,
     },
 }
 
@@ -224,12 +224,15 @@ impl Schedule {
                 window_start: None,
                 window_end: None,
             },
-            Window::Timed { warm_up, measure } => {
+            Window::Timed {
+                warm_up,
+                measured_time,
+            } => {
                 let start = now + WAKE_UP_TIME;
                 Self {
                     start,
                     window_start: Some(start + warm_up),
-                    window_end: Some(start + warm_up + measure),
+                    window_end: Some(start + warm_up + measured_time),
                 }
             }
         }
@@ -252,14 +255,14 @@ pub fn run<W: Workload>(
             .into_iter()
             .enumerate()
             .map(|(thread_index, workload)| {
-                let thread = engine::ThreadContext {
+                let thread = generator_thread::ThreadContext {
                     thread_index,
                     thread_count,
                     connecting: connecting.clone(),
                     schedule: &schedule,
                     any_thread_failed: &any_thread_failed,
                 };
-                scope.spawn(move || engine::run(plan, thread, workload))
+                scope.spawn(move || generator_thread::run(plan, thread, workload))
             })
             .collect();
         drop(connecting);
@@ -272,7 +275,7 @@ pub fn run<W: Workload>(
             ..
         } = *schedule.get_or_init(|| Schedule::new(plan.window));
         let sleep_until = |due_at: Option<Instant>| {
-            // In short sleeps: Ctrl-C or a failure ends the threads at once, and their time must not be counted on.
+            // In short sleeps: Ctrl-C or a failure ends the threads at once, and the time after that must not count.
             while let Some(time_left) =
                 due_at.and_then(|due_at| due_at.checked_duration_since(Instant::now()))
                 && !time_left.is_zero()
@@ -285,7 +288,7 @@ pub fn run<W: Workload>(
         sleep_until(window_start);
         let (started, cpu_before) = (Instant::now(), meter.read());
         sleep_until(window_end);
-        let cpu_after = window_end.map(|_| (started.elapsed(), meter.read()));
+        let time_and_cpu_at_window_end = window_end.map(|_| (started.elapsed(), meter.read()));
         let mut results = Vec::with_capacity(thread_count);
         for handle in handles {
             results.push(handle.join().map_err(|_| Error::Closed)??);
@@ -296,7 +299,7 @@ pub fn run<W: Workload>(
             error => error,
         };
         let (measured_time, cpu_after) =
-            cpu_after.unwrap_or_else(|| (started.elapsed(), meter.read()));
+            time_and_cpu_at_window_end.unwrap_or_else(|| (started.elapsed(), meter.read()));
         if plan.stop.load(Ordering::Relaxed) && !plan.returns_partial_report {
             return Err(Error::Stopped);
         }
@@ -313,7 +316,7 @@ pub fn run<W: Workload>(
 
 fn merge_results<W>(
     plan: &LoadPlan,
-    results: Vec<engine::ThreadResult<W>>,
+    results: Vec<generator_thread::ThreadResult<W>>,
     (started_at, seconds): (SystemTime, f64),
     meter: &Meter,
     cpu_used: &crate::proc::CpuDelta,

@@ -1,12 +1,12 @@
 //! What a generator thread sends: the trait that each workload implements, and the requests it can write.
 //!
-//! The engine knows sockets, clocks and replies; a workload knows keys and values. Key texts and expected values are
+//! The generator's thread knows sockets, clocks and replies; a workload knows keys and values. Key texts and expected values are
 //! computed from the key's number, so a request in flight needs 8 bytes per key.
 
 use std::collections::VecDeque;
 
 use glasscache_protocol::binary::request::{self as binary, BinaryStoreParameters};
-use glasscache_protocol::binary::{RequestId, opcode};
+use glasscache_protocol::binary::{OpcodeAndOpaque, opcode};
 use glasscache_protocol::meta::request as meta;
 use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
@@ -254,8 +254,8 @@ impl Batch<'_> {
     }
 
     /// What the next request in binary has in its header.
-    const fn next_request_id(&self, opcode: u8) -> RequestId {
-        RequestId {
+    const fn next_request_id(&self, opcode: u8) -> OpcodeAndOpaque {
+        OpcodeAndOpaque {
             opcode,
             opaque: *self.next_opaque,
         }

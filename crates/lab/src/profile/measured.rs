@@ -171,17 +171,17 @@ impl ProfileMeasurement {
             if calls.elements().is_empty() {
                 continue;
             }
-            let percentiles =
+            let distribution =
                 Percentiles::new(calls.elements().iter().map(|call| call.latency).collect());
-            let median_us = percentiles.value(50.0).max(1e-3);
+            let median_us = distribution.value(50.0).max(1e-3);
             relative_calls.extend(calls.elements().iter().map(|call| TimedCall {
                 latency: call.latency / median_us,
                 ..*call
             }));
             let estimate = |percent| Percentile {
                 percent,
-                sample_us: percentiles.value(percent),
-                us: percentiles.estimate(percent),
+                sample_us: distribution.value(percent),
+                us: distribution.estimate(percent),
             };
             let (bytes, keys) = match *cell {
                 Cell::Bytes(bytes) => (Some(bytes), None),
@@ -217,11 +217,11 @@ fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
         .chain([relative_latencies.len()])
         .map(|operations| {
             let first_latencies = relative_latencies.get(..operations).unwrap_or_default();
-            let percentiles = Percentiles::new(first_latencies.to_vec());
+            let distribution = Percentiles::new(first_latencies.to_vec());
             ShorterRun {
                 operations,
-                relative_p50: percentiles.value(50.0),
-                relative_p99: percentiles.value(99.0),
+                relative_p50: distribution.value(50.0),
+                relative_p99: distribution.value(99.0),
             }
         })
         .collect()
@@ -231,13 +231,13 @@ fn group_calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
     calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|calls_of_second| {
-            let percentiles =
+            let distribution =
                 Percentiles::new(calls_of_second.iter().map(|call| call.latency).collect());
             Second {
                 at_s: calls_of_second.first().map_or(0, |call| call.at_s),
                 calls: calls_of_second.len() as u64,
-                relative_p50: percentiles.value(50.0),
-                relative_p99: percentiles.value(99.0),
+                relative_p50: distribution.value(50.0),
+                relative_p99: distribution.value(99.0),
             }
         })
         .collect()

@@ -67,7 +67,7 @@ impl Percentiles {
     pub fn estimate(&self, percent: f64) -> Estimate {
         let (count, share) = (self.count(), percent / 100.0);
         let value = self.value(percent);
-        let inflation = self.variance_inflation(value, share);
+        let inflation = self.compute_variance_inflation(value, share);
         let (lower_rank, upper_rank) = if inflation > 1.0 {
             let sample_count = count as f64;
             let half_width =
@@ -95,7 +95,7 @@ impl Percentiles {
 
     /// The factor by which the variance of the share below `value` exceeds that of independent samples; 1 if it could
     /// be chance.
-    fn variance_inflation(&self, value: f64, share: f64) -> f64 {
+    fn compute_variance_inflation(&self, value: f64, share: f64) -> f64 {
         let inflation_of_blocks = |(block_count, ratio_min): (usize, f64)| {
             let block_length = self.in_order.len() / block_count;
             if block_length < BLOCK_SAMPLES_MIN {
@@ -187,10 +187,10 @@ mod tests {
         runs: u64,
         percent: f64,
         truth: f64,
-        samples: impl Fn(u64) -> Vec<f64>,
+        draw_samples: impl Fn(u64) -> Vec<f64>,
     ) -> u64 {
         let contains = |seed: &u64| {
-            let estimate = Percentiles::new(samples(*seed)).estimate(percent);
+            let estimate = Percentiles::new(draw_samples(*seed)).estimate(percent);
             estimate.low <= truth && estimate.high.is_none_or(|high| truth <= high)
         };
         (0..runs).filter(contains).count() as u64
@@ -230,9 +230,13 @@ mod tests {
 
     #[test]
     fn too_few_samples_give_no_upper_bound() {
-        let estimate = |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
-        assert_eq!((estimate(3687).value, estimate(3687).high), (None, None));
-        assert!(estimate(3688).high.is_some());
+        let estimate_p99_9 =
+            |count| Percentiles::new(draw_independent_samples(count, 1)).estimate(99.9);
+        assert_eq!(
+            (estimate_p99_9(3687).value, estimate_p99_9(3687).high),
+            (None, None)
+        );
+        assert!(estimate_p99_9(3688).high.is_some());
         let empty_estimate = Percentiles::new(Vec::new()).estimate(50.0);
         assert_eq!((empty_estimate.value, empty_estimate.low), (None, 0.0));
     }
@@ -246,9 +250,12 @@ mod tests {
 
     #[test]
     fn values_are_order_statistics() {
-        let samples = Percentiles::new((1..=100).rev().map(f64::from).collect());
+        let percentiles = Percentiles::new((1..=100).rev().map(f64::from).collect());
         for (percent, value) in [(1.0, 1.0), (50.0, 50.0), (99.0, 99.0), (99.9, 100.0)] {
-            assert!((samples.value(percent) - value).abs() < 1e-9, "p{percent}");
+            assert!(
+                (percentiles.value(percent) - value).abs() < 1e-9,
+                "p{percent}"
+            );
         }
     }
 }

@@ -21,10 +21,11 @@ const MEAN_RATIOS_MIN: usize = 10;
 impl RatioInterval {
     /// The median of the ratios of paired rounds, with its interval; fewer than six give their whole range.
     ///
-    /// Rounds measure the targets in the order A B, then B A. Of twenty rounds each two, of forty each four in succession
-    /// are joined to their geometric mean: neither a steady change of the machine nor being measured second has a part in
-    /// it, and a phase of the machine that outlasts a round counts fewer times. A round in which a target completed no
-    /// request, or used no CPU time that could be seen, has no ratio; the rounds that it is joined with keep theirs.
+    /// Rounds measure the targets in the order A B, then B A. From twenty rounds on, each two in succession are joined to
+    /// their geometric mean, from forty on each four: then neither a steady change of the machine nor being measured
+    /// second affects the result, and a phase of the machine that outlasts a round counts fewer times. A round in which
+    /// a target completed no request, or used no CPU time that could be seen, has no ratio; the round of the other order
+    /// is left out with it, and the others that it would be joined with are kept.
     pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
         let round_ratios: Vec<f64> = ratios.into_iter().collect();
         let rounds_per_mean = match round_ratios.len() / MEAN_RATIOS_MIN {
@@ -47,7 +48,7 @@ impl RatioInterval {
     }
 }
 
-/// The geometric mean of rounds in succession: of each two, in both orders, or of neither.
+/// The geometric mean of rounds in succession; of two rounds in both orders, both count or neither.
 fn compute_mean_ratio(round_ratios: &[f64]) -> Option<f64> {
     let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
     let pairs = round_ratios
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_without_a_ratio_do_not_take_that_of_the_others_with_them() {
+    fn a_round_without_a_ratio_is_left_out_with_the_round_of_the_other_order_alone() {
         for unmeasured in [f64::NAN, f64::INFINITY, 0.0] {
             let round_ratios = (0..80).map(|round| match round % 4 {
                 0 => unmeasured,

@@ -52,8 +52,8 @@ impl ItemList {
     /// Adds the item of one line of `lru_crawler metadump`.
     pub(super) fn push(&mut self, line: &[u8]) -> Result<(), InvalidLine> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let key = fields.next().and_then(|field| field.strip_prefix(b"key="));
-        let key = unescape_key(key.ok_or(InvalidLine)?);
+        let first_field = fields.next().ok_or(InvalidLine)?;
+        let key = unescape_key(first_field.strip_prefix(b"key=").ok_or(InvalidLine)?);
         let (mut last_access_s, mut item_bytes, mut was_fetched) = (None, None, false);
         for field in fields {
             if let Some(digits) = field.strip_prefix(b"la=") {
@@ -149,11 +149,11 @@ mod tests {
     }
 
     fn list_keys(item_list: &ItemList) -> Vec<String> {
-        let key = |item| String::from_utf8(item_list.key(item).bytes.to_vec()).unwrap();
+        let key_text = |item| String::from_utf8(item_list.key(item).bytes.to_vec()).unwrap();
         item_list
             .items(0..item_list.len())
             .iter()
-            .map(key)
+            .map(key_text)
             .collect()
     }
 

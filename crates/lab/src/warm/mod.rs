@@ -1,8 +1,8 @@
 //! Filling a server from another over the wire, so that it does not start cold.
 //!
-//! The old server lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and client flags
-//! (meta gets that leave its eviction order as it is) and added to the new server, which keeps what it has already. Either
-//! may be memcached 1.6 or glasscache (docs/decisions/0089-warming-a-node.md).
+//! The old server, the source, lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and
+//! client flags (meta gets that leave its eviction order as it is) and added to the new server, the target, which keeps
+//! what it has already. Either may be memcached 1.6 or glasscache (docs/decisions/0089-warming-a-node.md).
 
 mod batch;
 mod connection;

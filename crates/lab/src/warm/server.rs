@@ -204,7 +204,7 @@ fn to_reply(code: MetaCode, value_bytes: u64, flags: &MetaReplyFlags<'_>) -> Opt
         unique: flags.cas.unwrap_or(0),
         ttl_s: flags.ttl_s,
         has_won: flags.won,
-        is_stale: flags.won || flags.stale || flags.already_won,
+        is_stale: flags.won || flags.is_stale || flags.already_won,
     })
 }
 

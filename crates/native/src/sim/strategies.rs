@@ -167,7 +167,7 @@ impl SimulatedLog {
         run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
             let candidate = &tried_candidates[index];
             let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-            let ns = evaluate(
+            let added_ns = evaluate(
                 &prepared,
                 &self.cost,
                 candidate,
@@ -175,8 +175,8 @@ impl SimulatedLog {
                 learned_rules,
                 limit_ns,
             );
-            lock().record(candidate.memory_bytes, ns);
-            Some(ns)
+            lock().record(candidate.memory_bytes, added_ns);
+            Some(added_ns)
         })
     }
 
@@ -197,13 +197,13 @@ impl SimulatedLog {
             );
             return Err(error::bad_setting(py, fault));
         }
-        let tried_candidates: Vec<_> = candidates.into_iter().zip(added_ns).collect();
+        let candidates_with_times: Vec<_> = candidates.into_iter().zip(added_ns).collect();
         let point = |index: usize| {
-            let candidate = tried_candidates[index].0;
+            let candidate = candidates_with_times[index].0;
             let notation = candidate.strategy.to_string();
             (index, candidate.memory_bytes, notation)
         };
-        Ok(find_pareto_front(&tried_candidates)
+        Ok(find_pareto_front(&candidates_with_times)
             .into_iter()
             .map(point)
             .collect())
@@ -219,8 +219,8 @@ impl SimulatedLog {
     ) -> Vec<Option<u64>> {
         let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         let mut best_so_far = BestSoFar::default();
-        for (candidate, ns) in candidates.into_iter().zip(added_ns) {
-            best_so_far.record(candidate.memory_bytes, ns);
+        for (candidate, candidate_ns) in candidates.into_iter().zip(added_ns) {
+            best_so_far.record(candidate.memory_bytes, candidate_ns);
         }
         let bound = |memory| best_so_far.least_added_ns_within(memory);
         memories.into_iter().map(bound).collect()
@@ -304,8 +304,11 @@ fn read_log(py: Python<'_>, folder: &Path) -> PyResult<FolderLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
             ReadError::Trace(fault) => error::from_trace_error(py, &fault),
-            ReadError::NoCompletePart { folder, first } => {
-                let reason = format!("no part of the log is complete; {first}");
+            ReadError::NoCompletePart {
+                folder,
+                first_left_out,
+            } => {
+                let reason = format!("no part of the log is complete; {first_left_out}");
                 let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
                 error::from_trace_error(py, &fault)
             }

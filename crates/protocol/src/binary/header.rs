@@ -65,12 +65,12 @@ impl Header {
             | u64::from(self.status);
         let body_bytes_and_opaque = (u64::from(self.body_bytes) << 32) | u64::from(self.opaque);
         let mut bytes = [0; HEADER_BYTES];
-        for (to, word) in
+        for (target, word) in
             bytes
                 .chunks_exact_mut(8)
                 .zip([magic_to_status, body_bytes_and_opaque, self.cas])
         {
-            to.copy_from_slice(&word.to_be_bytes());
+            target.copy_from_slice(&word.to_be_bytes());
         }
         bytes
     }

@@ -13,7 +13,7 @@ mod status;
 mod write;
 
 pub use header::{HEADER_BYTES, Header, MAGIC_REQUEST, MAGIC_RESPONSE};
-pub use parse::{Command, Get, PacketRefusal, Parsed, RequestId, likely_key, parse};
+pub use parse::{Command, Get, OpcodeAndOpaque, PacketRefusal, Parsed, likely_key, parse};
 pub use status::Status;
 pub use write::{
     StoredItem, value_head_bytes_max, write_error, write_error_with_text, write_miss_with_key,

@@ -49,12 +49,12 @@ const QUIET_OPCODES: u64 = opcode_bits(&[
 const KEY_RETURNING_OPCODES: u64 = opcode_bits(&[GETK, GETKQ, GATK, GATKQ]);
 
 const fn opcode_bits(mut opcodes: &[u8]) -> u64 {
-    let mut set = 0;
+    let mut bits = 0;
     while let [opcode, rest @ ..] = opcodes {
-        set |= 1 << *opcode;
+        bits |= 1 << *opcode;
         opcodes = rest;
     }
-    set
+    bits
 }
 
 /// Whether the usual outcome of `opcode` is not reported.
@@ -103,21 +103,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quiet_opcode_has_one_that_is_not() {
-        let quiet: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
-        let not_quiet: Vec<u8> = quiet.iter().map(|opcode| without_quiet(*opcode)).collect();
+    fn each_quiet_opcode_has_a_form_that_is_not_quiet() {
+        let quiet_opcodes: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
+        let loud_opcodes: Vec<u8> = quiet_opcodes
+            .iter()
+            .map(|opcode| without_quiet(*opcode))
+            .collect();
         let expected = [
             GET, GETK, SET, ADD, REPLACE, DELETE, INCREMENT, DECREMENT, QUIT, FLUSH, APPEND,
             PREPEND, GAT, GATK,
         ];
-        assert_eq!(not_quiet, expected);
+        assert_eq!(loud_opcodes, expected);
         assert_eq!(without_quiet(NOOP), NOOP);
-        for (quiet, not_quiet) in quiet.into_iter().zip(not_quiet) {
-            let has_no_key = matches!(not_quiet, QUIT | FLUSH);
-            assert_eq!(
-                quiet_form(not_quiet),
-                if has_no_key { not_quiet } else { quiet }
-            );
+        for (quiet, loud) in quiet_opcodes.into_iter().zip(loud_opcodes) {
+            let has_no_key = matches!(loud, QUIT | FLUSH);
+            assert_eq!(quiet_form(loud), if has_no_key { loud } else { quiet });
         }
         assert_eq!(quiet_form(TOUCH), TOUCH);
     }

@@ -22,7 +22,7 @@ pub enum Parsed<'b> {
     /// Header, extras and key have not arrived whole.
     Incomplete,
     /// A request; `used` bytes of the input are consumed. The value of a store follows them.
-    Request(RequestId, Command<'b>, usize),
+    Request(OpcodeAndOpaque, Command<'b>, usize),
     /// A request to be refused; `used` bytes are consumed.
     Refused(PacketRefusal, usize),
     /// Not a request of this protocol: the stream cannot be followed.
@@ -31,14 +31,14 @@ pub enum Parsed<'b> {
 
 /// What each response to a request repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RequestId {
+pub struct OpcodeAndOpaque {
     /// See [`opcode`].
     pub opcode: u8,
     /// The client's number for the request.
     pub opaque: u32,
 }
 
-impl RequestId {
+impl OpcodeAndOpaque {
     /// Whether the usual outcome is not reported.
     #[inline]
     pub fn is_quiet(self) -> bool {
@@ -132,7 +132,7 @@ pub struct Get<'b> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRefusal {
     /// Which request.
-    pub id: RequestId,
+    pub request: OpcodeAndOpaque,
     /// Why.
     pub status: Status,
     /// Bytes that follow and belong to the refused request.
@@ -166,16 +166,16 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     let (extras, key) = extras_and_key
         .split_at_checked(extras_bytes)
         .unwrap_or_default();
-    let id = RequestId {
+    let request = OpcodeAndOpaque {
         opcode: header.opcode,
         opaque: header.opaque,
     };
     if let Some(command) = decode_command(&header, extras, key, value_bytes) {
-        return Parsed::Request(id, command, used);
+        return Parsed::Request(request, command, used);
     }
     // The lengths were checked, so this is an opcode that is not known.
     let refusal = PacketRefusal {
-        id,
+        request,
         status: Status::UnknownCommand,
         bytes_to_skip: value_bytes,
         must_close: false,
@@ -187,7 +187,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 #[cold]
 fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
     let refusal = PacketRefusal {
-        id: RequestId {
+        request: OpcodeAndOpaque {
             opcode: header.opcode,
             opaque: header.opaque,
         },
@@ -206,39 +206,41 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
     if header.body_bytes > BODY_BYTES_MAX {
         return Err(Status::InvalidArguments);
     }
-    let (extras, key, value) = (header.extras_bytes, header.key_bytes, value_bytes);
-    if usize::from(key) > KEY_BYTES_MAX {
+    if usize::from(header.key_bytes) > KEY_BYTES_MAX {
         return Err(Status::InvalidArguments);
     }
-    let (has_key, has_no_value) = (key > 0, value == 0);
+    let extras_bytes = header.extras_bytes;
+    let (has_key, has_no_value) = (header.key_bytes > 0, value_bytes == 0);
     let is_valid = match header.opcode {
         opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ => {
-            extras == 0 && has_key && has_no_value
+            extras_bytes == 0 && has_key && has_no_value
         }
         opcode::SET
         | opcode::SETQ
         | opcode::ADD
         | opcode::ADDQ
         | opcode::REPLACE
-        | opcode::REPLACEQ => extras == 8 && has_key,
+        | opcode::REPLACEQ => extras_bytes == 8 && has_key,
         opcode::APPEND | opcode::APPENDQ | opcode::PREPEND | opcode::PREPENDQ => {
-            extras == 0 && has_key
+            extras_bytes == 0 && has_key
         }
-        opcode::DELETE | opcode::DELETEQ => extras == 0 && has_key && has_no_value,
+        opcode::DELETE | opcode::DELETEQ => extras_bytes == 0 && has_key && has_no_value,
         opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ => {
-            extras == 20 && has_key && has_no_value
+            extras_bytes == 20 && has_key && has_no_value
         }
         opcode::TOUCH | opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => {
-            extras == 4 && has_key && has_no_value
+            extras_bytes == 4 && has_key && has_no_value
         }
-        opcode::FLUSH | opcode::FLUSHQ => (extras == 0 || extras == 4) && !has_key && has_no_value,
-        opcode::STAT => extras == 0 && has_no_value,
+        opcode::FLUSH | opcode::FLUSHQ => {
+            (extras_bytes == 0 || extras_bytes == 4) && !has_key && has_no_value
+        }
+        opcode::STAT => extras_bytes == 0 && has_no_value,
         opcode::NOOP
         | opcode::VERSION
         | opcode::QUIT
         | opcode::QUITQ
-        | opcode::SASL_LIST_MECHANISMS => extras == 0 && !has_key && has_no_value,
-        opcode::SASL_AUTH | opcode::SASL_STEP => extras == 0 && has_key,
+        | opcode::SASL_LIST_MECHANISMS => extras_bytes == 0 && !has_key && has_no_value,
+        opcode::SASL_AUTH | opcode::SASL_STEP => extras_bytes == 0 && has_key,
         _ => true,
     };
     if is_valid {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn header(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32) -> Header {
+fn new_header(opcode: u8, key_bytes: u16, extras_bytes: u8, body_bytes: u32) -> Header {
     Header {
         magic: MAGIC_REQUEST,
         opcode,
@@ -21,7 +21,7 @@ fn packet(header: &Header) -> Vec<u8> {
     bytes
 }
 
-fn refusal(header: &Header) -> Option<PacketRefusal> {
+fn parse_refusal(header: &Header) -> Option<PacketRefusal> {
     match parse(&packet(header)) {
         Parsed::Refused(refusal, _) => Some(refusal),
         _ => None,
@@ -30,8 +30,8 @@ fn refusal(header: &Header) -> Option<PacketRefusal> {
 
 fn parsed_command(bytes: &[u8]) -> Command<'_> {
     match parse(bytes) {
-        Parsed::Request(id, command, _) => {
-            assert_eq!(id.opaque, 5);
+        Parsed::Request(request, command, _) => {
+            assert_eq!(request.opaque, 5);
             command
         }
         other => panic!("{other:?}"),
@@ -56,23 +56,24 @@ fn allowed_lengths(opcode: u8) -> Option<(&'static [u8], Option<bool>, bool)> {
 #[test]
 fn each_opcode_takes_its_lengths_and_no_others() {
     for opcode in 0..=255 {
-        for extras in [0u8, 1, 4, 5, 8, 16, 20, 24, 255] {
-            for key in [0u16, 1, 250] {
-                for value in [0u32, 1, 70] {
-                    let body = u32::from(extras) + u32::from(key) + value;
+        for extras_bytes in [0u8, 1, 4, 5, 8, 16, 20, 24, 255] {
+            for key_bytes in [0u16, 1, 250] {
+                for value_bytes in [0u32, 1, 70] {
+                    let body_bytes = u32::from(extras_bytes) + u32::from(key_bytes) + value_bytes;
                     let is_valid =
                         allowed_lengths(opcode).is_none_or(|(lengths, has_key, has_value)| {
-                            lengths.contains(&extras)
-                                && has_key.is_none_or(|has_key| has_key == (key > 0))
-                                && (has_value || value == 0)
+                            lengths.contains(&extras_bytes)
+                                && has_key.is_none_or(|has_key| has_key == (key_bytes > 0))
+                                && (has_value || value_bytes == 0)
                         });
-                    let refusal = refusal(&header(opcode, key, extras, body));
+                    let refusal =
+                        parse_refusal(&new_header(opcode, key_bytes, extras_bytes, body_bytes));
                     let is_malformed = refusal.is_some_and(|refusal| {
                         refusal.must_close && refusal.status == Status::InvalidArguments
                     });
                     assert_eq!(
                         !is_malformed, is_valid,
-                        "{opcode:#04x} {extras} {key} {value}"
+                        "{opcode:#04x} {extras_bytes} {key_bytes} {value_bytes}"
                     );
                 }
             }
@@ -82,8 +83,10 @@ fn each_opcode_takes_its_lengths_and_no_others() {
 
 #[test]
 fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
-    for (key, extras, body) in [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)] {
-        let bytes = header(opcode::GET, key, extras, body).to_bytes();
+    for (key_bytes, extras_bytes, body_bytes) in
+        [(10, 0, 9), (1, 8, 8), (0, 1, 0), (u16::MAX, 255, 65_789)]
+    {
+        let bytes = new_header(opcode::GET, key_bytes, extras_bytes, body_bytes).to_bytes();
         let Parsed::Refused(refusal, used) = parse(&bytes) else {
             panic!("accepted")
         };
@@ -93,13 +96,13 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
         );
         assert!(refusal.must_close);
     }
-    for (key, body) in [
+    for (key_bytes, body_bytes) in [
         (251, 251),
         (u16::MAX, 65_535),
         (3, u32::MAX),
         (3, (1 << 30) + 1),
     ] {
-        let bytes = header(opcode::APPEND, key, 0, body).to_bytes();
+        let bytes = new_header(opcode::APPEND, key_bytes, 0, body_bytes).to_bytes();
         let Parsed::Refused(refusal, _) = parse(&bytes) else {
             panic!("accepted")
         };
@@ -111,7 +114,7 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
 #[test]
 fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
     for opcode in [opcode::VERBOSITY, 0x1f, 0x25, 0x30, 0x60, 0xff] {
-        let bytes = packet(&header(opcode, 3, 4, 17));
+        let bytes = packet(&new_header(opcode, 3, 4, 17));
         let Parsed::Refused(refusal, used) = parse(&bytes) else {
             panic!("accepted")
         };
@@ -126,13 +129,13 @@ fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
 
 #[test]
 fn a_login_names_its_mechanism_and_its_message_follows() {
-    let list = header(opcode::SASL_LIST_MECHANISMS, 0, 0, 0).to_bytes();
+    let list = new_header(opcode::SASL_LIST_MECHANISMS, 0, 0, 0).to_bytes();
     let Parsed::Request(_, command, used) = parse(&list) else {
         panic!("refused")
     };
     assert_eq!((command, used), (Command::SaslMechanisms, HEADER_BYTES));
     for (opcode, is_step) in [(opcode::SASL_AUTH, false), (opcode::SASL_STEP, true)] {
-        let bytes = packet(&header(opcode, 5, 0, 25));
+        let bytes = packet(&new_header(opcode, 5, 0, 25));
         let Parsed::Request(_, command, used) = parse(&bytes) else {
             panic!("refused")
         };
@@ -142,7 +145,7 @@ fn a_login_names_its_mechanism_and_its_message_follows() {
             is_step,
         };
         assert_eq!((command, used), (expected, HEADER_BYTES + 5));
-        let nameless = refusal(&header(opcode, 0, 0, 20)).unwrap();
+        let nameless = parse_refusal(&new_header(opcode, 0, 0, 20)).unwrap();
         assert_eq!(nameless.status, Status::InvalidArguments);
     }
 }
@@ -151,7 +154,7 @@ fn a_login_names_its_mechanism_and_its_message_follows() {
 fn another_first_byte_is_not_a_request_whatever_follows() {
     for magic in (0..=255u8).filter(|magic| *magic != MAGIC_REQUEST) {
         assert_eq!(parse(&[magic]), Parsed::BadMagic);
-        let mut bytes = packet(&header(opcode::NOOP, 0, 0, 0));
+        let mut bytes = packet(&new_header(opcode::NOOP, 0, 0, 0));
         bytes[0] = magic;
         assert_eq!(parse(&bytes), Parsed::BadMagic);
     }
@@ -160,8 +163,10 @@ fn another_first_byte_is_not_a_request_whatever_follows() {
 }
 
 #[test]
-fn numbers_stand_where_memcached_reads_them() {
-    let mut bytes = header(opcode::INCREMENTQ, 1, 20, 21).to_bytes().to_vec();
+fn numbers_are_read_at_the_offsets_that_memcached_uses() {
+    let mut bytes = new_header(opcode::INCREMENTQ, 1, 20, 21)
+        .to_bytes()
+        .to_vec();
     bytes.extend_from_slice(b"\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x07\0\0\0\x3ck");
     let expected = Command::Arith {
         key: b"k",
@@ -182,7 +187,7 @@ fn numbers_stand_where_memcached_reads_them() {
         required_cas: Some(9),
     };
     assert_eq!(parsed_command(&bytes), expected);
-    let mut bytes = header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
+    let mut bytes = new_header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
     bytes.extend_from_slice(b"\xff\0\0\x01\xff\xff\xff\xffkvvv");
     let expected = StoreHead {
         verb: StoreCommand::Set,
@@ -197,11 +202,11 @@ fn numbers_stand_where_memcached_reads_them() {
 }
 
 #[test]
-fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
-    let verb_of = |opcode, extras| {
+fn a_store_with_a_cas_unique_is_a_cas_but_an_append_or_prepend_keeps_its_verb() {
+    let verb_of = |opcode, extras_bytes| {
         let header = Header {
             cas: 3,
-            ..header(opcode, 1, extras, u32::from(extras) + 1)
+            ..new_header(opcode, 1, extras_bytes, u32::from(extras_bytes) + 1)
         };
         match parsed_command(&packet(&header)) {
             Command::Store(head) => {
@@ -220,9 +225,12 @@ fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
 
 #[test]
 fn the_key_to_fetch_ahead_is_that_of_the_first_request() {
-    let bytes = packet(&header(opcode::GAT, 3, 4, 7));
+    let bytes = packet(&new_header(opcode::GAT, 3, 4, 7));
     assert_eq!(likely_key(&bytes), Some(&b"kkk"[..]));
     assert_eq!(likely_key(&bytes[..bytes.len() - 1]), None);
-    assert_eq!(likely_key(&packet(&header(opcode::NOOP, 0, 0, 0))), None);
+    assert_eq!(
+        likely_key(&packet(&new_header(opcode::NOOP, 0, 0, 0))),
+        None
+    );
     assert_eq!(likely_key(b"get a\r\n"), None);
 }

@@ -1,7 +1,7 @@
 //! Binary responses, read by a client: nothing is trusted, each length is checked before it is used.
 
 use super::header::{HEADER_BYTES, Header, MAGIC_RESPONSE};
-use super::{RequestId, Status};
+use super::{OpcodeAndOpaque, Status};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Longest key of a response in bytes: names of statistics are no longer than keys of items.
@@ -11,7 +11,7 @@ const RESPONSE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
     /// The request that the reply belongs to.
-    pub id: RequestId,
+    pub request: OpcodeAndOpaque,
     /// How it ended.
     pub status: Status,
     /// The CAS unique of the item; 0 if there is none.
@@ -71,7 +71,7 @@ pub fn parse_head(input: &[u8]) -> Result<Option<(ResponseHead<'_>, usize)>, Fau
         .split_at_checked(extras_bytes)
         .unwrap_or_default();
     let head = ResponseHead {
-        id: RequestId {
+        request: OpcodeAndOpaque {
             opcode: header.opcode,
             opaque: header.opaque,
         },
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_value_is_read_as_it_was_written() {
-        let id = RequestId {
+        let request = OpcodeAndOpaque {
             opcode: opcode::GETK,
             opaque: 77,
         };
@@ -107,14 +107,14 @@ mod tests {
             cas: u64::MAX,
         };
         let mut bytes = Vec::new();
-        write::write_value_head(&mut bytes, id, &item);
+        write::write_value_head(&mut bytes, request, &item);
         for length in 0..bytes.len() {
             assert_eq!(parse_head(&bytes[..length]), Ok(None), "{length}");
         }
         let (parsed_head, used) = parse_head(&bytes).unwrap().unwrap();
         assert_eq!(
-            (parsed_head.id, parsed_head.status, used),
-            (id, Status::Success, bytes.len())
+            (parsed_head.request, parsed_head.status, used),
+            (request, Status::Success, bytes.len())
         );
         assert_eq!((parsed_head.key, parsed_head.flags()), (&b"key"[..], 9));
         assert_eq!((parsed_head.value_bytes, parsed_head.cas), (1000, u64::MAX));
@@ -127,11 +127,11 @@ mod tests {
             magic: MAGIC_RESPONSE,
             ..Header::default()
         };
-        let decode_head = |header: Header| {
+        let parse_header = |header: Header| {
             parse_head(&header.to_bytes()).map(|parsed_head| parsed_head.map(|(_, used)| used))
         };
         assert_eq!(
-            decode_head(Header {
+            parse_header(Header {
                 status: 7,
                 ..header
             }),
@@ -142,18 +142,18 @@ mod tests {
             body_bytes: 251,
             ..header
         };
-        assert_eq!(decode_head(long), Err(Fault::Lengths));
+        assert_eq!(parse_header(long), Err(Fault::Lengths));
         let short = Header {
             extras_bytes: 4,
             body_bytes: 3,
             ..header
         };
-        assert_eq!(decode_head(short), Err(Fault::Lengths));
+        assert_eq!(parse_header(short), Err(Fault::Lengths));
         let large = Header {
             body_bytes: u32::MAX,
             ..header
         };
-        assert_eq!(decode_head(large), Err(Fault::Lengths));
+        assert_eq!(parse_header(large), Err(Fault::Lengths));
         assert_eq!(parse_number(b"\0\0\0\0\0\0\x01\0"), Some(256));
         assert_eq!(parse_number(b"\0"), None);
     }

@@ -13,11 +13,11 @@ const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 const ARGUMENTLESS_LETTERS: u128 = letter_set(b"vkstcfhlq");
 
 /// A set of flags, for [`MetaFlags::has_any`].
-pub const fn letter_set(mut text: &[u8]) -> u128 {
+pub const fn letter_set(mut letters: &[u8]) -> u128 {
     let mut set = 0;
-    while let [letter, remaining_text @ ..] = text {
+    while let [letter, remaining_letters @ ..] = letters {
         set |= 1 << (*letter & 127);
-        text = remaining_text;
+        letters = remaining_letters;
     }
     set
 }
@@ -27,7 +27,8 @@ pub const fn letter_set(mut text: &[u8]) -> u128 {
 pub struct MetaFlags<'b> {
     /// The flag tokens as sent, for [`ascii::tokens`].
     pub text: &'b [u8],
-    letters: u128,
+    /// A bit for each letter that was given.
+    letter_bits: u128,
     /// `T`: a new exptime, as on the wire.
     pub touch: i64,
     /// `N`: the exptime of an item made on a miss, as on the wire.
@@ -53,7 +54,7 @@ impl<'b> MetaFlags<'b> {
     pub fn with_text<'c>(&self, text: &'c [u8]) -> MetaFlags<'c> {
         MetaFlags {
             text,
-            letters: self.letters,
+            letter_bits: self.letter_bits,
             touch: self.touch,
             vivify: self.vivify,
             recache: self.recache,
@@ -69,55 +70,55 @@ impl<'b> MetaFlags<'b> {
     /// Whether the flag `letter` was given.
     #[inline]
     pub fn has(&self, letter: u8) -> bool {
-        self.letters >> (letter & 127) & 1 == 1
+        self.letter_bits >> (letter & 127) & 1 == 1
     }
 
     /// Whether one of the flags in `set`, made by [`letter_set`], was given.
     #[inline]
     pub fn has_any(&self, set: u128) -> bool {
-        self.letters & set != 0
+        self.letter_bits & set != 0
     }
 
     /// Whether both flags were given, and `first` before `second`.
     pub fn has_in_order(&self, first: u8, second: u8) -> bool {
-        let mut letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
+        let mut given_letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
         self.has(first)
             && self.has(second)
-            && letters.find(|letter| [first, second].contains(letter)) == Some(first)
+            && given_letters.find(|letter| [first, second].contains(letter)) == Some(first)
     }
 
     /// Parses flags that are single letters and only select fields of the reply, up to the end of the line; also
     /// the bytes parsed, line ending included. `None` for anything else, errors included.
     #[inline]
     pub fn parse_argumentless(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
-        let mut seen_flags = 0u128;
+        let mut seen_letters = 0u128;
         let mut remaining_text = text;
         loop {
-            let ending = match remaining_text {
+            let ending_bytes = match remaining_text {
                 [b'\r', b'\n', ..] => 2,
                 [b'\n', ..] => 1,
                 [b' ', letter, tail @ ..] => {
                     let letter_bit = 1u128 << (letter & 127);
                     if letter & 128 != 0
                         || letter_bit & ARGUMENTLESS_LETTERS == 0
-                        || letter_bit & seen_flags != 0
+                        || letter_bit & seen_letters != 0
                     {
                         return None;
                     }
-                    seen_flags |= letter_bit;
+                    seen_letters |= letter_bit;
                     remaining_text = tail;
                     continue;
                 }
                 _ => return None,
             };
-            let bytes = text.len() - remaining_text.len();
+            let flags_bytes = text.len() - remaining_text.len();
             let flags = MetaFlags {
-                text: text.get(..bytes)?,
-                letters: seen_flags,
+                text: text.get(..flags_bytes)?,
+                letter_bits: seen_letters,
                 delta: 1,
                 ..MetaFlags::default()
             };
-            return Some((flags, bytes + ending));
+            return Some((flags, flags_bytes + ending_bytes));
         }
     }
 
@@ -128,23 +129,23 @@ impl<'b> MetaFlags<'b> {
             delta: 1,
             ..MetaFlags::default()
         };
-        let mut error = None;
-        let mut count = 0;
+        let mut error_reply = None;
+        let mut flag_count = 0;
         for token in ascii::tokens(text) {
             let Some((letter, argument)) = token.split_first() else {
                 continue;
             };
-            count += 1;
-            if count > FLAGS_MAX {
+            flag_count += 1;
+            if flag_count > FLAGS_MAX {
                 return Err(replies::TOO_MANY_FLAGS);
             }
             if *letter >= 127 || flags.has(*letter) {
                 return Err(replies::DUPLICATE_FLAG);
             }
-            flags.letters |= 1 << letter;
+            flags.letter_bits |= 1 << letter;
             match flags.read_argument(*letter, argument) {
                 Some(Ok(())) => {}
-                Some(Err(reply)) => error = Some(reply),
+                Some(Err(reply)) => error_reply = Some(reply),
                 // memcached's tokenizer accepts letters, digits and the characters between them.
                 None if !matches!(letter, 65..=122 | b'0'..=b'9') => {
                     return Err(replies::BAD_FORMAT);
@@ -152,7 +153,7 @@ impl<'b> MetaFlags<'b> {
                 None => return Err(replies::INVALID_FLAG),
             }
         }
-        error.map_or(Ok(flags), Err)
+        error_reply.map_or(Ok(flags), Err)
     }
 
     /// Reads one argument; `None` is an unknown letter.
@@ -162,44 +163,44 @@ impl<'b> MetaFlags<'b> {
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
-            b'N' => set_flag(
+            b'N' => store_argument(
                 &mut self.vivify,
                 parse_exptime(argument),
                 replies::BAD_TOKEN,
             ),
-            b'T' => set_flag(&mut self.touch, parse_exptime(argument), replies::BAD_TOKEN),
-            b'R' => set_flag(
+            b'T' => store_argument(&mut self.touch, parse_exptime(argument), replies::BAD_TOKEN),
+            b'R' => store_argument(
                 &mut self.recache,
                 parse_exptime(argument),
                 replies::BAD_TOKEN,
             ),
-            b'F' => set_flag(
+            b'F' => store_argument(
                 &mut self.client_flags,
                 ascii::parse_u32(argument),
                 replies::BAD_FORMAT,
             ),
-            b'C' => set_flag(
+            b'C' => store_argument(
                 &mut self.required_cas,
                 ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
-            b'E' => set_flag(
+            b'E' => store_argument(
                 &mut self.new_unique,
                 ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
             // Without a letter memcached reads the byte after the `M`, which is not a mode.
-            b'M' => set_flag(
+            b'M' => store_argument(
                 &mut self.mode,
                 Some(argument.first().copied().unwrap_or(b' ')),
                 b"",
             ),
-            b'J' => set_flag(
+            b'J' => store_argument(
                 &mut self.initial,
                 ascii::parse_u64(argument),
                 replies::BAD_ARITH_FLAG,
             ),
-            b'D' => set_flag(
+            b'D' => store_argument(
                 &mut self.delta,
                 ascii::parse_u64(argument),
                 replies::BAD_ARITH_FLAG,
@@ -214,12 +215,12 @@ fn parse_exptime(argument: &[u8]) -> Option<i64> {
     ascii::parse_i64(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
 }
 
-fn set_flag<T>(
+fn store_argument<T>(
     target: &mut T,
     value: Option<T>,
-    reply: &'static [u8],
+    error_reply: &'static [u8],
 ) -> Result<(), &'static [u8]> {
-    *target = value.ok_or(reply)?;
+    *target = value.ok_or(error_reply)?;
     Ok(())
 }
 
@@ -251,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn plain_flags_parse_as_in_the_general_parser() {
+    fn argumentless_flags_parse_as_in_the_general_parser() {
         for line in ["\r\n", "\n", " v\r\n", " v k s t c f h l q\n"] {
-            let (flags, bytes) = MetaFlags::parse_argumentless(line.as_bytes()).unwrap();
+            let (flags, used) = MetaFlags::parse_argumentless(line.as_bytes()).unwrap();
             assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
-            assert_eq!(bytes, line.len());
+            assert_eq!(used, line.len());
         }
         for line in [
             " v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r",

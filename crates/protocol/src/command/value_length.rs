@@ -9,7 +9,7 @@ use crate::replies;
 /// nor executed.
 pub(crate) fn parse_value_length(text: &[u8]) -> Result<u32, LineRefusal> {
     match ascii::parse_u32(text) {
-        Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
+        Some(value_bytes) if value_bytes <= VALUE_BYTES_MAX => Ok(value_bytes),
         _ if text.first().is_some_and(u8::is_ascii_digit) => {
             Err(LineRefusal::of_unknown_length(replies::BAD_FORMAT))
         }

@@ -1,4 +1,4 @@
-//! The meta protocol: `flags`, `parse` and `write` are the server's end of it, `request` and `reply`
+//! The meta protocol: `parse` and `write` are the server's end of it, `request` and `reply`
 //! the client's.
 
 mod parse;

@@ -6,15 +6,15 @@ use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, pars
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
-/// The `mg` at the start of `input` and its length, if it is complete and its flags are plain; `None` otherwise, and
-/// [`crate::text::parse`] has to parse it.
+/// The `mg` at the start of `input` and its length, if it is complete and its flags have no arguments; `None`
+/// otherwise, and [`crate::text::parse`] has to parse it.
 #[inline]
 pub fn parse_simple_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let after_verb = input.strip_prefix(b"mg ")?;
     let (key, after_key) = after_verb.split_at_checked(ascii::find_separator(after_verb)?)?;
-    let (flags, bytes) = MetaFlags::parse_argumentless(after_key)?;
+    let (flags, flags_bytes) = MetaFlags::parse_argumentless(after_key)?;
     let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
+    is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + flags_bytes))
 }
 
 /// Flags that `mf` may have.
@@ -75,8 +75,9 @@ fn parse_arith<'b>(key: &'b [u8], arguments: &'b [u8]) -> Result<Command<'b>, Li
 }
 
 fn parse_set<'b>(key: &'b [u8], mut arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let length = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let value_bytes = parse_value_length(length)?;
+    let length_text =
+        ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let value_bytes = parse_value_length(length_text)?;
     let refusal_for = |reply| LineRefusal {
         bytes_to_skip: u64::from(value_bytes) + 2,
         ..LineRefusal::new(reply)
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
     use crate::text::{Parsed, parse};
 
-    fn refusal_for(input: &[u8]) -> (&'static [u8], u64) {
+    fn parse_refused(input: &[u8]) -> (&'static [u8], u64) {
         match parse(input) {
             Parsed::Refused(refusal, _) => (refusal.reply, refusal.bytes_to_skip),
             other => panic!("{other:?}"),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_get_parses_as_in_the_general_parser() {
+    fn a_simple_get_parses_as_in_the_general_parser() {
         for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
             let (line, used) = parse_simple_get(input).unwrap();
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
@@ -158,7 +159,7 @@ mod tests {
             panic!()
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"hello"[..]));
-        assert_eq!(refusal_for(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
+        assert_eq!(parse_refused(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]
@@ -168,24 +169,30 @@ mod tests {
             panic!()
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"user"[..]));
-        assert_eq!(refusal_for(b"mf user T5\r\n"), (replies::INVALID_FLAG, 0));
-        assert_eq!(refusal_for(b"mf user v\r\n"), (replies::INVALID_FLAG, 0));
-        assert_eq!(refusal_for(b"mf\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refusal_for(b"mf dXNlcg b\r\n"), (replies::BAD_KEY, 0));
+        assert_eq!(parse_refused(b"mf user T5\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(parse_refused(b"mf user v\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(parse_refused(b"mf\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(parse_refused(b"mf dXNlcg b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]
     fn bad_lines_get_the_error_texts_of_memcached_and_swallow_the_value() {
-        assert_eq!(refusal_for(b"mg\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refusal_for(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refusal_for(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refusal_for(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refusal_for(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
-        assert_eq!(refusal_for(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
+        assert_eq!(parse_refused(b"mg\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(parse_refused(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(parse_refused(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(parse_refused(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
         assert_eq!(
-            refusal_for(b"ma foo Dabc\r\n"),
+            parse_refused(b"ms foo 3 MZ\r\n"),
+            (replies::BAD_SET_MODE, 5)
+        );
+        assert_eq!(parse_refused(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
+        assert_eq!(
+            parse_refused(b"ma foo Dabc\r\n"),
             (replies::BAD_ARITH_FLAG, 0)
         );
-        assert_eq!(refusal_for(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
+        assert_eq!(
+            parse_refused(b"ma foo MX\r\n"),
+            (replies::BAD_ARITH_MODE, 0)
+        );
     }
 }

@@ -45,7 +45,7 @@ pub struct MetaReplyFlags<'a> {
     /// `W`: this client won the lease and refills.
     pub won: bool,
     /// `X`: the item is stale.
-    pub stale: bool,
+    pub is_stale: bool,
     /// `Z`: another client has won the lease.
     pub already_won: bool,
 }
@@ -68,7 +68,7 @@ pub enum Line<'a> {
 
 /// Reads one line as a meta reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    let (token, after_status) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
+    let (token, after_code) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
     let code = match token {
         b"HD" => MetaCode::Done,
         b"VA" => MetaCode::Value,
@@ -83,7 +83,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
                 .ok_or(ReplyFault::Unexpected);
         }
     };
-    let mut tokens = after_status.split(|&b| b == b' ');
+    let mut tokens = after_code.split(|&b| b == b' ');
     // There must be nothing between the code and the first space.
     if tokens.next().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(ReplyFault::Unexpected);
@@ -110,23 +110,20 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut MetaReplyFlags<'a>) -> Result<(), 
     let Some((&letter, argument)) = token.split_first() else {
         return Ok(()); // memcached ends some lines with a space
     };
-    let number_argument = || parse_number(argument).ok_or(ReplyFault::BadNumber);
-    let number32_argument = || {
-        number_argument().and_then(|number_argument| {
-            u32::try_from(number_argument).map_err(|_| ReplyFault::BadNumber)
-        })
-    };
+    let parse_u64 = || parse_number(argument).ok_or(ReplyFault::BadNumber);
+    let parse_u32 =
+        || parse_u64().and_then(|number| u32::try_from(number).map_err(|_| ReplyFault::BadNumber));
     match letter {
-        b'O' => flags.opaque = Some(number32_argument()?),
+        b'O' => flags.opaque = Some(parse_u32()?),
         b'k' => flags.key = Some(argument),
-        b'f' => flags.client_flags = number32_argument()?,
-        b'c' => flags.cas = Some(number_argument()?),
+        b'f' => flags.client_flags = parse_u32()?,
+        b'c' => flags.cas = Some(parse_u64()?),
         b't' if argument == b"-1" => flags.ttl_s = Some(-1),
-        b't' => flags.ttl_s = Some(i64::from(number32_argument()?)),
-        b'l' => flags.last_access_s = Some(number_argument()?),
+        b't' => flags.ttl_s = Some(i64::from(parse_u32()?)),
+        b'l' => flags.last_access_s = Some(parse_u64()?),
         b'h' => flags.was_hit = Some(argument == b"1"),
         b'W' => flags.won = true,
-        b'X' => flags.stale = true,
+        b'X' => flags.is_stale = true,
         b'Z' => flags.already_won = true,
         _ => {} // `s`, `b` and flags of later servers: nothing that this client requests
     }
@@ -138,7 +135,7 @@ mod tests {
     use super::*;
     use crate::reply::ErrorLineKind;
 
-    fn flags(line: &[u8]) -> MetaReplyFlags<'_> {
+    fn parse_flags(line: &[u8]) -> MetaReplyFlags<'_> {
         match parse(line).unwrap() {
             Line::Reply { flags, .. } => flags,
             Line::Error(error_line) => panic!("{error_line:?}"),
@@ -168,8 +165,8 @@ mod tests {
 
     #[test]
     fn a_lease_is_read() {
-        let flags = flags(b"VA 1 W X O1");
-        assert!(flags.won && flags.stale && !flags.already_won);
+        let flags = parse_flags(b"VA 1 W X O1");
+        assert!(flags.won && flags.is_stale && !flags.already_won);
     }
 
     #[test]

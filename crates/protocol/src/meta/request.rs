@@ -38,9 +38,9 @@ fn end_line(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     out.extend_from_slice(if common.quiet { b" q\r\n" } else { b"\r\n" });
 }
 
-fn write_flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
+fn write_flag(out: &mut Vec<u8>, letter: u8, number: impl itoa::Integer) {
     out.extend_from_slice(&[b' ', letter]);
-    write_decimal(out, n);
+    write_decimal(out, number);
 }
 
 /// Appends the head of `ms`; value and line end follow on the wire.
@@ -50,13 +50,13 @@ pub fn set(
     out: &mut Vec<u8>,
     mode: StoreMode,
     key: WireKey<'_>,
-    item: &TextStoreParameters,
+    parameters: &TextStoreParameters,
     common: CommonFields,
 ) {
     start_line(out, b"ms ", key);
     out.push(b' ');
-    write_decimal(out, item.value_bytes);
-    let letter: &[u8] = match mode {
+    write_decimal(out, parameters.value_bytes);
+    let mode_flag: &[u8] = match mode {
         StoreMode::Set => b"",
         StoreMode::Add => b" ME",
         StoreMode::Replace => b" MR",
@@ -67,17 +67,17 @@ pub fn set(
             b""
         }
     };
-    out.extend_from_slice(letter);
-    if item.flags != 0 {
-        write_flag(out, b'F', item.flags);
+    out.extend_from_slice(mode_flag);
+    if parameters.flags != 0 {
+        write_flag(out, b'F', parameters.flags);
     }
-    if item.exptime != 0 {
-        write_flag(out, b'T', item.exptime);
+    if parameters.exptime != 0 {
+        write_flag(out, b'T', parameters.exptime);
     }
     end_line(out, key, common);
 }
 
-/// The fields that a meta get requests.
+/// The fields that a meta get requests, and what else it does.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GetFields {
     /// Value and client flags.
@@ -127,7 +127,7 @@ pub fn get_value_only(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 /// Appends the head of `ms` without an opaque, for replies that are matched by their order.
-pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &TextStoreParameters) {
+pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], parameters: &TextStoreParameters) {
     start_line(
         out,
         b"ms ",
@@ -137,12 +137,12 @@ pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &TextStoreParamet
         },
     );
     out.push(b' ');
-    write_decimal(out, item.value_bytes);
-    if item.flags != 0 {
-        write_flag(out, b'F', item.flags);
+    write_decimal(out, parameters.value_bytes);
+    if parameters.flags != 0 {
+        write_flag(out, b'F', parameters.flags);
     }
-    if item.exptime != 0 {
-        write_flag(out, b'T', item.exptime);
+    if parameters.exptime != 0 {
+        write_flag(out, b'T', parameters.exptime);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -187,19 +187,14 @@ pub struct Arithmetic {
 }
 
 /// Appends `ma`; the reply carries the new number as a value.
-pub fn arithmetic(
-    out: &mut Vec<u8>,
-    key: WireKey<'_>,
-    arithmetic: &Arithmetic,
-    common: CommonFields,
-) {
+pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, change: &Arithmetic, common: CommonFields) {
     start_line(out, b"ma ", key);
     out.extend_from_slice(b" v");
-    if arithmetic.is_decrement {
+    if change.is_decrement {
         out.extend_from_slice(b" MD");
     }
-    write_flag(out, b'D', arithmetic.delta);
-    if let Some((number, exptime)) = arithmetic.initial {
+    write_flag(out, b'D', change.delta);
+    if let Some((number, exptime)) = change.initial {
         write_flag(out, b'J', number);
         write_flag(out, b'N', exptime);
     }
@@ -222,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_quiet_set_sends_only_what_differs_from_the_default() {
-        let item = TextStoreParameters {
+        let parameters = TextStoreParameters {
             flags: 0,
             exptime: 0,
             value_bytes: 3,
@@ -233,7 +228,7 @@ mod tests {
             &mut out,
             StoreMode::Set,
             KEY,
-            &item,
+            &parameters,
             CommonFields {
                 opaque: 7,
                 quiet: true,
@@ -254,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_without_a_bump_has_its_flag() {
+    fn a_get_without_a_bump_sends_the_flag_u() {
         let mut out = Vec::new();
         let fields = GetFields {
             value: true,

@@ -116,10 +116,10 @@ pub fn write_arith(
     out: &mut Vec<u8>,
     line: &MetaLine<'_>,
     key: &[u8],
-    (value, unique, ttl_s): (u64, u64, Option<u32>),
+    (number, unique, ttl_s): (u64, u64, Option<u32>),
 ) {
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(value);
+    let mut digit_buffer = itoa::Buffer::new();
+    let digits = digit_buffer.format(number);
     if line.flags.has(b'v') {
         out.extend_from_slice(b"VA ");
         write_number(out, digits.len() as u64);

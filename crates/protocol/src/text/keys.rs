@@ -24,8 +24,8 @@ pub fn parse_single_get(input: &[u8]) -> Option<(&[u8], usize)> {
 /// needs.
 #[inline]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
-    let (_, after_verb) = input.split_at_checked(ascii::find_separator(input)?)?;
-    let after_verb = after_verb.strip_prefix(b" ")?;
+    let (_, from_separator) = input.split_at_checked(ascii::find_separator(input)?)?;
+    let after_verb = from_separator.strip_prefix(b" ")?;
     let (key, _) = after_verb.split_at_checked(ascii::find_separator(after_verb)?)?;
     (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
 }
@@ -50,13 +50,13 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
     while let Some((b' ', tail)) = text.split_first() {
         text = tail;
     }
-    let skipped = input.len() - text.len();
+    let skipped_bytes = input.len() - text.len();
     // Nearly always a space ends a key; other endings are handled below.
     if let Some(key_len) = ascii::find_separator(text)
         && let Some((key, [b' ', ..])) = text.split_at_checked(key_len)
         && key.len() <= KEY_BYTES_MAX
     {
-        return KeyToken::Key(key, skipped + key.len());
+        return KeyToken::Key(key, skipped_bytes + key.len());
     }
     let Some(key_len) = memchr::memchr2(b' ', b'\n', text) else {
         let is_too_long = text.len() > KEY_BYTES_MAX + 1;
@@ -72,11 +72,11 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
     if tail.first() == Some(&b'\n') {
         key = key.strip_suffix(b"\r").unwrap_or(key);
         if key.is_empty() {
-            return KeyToken::End(skipped + key_len + 1);
+            return KeyToken::End(skipped_bytes + key_len + 1);
         }
     }
     if key.len() > KEY_BYTES_MAX {
         return KeyToken::TooLong;
     }
-    KeyToken::Key(key, skipped + key.len())
+    KeyToken::Key(key, skipped_bytes + key.len())
 }

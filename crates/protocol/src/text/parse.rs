@@ -1,4 +1,4 @@
-//! Parses one command at the start of the input: lines of both protocols, and the keys of a get.
+//! Parses one command at the start of the input: text and meta lines, and the keys of a get.
 //!
 //! The head of a get is parsed first and its keys one by one, so that a line of 80,000 keys needs no
 //! buffer of its own length and can be executed in slices. Every other line must fit 2 KiB.
@@ -28,19 +28,19 @@ pub enum Parsed<'b> {
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     match ascii::split_line(input) {
         Some((line, used)) => {
-            if line.len() > LINE_BYTES_MAX && !is_get(line) {
+            if line.len() > LINE_BYTES_MAX && !is_get_or_gat(line) {
                 return Parsed::Refused(LineRefusal::closing(replies::LINE_TOO_LONG), used);
             }
             parse_line(line, used)
         }
         None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete,
-        None if is_get(input) => parse_line(input, input.len()),
+        None if is_get_or_gat(input) => parse_line(input, input.len()),
         // memcached closes without a reply if 2 KiB contain no line ending, and its tests expect that.
         None => Parsed::Refused(LineRefusal::closing(b""), input.len()),
     }
 }
 
-fn is_get(line: &[u8]) -> bool {
+fn is_get_or_gat(line: &[u8]) -> bool {
     let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     matches!(verb, b"get" | b"gets" | b"gat" | b"gats")
 }
@@ -82,11 +82,11 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
 /// The head of a get; the keys stay in the input.
 fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut arguments: &'b [u8], used: usize) -> Parsed<'b> {
     let touch = if verb.starts_with(b"gat") {
-        let exptime = ascii::take_token(&mut arguments);
+        let exptime_text = ascii::take_token(&mut arguments);
         if arguments.iter().all(|byte| *byte == b' ') {
             return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
         }
-        let Some(exptime) = exptime.and_then(parse_exptime32) else {
+        let Some(exptime) = exptime_text.and_then(parse_exptime32) else {
             return Parsed::Refused(LineRefusal::new(replies::BAD_EXPTIME), used);
         };
         Some(exptime)
@@ -114,16 +114,15 @@ fn is_noreply(arguments: &[u8]) -> bool {
     trimmed == b"noreply" || trimmed.ends_with(b" noreply")
 }
 
-fn bad_format(noreply: bool) -> LineRefusal {
+fn refuse_bad_format(noreply: bool) -> LineRefusal {
     LineRefusal {
         noreply,
         ..LineRefusal::new(replies::BAD_FORMAT)
     }
 }
 
-fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let mut arguments = line;
-    let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
+fn parse_store(command: StoreCommand, mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
+    let (Some(key), Some(flags_text), Some(exptime_text), Some(length_text)) = (
         ascii::take_token(&mut arguments),
         ascii::take_token(&mut arguments),
         ascii::take_token(&mut arguments),
@@ -132,7 +131,7 @@ fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefus
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     };
     let noreply = is_noreply(arguments);
-    let value_bytes = parse_value_length(bytes)?;
+    let value_bytes = parse_value_length(length_text)?;
     let refusal = LineRefusal {
         reply: replies::BAD_FORMAT,
         bytes_to_skip: u64::from(value_bytes) + 2,
@@ -142,11 +141,13 @@ fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefus
     if key.len() > KEY_BYTES_MAX {
         return Err(refusal);
     }
-    let (Some(flags), Some(exptime)) = (parse_client_flags(flags), ascii::parse_i64(exptime))
-    else {
+    let (Some(flags), Some(exptime)) = (
+        parse_client_flags(flags_text),
+        ascii::parse_i64(exptime_text),
+    ) else {
         return Err(refusal);
     };
-    let required_cas = match verb {
+    let required_cas = match command {
         StoreCommand::Cas => Some(
             ascii::take_token(&mut arguments)
                 .and_then(ascii::parse_u64)
@@ -155,7 +156,7 @@ fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefus
         _ => None,
     };
     Ok(Command::Store(StoreHead {
-        verb,
+        verb: command,
         key,
         flags,
         exptime,
@@ -174,7 +175,7 @@ fn take_key<'b>(arguments: &mut &'b [u8]) -> Result<&'b [u8], LineRefusal> {
     let noreply = is_noreply(arguments);
     let key = ascii::take_token(arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     if key.len() > KEY_BYTES_MAX {
-        return Err(bad_format(noreply));
+        return Err(refuse_bad_format(noreply));
     }
     Ok(key)
 }
@@ -190,8 +191,9 @@ fn parse_delete(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
 fn parse_arith(mut arguments: &[u8], is_decrement: bool) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut arguments)?;
     let noreply = is_noreply(arguments);
-    let delta = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let delta = ascii::parse_u64(delta).ok_or(LineRefusal {
+    let delta_text =
+        ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let delta = ascii::parse_u64(delta_text).ok_or(LineRefusal {
         noreply,
         ..LineRefusal::new(replies::BAD_DELTA)
     })?;
@@ -206,8 +208,9 @@ fn parse_arith(mut arguments: &[u8], is_decrement: bool) -> Result<Command<'_>, 
 fn parse_touch(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut arguments)?;
     let noreply = is_noreply(arguments);
-    let exptime = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let exptime = parse_exptime32(exptime).ok_or(LineRefusal {
+    let exptime_text =
+        ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let exptime = parse_exptime32(exptime_text).ok_or(LineRefusal {
         noreply,
         ..LineRefusal::new(replies::BAD_EXPTIME)
     })?;
@@ -227,9 +230,9 @@ fn parse_flush_prefix(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> 
     Ok(Command::FlushPrefix { prefix, noreply })
 }
 
-fn make_admin_command(verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
+fn make_admin_command(admin_verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
     Command::Admin {
-        verb,
+        verb: admin_verb,
         arguments,
         noreply: false,
     }
@@ -238,7 +241,7 @@ fn make_admin_command(verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
 /// The rare commands, which memcached finds by their first token after leading spaces.
 fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let mut arguments = line;
-    let verb = match ascii::take_token(&mut arguments).unwrap_or_default() {
+    let admin_verb = match ascii::take_token(&mut arguments).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,
         b"verbosity" => AdminVerb::Verbosity,
         b"shutdown" => AdminVerb::Shutdown,
@@ -268,7 +271,7 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
         }
     };
     Ok(Command::Admin {
-        verb,
+        verb: admin_verb,
         arguments,
         noreply: is_noreply(arguments),
     })

@@ -3,6 +3,7 @@
 use super::super::keys::{KeyToken, next_key, parse_single_get};
 use super::*;
 
+/// The reply to a refused line, and the bytes to skip after it.
 fn parse_refused(input: &[u8]) -> (&'static [u8], u64) {
     match parse(input) {
         Parsed::Refused(refusal, used) => {
@@ -16,7 +17,13 @@ fn parse_refused(input: &[u8]) -> (&'static [u8], u64) {
     }
 }
 
-fn keys(mut input: &[u8]) -> Vec<&[u8]> {
+/// The reply to a refused line.
+fn refusal_reply(input: &[u8]) -> &'static [u8] {
+    let (reply, _) = parse_refused(input);
+    reply
+}
+
+fn take_keys(mut input: &[u8]) -> Vec<&[u8]> {
     let mut keys = Vec::new();
     while let KeyToken::Key(key, used) = next_key(input) {
         keys.push(key);
@@ -32,7 +39,7 @@ fn the_keys_of_a_get_are_taken_one_by_one() {
         parse(line),
         Parsed::Command(Command::Get(GetHead::default()), 3)
     );
-    assert_eq!(keys(&line[3..]), [&b"a"[..], b"bc", b"d"]);
+    assert_eq!(take_keys(&line[3..]), [&b"a"[..], b"bc", b"d"]);
     assert_eq!(next_key(b"\r\n"), KeyToken::End(2));
     assert_eq!(next_key(b" \n"), KeyToken::End(2));
     assert_eq!(next_key(b"abc"), KeyToken::Incomplete);
@@ -49,14 +56,14 @@ fn a_gat_has_its_exptime_before_the_keys() {
         parse(b"gats -1 a b\r\n"),
         Parsed::Command(Command::Get(head), 7)
     );
-    assert_eq!(parse_refused(b"gat x a\r\n").0, replies::BAD_EXPTIME);
-    assert_eq!(parse_refused(b"gat 0\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(refusal_reply(b"gat x a\r\n"), replies::BAD_EXPTIME);
+    assert_eq!(refusal_reply(b"gat 0\r\n"), replies::BAD_FORMAT);
 }
 
 #[test]
 fn an_incomplete_line_waits_up_to_its_bound_and_a_get_continues() {
     assert_eq!(parse(b"set a 0 0 "), Parsed::Incomplete);
-    assert_eq!(parse_refused(&[b'x'; 3000]).0, b"");
+    assert_eq!(refusal_reply(&[b'x'; 3000]), b"");
     let mut long = b"gets ".to_vec();
     long.extend(std::iter::repeat_n(b"0123456789 ", 300).flatten());
     assert!(matches!(parse(&long), Parsed::Command(Command::Get(_), _)));
@@ -98,13 +105,13 @@ fn only_the_last_token_can_be_noreply() {
 
 #[test]
 fn short_and_unknown_lines_get_the_error_texts_of_memcached() {
-    assert_eq!(parse_refused(b"\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(parse_refused(b"a\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(parse_refused(b"ab\r\n").0, replies::ERROR);
-    assert_eq!(parse_refused(b"get\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(parse_refused(b"  get a\r\n").0, replies::ERROR);
-    assert_eq!(parse_refused(b"get\ta\r\n").0, replies::ERROR);
-    assert_eq!(parse_refused(b"incr a +1\r\n").0, replies::BAD_DELTA);
+    assert_eq!(refusal_reply(b"\r\n"), replies::BAD_FORMAT);
+    assert_eq!(refusal_reply(b"a\r\n"), replies::BAD_FORMAT);
+    assert_eq!(refusal_reply(b"ab\r\n"), replies::ERROR);
+    assert_eq!(refusal_reply(b"get\r\n"), replies::BAD_FORMAT);
+    assert_eq!(refusal_reply(b"  get a\r\n"), replies::ERROR);
+    assert_eq!(refusal_reply(b"get\ta\r\n"), replies::ERROR);
+    assert_eq!(refusal_reply(b"incr a +1\r\n"), replies::BAD_DELTA);
     assert!(matches!(
         parse(b"  flush_all 5 noreply\r\n"),
         Parsed::Command(
@@ -122,14 +129,14 @@ fn short_and_unknown_lines_get_the_error_texts_of_memcached() {
 fn the_fast_path_parses_a_get_as_the_general_parser_does() {
     assert_eq!(parse_single_get(b"get abc\r\nget"), Some((&b"abc"[..], 9)));
     assert_eq!(parse_single_get(b"get abc\n"), Some((&b"abc"[..], 8)));
-    for other in [
+    for input in [
         &b"get abc"[..],
         b"get \r\n",
         b"get  a\r\n",
         b"get a b\r\n",
         b"gets a\r\n",
     ] {
-        assert_eq!(parse_single_get(other), None);
+        assert_eq!(parse_single_get(input), None);
     }
     let long = [b"get ".as_slice(), &[b'k'; 251], b"\r\n"].concat();
     assert_eq!(parse_single_get(&long), None);

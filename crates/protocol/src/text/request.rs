@@ -10,9 +10,9 @@ fn end_line(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
 }
 
-/// Appends `get key*` or, with `cas`, `gets key*`.
-pub fn get<'a>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a [u8]>, cas: bool) {
-    out.extend_from_slice(if cas { b"gets" } else { b"get" });
+/// Appends `get key*` or, with `with_cas`, `gets key*`.
+pub fn get<'a>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a [u8]>, with_cas: bool) {
+    out.extend_from_slice(if with_cas { b"gets" } else { b"get" });
     for key in keys {
         out.push(b' ');
         out.extend_from_slice(key);
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn a_cas_sends_its_unique_and_a_noreply_its_token() {
         let mut out = Vec::new();
-        let head = TextStoreParameters {
+        let parameters = TextStoreParameters {
             flags: 16,
             exptime: -1,
             value_bytes: 3,
             noreply: true,
         };
-        store(&mut out, StoreMode::Cas(7), b"k", &head);
+        store(&mut out, StoreMode::Cas(7), b"k", &parameters);
         assert_eq!(out, b"cas k 16 -1 3 7 noreply\r\n");
     }
 

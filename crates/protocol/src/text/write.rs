@@ -8,7 +8,7 @@ pub fn write_value_line(
     out: &mut Vec<u8>,
     key: &[u8],
     flags: u32,
-    bytes: u32,
+    value_bytes: u32,
     unique: Option<u64>,
 ) {
     out.extend_from_slice(b"VALUE ");
@@ -20,7 +20,7 @@ pub fn write_value_line(
         write_number(out, u64::from(flags));
         out.push(b' ');
     }
-    write_number(out, u64::from(bytes));
+    write_number(out, u64::from(value_bytes));
     if let Some(unique) = unique {
         out.push(b' ');
         write_number(out, unique);
@@ -43,14 +43,17 @@ static SIZE_FIELDS: [[u8; 8]; SMALL_VALUE_BYTES + 1] = size_fields();
 )]
 const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
     let mut table = [[0; 8]; SMALL_VALUE_BYTES + 1];
-    let mut bytes = 0;
-    while bytes <= SMALL_VALUE_BYTES {
-        let (tens, ones) = (b'0' + (bytes / 10) as u8, b'0' + (bytes % 10) as u8);
-        table[bytes] = match tens {
+    let mut value_bytes = 0;
+    while value_bytes <= SMALL_VALUE_BYTES {
+        let (tens, ones) = (
+            b'0' + (value_bytes / 10) as u8,
+            b'0' + (value_bytes % 10) as u8,
+        );
+        table[value_bytes] = match tens {
             b'0' => [b' ', b'0', b' ', ones, b'\r', b'\n', 0, 0],
             _ => [b' ', b'0', b' ', tens, ones, b'\r', b'\n', 0],
         };
-        bytes += 1;
+        value_bytes += 1;
     }
     table
 }
@@ -62,11 +65,11 @@ const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
 pub fn write_small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
     const BUFFER_BYTES: usize = 128;
     const VALUE_PREFIX: [u8; BUFFER_BYTES] = {
-        let mut start = [0; BUFFER_BYTES];
-        start.split_at_mut(6).0.copy_from_slice(b"VALUE ");
-        start
+        let mut padded_prefix = [0; BUFFER_BYTES];
+        padded_prefix.split_at_mut(6).0.copy_from_slice(b"VALUE ");
+        padded_prefix
     };
-    let Some(size) = SIZE_FIELDS
+    let Some(size_field) = SIZE_FIELDS
         .get(value.len())
         .filter(|_| key.len() <= SHORT_KEY_BYTES)
     else {
@@ -75,14 +78,14 @@ pub fn write_small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
     let old_len = out.len();
     // Written in place, over zeros: a copy from a local buffer would stall on bytes that were just stored.
     out.extend_from_slice(&VALUE_PREFIX);
-    let used = out.last_chunk_mut::<BUFFER_BYTES>().map_or(0, |buffer| {
+    let written_bytes = out.last_chunk_mut::<BUFFER_BYTES>().map_or(0, |buffer| {
         let mut offset = 6;
         offset += copy_short(buffer, offset, key);
-        offset += copy_short(buffer, offset, size) - 2 + usize::from(value.len() >= 10);
+        offset += copy_short(buffer, offset, size_field) - 2 + usize::from(value.len() >= 10);
         offset += copy_short(buffer, offset, value);
         offset + copy_short(buffer, offset, b"\r\n")
     });
-    out.truncate(old_len + used);
+    out.truncate(old_len + written_bytes);
     true
 }
 
@@ -91,16 +94,16 @@ pub fn write_small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
 fn copy_short<const BUFFER_BYTES: usize>(
     buffer: &mut [u8; BUFFER_BYTES],
     offset: usize,
-    bytes: &[u8],
+    source: &[u8],
 ) -> usize {
-    if let Some(target) = buffer.get_mut(offset..offset + bytes.len())
-        && !(copy_ends::<32>(target, bytes)
-            || copy_ends::<16>(target, bytes)
-            || copy_ends::<8>(target, bytes))
+    if let Some(target) = buffer.get_mut(offset..offset + source.len())
+        && !(copy_ends::<32>(target, source)
+            || copy_ends::<16>(target, source)
+            || copy_ends::<8>(target, source))
     {
-        target.copy_from_slice(bytes);
+        target.copy_from_slice(source);
     }
-    bytes.len()
+    source.len()
 }
 
 /// Copies the first and the last `END` bytes, if those are all of them.
@@ -113,11 +116,11 @@ fn copy_ends<const END: usize>(target: &mut [u8], source: &[u8]) -> bool {
     else {
         return false;
     };
-    if let Some(target) = target.first_chunk_mut() {
-        *target = *first;
+    if let Some(target_start) = target.first_chunk_mut() {
+        *target_start = *first;
     }
-    if let Some(target) = target.last_chunk_mut() {
-        *target = *last;
+    if let Some(target_end) = target.last_chunk_mut() {
+        *target_end = *last;
     }
     true
 }
@@ -164,13 +167,13 @@ mod tests {
                 let mut out = b"before".to_vec();
                 let was_written = write_small_value(&mut out, key.as_bytes(), value.as_bytes());
                 assert_eq!(was_written, key.len() <= 32 && value.len() <= 64);
-                let bytes = value.len();
-                let fields = if was_written {
-                    format!("beforeVALUE {key} 0 {bytes}\r\n{value}\r\n")
+                let value_bytes = value.len();
+                let expected = if was_written {
+                    format!("beforeVALUE {key} 0 {value_bytes}\r\n{value}\r\n")
                 } else {
                     "before".to_owned()
                 };
-                assert_eq!(out, fields.into_bytes());
+                assert_eq!(out, expected.into_bytes());
             }
         }
     }

@@ -69,8 +69,8 @@ impl CommandScanner {
         let mut input = std::mem::take(&mut self.partial_line);
         input.extend_from_slice(bytes);
         let mut unparsed = input.as_slice();
-        while let Some(used) = self.scan_next(unparsed, emit) {
-            unparsed = self.skip_value(unparsed.get(used..).unwrap_or_default());
+        while let Some(used_bytes) = self.scan_next(unparsed, emit) {
+            unparsed = self.skip_value(unparsed.get(used_bytes..).unwrap_or_default());
             if self.is_out_of_sync || unparsed.is_empty() {
                 break;
             }
@@ -82,9 +82,9 @@ impl CommandScanner {
 
     /// Passes over the bytes of a value.
     fn skip_value<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let skipped = self.skip_bytes.min(bytes.len() as u64);
-        self.skip_bytes -= skipped;
-        bytes.get(skipped as usize..).unwrap_or_default()
+        let skipped_bytes = self.skip_bytes.min(bytes.len() as u64);
+        self.skip_bytes -= skipped_bytes;
+        bytes.get(skipped_bytes as usize..).unwrap_or_default()
     }
 
     /// Takes one command, or one key of it, from the start of the input; `None`: it is not complete.
@@ -94,29 +94,29 @@ impl CommandScanner {
         }
         match parse(input) {
             Parsed::Incomplete => None,
-            Parsed::Command(command, used) => {
+            Parsed::Command(command, used_bytes) => {
                 self.emit_command(&command, emit);
-                Some(used)
+                Some(used_bytes)
             }
-            Parsed::Refused(refusal, used) => {
+            Parsed::Refused(refusal, used_bytes) => {
                 self.is_out_of_sync |=
                     refusal.must_close || refusal.bytes_to_skip == LineRefusal::SKIP_UNKNOWN;
                 self.skip_bytes = refusal.bytes_to_skip;
-                Some(used)
+                Some(used_bytes)
             }
         }
     }
 
     fn scan_key(&mut self, input: &[u8], emit: &mut dyn FnMut(CommandEvent)) -> Option<usize> {
         match next_key(input) {
-            KeyToken::Key(key, used) => {
+            KeyToken::Key(key, used_bytes) => {
                 emit(CommandEvent::Get(key.to_vec()));
-                Some(used)
+                Some(used_bytes)
             }
-            KeyToken::End(used) => {
+            KeyToken::End(used_bytes) => {
                 self.is_in_keys = false;
                 emit(CommandEvent::AwaitEnd);
-                Some(used)
+                Some(used_bytes)
             }
             KeyToken::Incomplete => None,
             KeyToken::TooLong => {
@@ -220,8 +220,8 @@ mod tests {
     #[test]
     fn commands_are_found_however_their_bytes_arrive() {
         assert_eq!(scan_pieces(&[CONVERSATION]), (expected_events(), false));
-        let bytes: Vec<&[u8]> = CONVERSATION.chunks(1).collect();
-        assert_eq!(scan_pieces(&bytes), (expected_events(), false));
+        let one_byte_pieces: Vec<&[u8]> = CONVERSATION.chunks(1).collect();
+        assert_eq!(scan_pieces(&one_byte_pieces), (expected_events(), false));
         for length in 2..40 {
             let pieces: Vec<&[u8]> = CONVERSATION.chunks(length).collect();
             assert_eq!(

@@ -9,7 +9,7 @@ use super::replies::{ReplyEvent, ReplyScanner};
 use crate::recorder::Recorder;
 use crate::request::{RecordedReads, Request};
 
-/// Reads whose replies are awaited at most; sizes of further ones stay unknown.
+/// Maximum number of replies that are awaited; beyond it the sizes of the oldest reads stay unknown.
 const PENDING_REPLIES_MAX: usize = 100_000;
 
 /// Records what a connection reads.
@@ -21,9 +21,9 @@ pub(super) struct ConnectionRecorder {
     /// The request under way, if it is recorded.
     request: Option<Request>,
     /// When the connection last did anything, from its first command on.
-    last_active: Option<Instant>,
-    commands: CommandScanner,
-    replies: ReplyScanner,
+    last_active_at: Option<Instant>,
+    command_scanner: CommandScanner,
+    reply_scanner: ReplyScanner,
     pending_replies: VecDeque<PendingReply>,
     pub(super) counts: ConnectionCounts,
 }
@@ -49,12 +49,12 @@ enum PendingReply {
 struct RecordedRead(Option<(Request, RecordedReads)>);
 
 impl RecordedRead {
-    fn set_size(&self, bytes: u64) {
+    fn set_size(&self, value_bytes: u64) {
         if let Self(Some((request, recorded_reads))) = self {
             request.set_size(
                 *recorded_reads,
                 0,
-                usize::try_from(bytes).unwrap_or(usize::MAX),
+                usize::try_from(value_bytes).unwrap_or(usize::MAX),
             );
         }
     }
@@ -66,9 +66,9 @@ impl ConnectionRecorder {
             recorder,
             request_gap,
             request: None,
-            last_active: None,
-            commands: CommandScanner::default(),
-            replies: ReplyScanner::default(),
+            last_active_at: None,
+            command_scanner: CommandScanner::default(),
+            reply_scanner: ReplyScanner::default(),
             pending_replies: VecDeque::new(),
             counts: ConnectionCounts::default(),
         }
@@ -76,13 +76,14 @@ impl ConnectionRecorder {
 
     /// Whether the connection's commands cannot be followed.
     pub(super) fn is_out_of_sync(&self) -> bool {
-        self.commands.is_out_of_sync()
+        self.command_scanner.is_out_of_sync()
     }
 
     /// Takes bytes of the client.
     pub(super) fn on_client_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.commands.scan(bytes, &mut |event| events.push(event));
+        self.command_scanner
+            .scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_command(event, now);
         }
@@ -92,7 +93,8 @@ impl ConnectionRecorder {
     /// Takes bytes of the server.
     pub(super) fn on_server_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut events = Vec::new();
-        self.replies.scan(bytes, &mut |event| events.push(event));
+        self.reply_scanner
+            .scan(bytes, &mut |event| events.push(event));
         for event in events {
             self.handle_reply(&event);
         }
@@ -100,7 +102,7 @@ impl ConnectionRecorder {
     }
 
     fn record_activity(&mut self, now: Instant) {
-        self.last_active = self.last_active.map(|_| now);
+        self.last_active_at = self.last_active_at.map(|_| now);
     }
 
     fn handle_command(&mut self, event: CommandEvent, now: Instant) {
@@ -136,11 +138,12 @@ impl ConnectionRecorder {
 
     /// The request under way, or a new one after a pause; `None` if it is not recorded.
     fn current_request(&mut self, now: Instant) -> Option<Request> {
-        let is_over = |last_active: Instant| now.duration_since(last_active) >= self.request_gap;
-        if self.last_active.is_none_or(is_over) {
+        let is_over =
+            |last_active_at: Instant| now.duration_since(last_active_at) >= self.request_gap;
+        if self.last_active_at.is_none_or(is_over) {
             self.finish();
             self.request = self.recorder.begin_request();
-            self.last_active = Some(now);
+            self.last_active_at = Some(now);
         }
         self.request.clone()
     }
@@ -176,12 +179,11 @@ impl ConnectionRecorder {
             return;
         };
         // What was awaited before has no reply: a miss.
-        let pending = self.pending_replies.drain(..=position).next_back();
-        match (event, pending) {
-            (ReplyEvent::Value(_, bytes), Some(PendingReply::Value(_, read))) => {
-                read.set_size(*bytes);
-            }
-            (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) => {
+        let pending_reply = self.pending_replies.drain(..=position).next_back();
+        match (event, pending_reply) {
+            (ReplyEvent::Value(_, value_bytes), Some(PendingReply::Value(_, read)))
+            | (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) =>
+            {
                 read.set_size(*value_bytes);
             }
             _ => {}
@@ -212,7 +214,7 @@ mod tests {
     struct TestConnection {
         folder: tempfile::TempDir,
         connection_recorder: ConnectionRecorder,
-        started: Instant,
+        started_at: Instant,
     }
 
     impl TestConnection {
@@ -225,21 +227,21 @@ mod tests {
             Self {
                 connection_recorder: ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP),
                 folder,
-                started: Instant::now(),
+                started_at: Instant::now(),
             }
         }
 
         fn client_sends(&mut self, at_ms: u64, bytes: &[u8]) {
-            let now = self.started + Duration::from_millis(at_ms);
+            let now = self.started_at + Duration::from_millis(at_ms);
             self.connection_recorder.on_client_bytes(bytes, now);
         }
 
         fn server_sends(&mut self, at_ms: u64, bytes: &[u8]) {
-            let now = self.started + Duration::from_millis(at_ms);
+            let now = self.started_at + Duration::from_millis(at_ms);
             self.connection_recorder.on_server_bytes(bytes, now);
         }
 
-        fn log(self) -> RequestLog {
+        fn finish_and_read_log(self) -> RequestLog {
             let recorder = self.connection_recorder.recorder.clone();
             drop(self.connection_recorder);
             while !recorder.close() {}
@@ -247,23 +249,23 @@ mod tests {
         }
     }
 
-    fn keys(log: &RequestLog) -> Vec<Vec<&str>> {
+    fn keys_by_request(log: &RequestLog) -> Vec<Vec<&str>> {
         let key = |&item: &u32| log.items.keys[item as usize].as_str();
         let items = |request| log.requests.items_of(request).iter().map(key).collect();
         (0..log.requests.len()).map(items).collect()
     }
 
     fn recorded_size(log: &RequestLog, key: &str) -> u32 {
-        let item = log
+        let item_index = log
             .items
             .keys
             .iter()
             .position(|candidate| candidate == key)
             .unwrap();
-        log.items.sizes[item]
+        log.items.sizes[item_index]
     }
 
-    fn meta_json(folder: &Path) -> String {
+    fn read_meta_json(folder: &Path) -> String {
         std::fs::read_to_string(folder.join("meta.json")).unwrap()
     }
 
@@ -278,8 +280,8 @@ mod tests {
         connection.client_sends(449, b"get c\r\n");
         connection.server_sends(450, b"END\r\n");
         connection.client_sends(500, b"get d\r\n");
-        let log = connection.log();
-        assert_eq!(keys(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
+        let log = connection.finish_and_read_log();
+        assert_eq!(keys_by_request(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
         assert_eq!((recorded_size(&log, "a"), recorded_size(&log, "b")), (3, 0));
     }
 
@@ -292,14 +294,18 @@ mod tests {
         };
         connection.connection_recorder =
             ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP);
-        for request in 0..100 {
-            connection.client_sends(request * 1000, b"get a\r\nget b\r\n");
-            connection.client_sends(request * 1000 + 10, b"get c\r\n");
+        for request_number in 0..100 {
+            connection.client_sends(request_number * 1000, b"get a\r\nget b\r\n");
+            connection.client_sends(request_number * 1000 + 10, b"get c\r\n");
         }
-        let log = connection.log();
-        let keys = keys(&log);
-        assert!((20..80).contains(&keys.len()), "{}", keys.len());
-        assert!(keys.iter().all(|keys| *keys == ["a", "b", "c"]));
+        let log = connection.finish_and_read_log();
+        let request_keys = keys_by_request(&log);
+        assert!(
+            (20..80).contains(&request_keys.len()),
+            "{}",
+            request_keys.len()
+        );
+        assert!(request_keys.iter().all(|keys| *keys == ["a", "b", "c"]));
     }
 
     #[test]
@@ -323,11 +329,14 @@ mod tests {
         drop(connection.connection_recorder);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
-        assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
+        assert_eq!(
+            keys_by_request(&log),
+            [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]
+        );
         let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| recorded_size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
         assert_eq!(log.requests.base_us, [0]);
-        let meta_json = meta_json(&folder);
+        let meta_json = read_meta_json(&folder);
         assert!(
             meta_json.contains("\"has_base_us\": false") && meta_json.contains("\"writes\": 1"),
             "{meta_json}"

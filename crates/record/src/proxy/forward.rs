@@ -44,7 +44,7 @@ pub(super) fn forward_bytes(
             Err(error) if is_timeout(error.kind()) => continue,
             Err(_) => return,
         };
-        let started = Instant::now();
+        let started_at = Instant::now();
         let bytes = buffer.get(..received_bytes).unwrap_or_default();
         // Recorded before they are passed on, so that the reply finds its command.
         on_bytes(bytes);
@@ -54,7 +54,7 @@ pub(super) fn forward_bytes(
         forward_latency.chunks.fetch_add(1, Relaxed);
         forward_latency
             .sum_ns
-            .fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
+            .fetch_add(started_at.elapsed().as_nanos() as u64, Relaxed);
     }
 }
 

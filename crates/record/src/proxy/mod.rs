@@ -38,7 +38,7 @@ pub struct Proxy {
 /// What all connections share.
 #[derive(Debug)]
 struct ProxyShared {
-    server: String,
+    server_address: String,
     options: Options,
     request_gap: Duration,
     is_stopped: AtomicBool,
@@ -76,14 +76,14 @@ pub struct ProxyStats {
 }
 
 impl Proxy {
-    /// Listens on `listen` and passes every connection on to `server` (host:port). Requests are recorded as `options`
-    /// want it; a pause of `request_gap` ends one.
+    /// Listens on `listen` and passes every connection on to `server_address` (host:port). Requests are recorded as
+    /// `options` say; a pause of `request_gap` ends one.
     ///
     /// # Errors
     /// The address cannot be listened on, or the options have no meaning.
     pub fn start(
         listen: &str,
-        server: &str,
+        server_address: &str,
         options: Options,
         request_gap: Duration,
     ) -> Result<Self, ProxyError> {
@@ -96,7 +96,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let shared = Arc::new(ProxyShared {
-            server: server.to_owned(),
+            server_address: server_address.to_owned(),
             options,
             request_gap,
             is_stopped: AtomicBool::new(false),
@@ -140,16 +140,16 @@ impl Proxy {
 
     /// What was done so far, by connections that have ended.
     pub fn stats(&self) -> ProxyStats {
-        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let read_counter = |counter: &AtomicU64| counter.load(Relaxed);
         let shared = &self.shared;
         ProxyStats {
-            connections: count(&shared.connections),
-            refused: count(&shared.refused),
-            unrecorded: count(&shared.unrecorded),
-            reads: count(&shared.reads),
-            writes: count(&shared.writes),
-            recorded: count(&shared.recorded),
-            dropped: count(&shared.dropped),
+            connections: read_counter(&shared.connections),
+            refused: read_counter(&shared.refused),
+            unrecorded: read_counter(&shared.unrecorded),
+            reads: read_counter(&shared.reads),
+            writes: read_counter(&shared.writes),
+            recorded: read_counter(&shared.recorded),
+            dropped: read_counter(&shared.dropped),
             hop_us: shared.forward_latency.mean_us(),
         }
     }
@@ -208,7 +208,7 @@ fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyShared>) {
 
 /// Passes on one connection in both directions until both have ended.
 fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()> {
-    let server = TcpStream::connect(&shared.server)?;
+    let server = TcpStream::connect(&shared.server_address)?;
     for stream in [client, &server] {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;

@@ -40,15 +40,17 @@ impl ReplyScanner {
     /// Takes what the server sent next.
     pub fn scan(&mut self, mut bytes: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
         loop {
-            let skipped = self.skip_bytes.min(bytes.len() as u64);
-            self.skip_bytes -= skipped;
-            bytes = bytes.get(skipped as usize..).unwrap_or_default();
-            let end = bytes.iter().position(|&byte| byte == b'\n');
-            let Some((line, tail)) = end.and_then(|end| bytes.split_at_checked(end + 1)) else {
+            let skipped_bytes = self.skip_bytes.min(bytes.len() as u64);
+            self.skip_bytes -= skipped_bytes;
+            bytes = bytes.get(skipped_bytes as usize..).unwrap_or_default();
+            let newline_index = bytes.iter().position(|&byte| byte == b'\n');
+            let Some((line_end, tail)) =
+                newline_index.and_then(|newline_index| bytes.split_at_checked(newline_index + 1))
+            else {
                 self.append_to_line(bytes);
                 return;
             };
-            self.append_to_line(line);
+            self.append_to_line(line_end);
             bytes = tail;
             let line = std::mem::take(&mut self.partial_line);
             if !std::mem::take(&mut self.is_too_long) {
@@ -84,13 +86,13 @@ impl ReplyScanner {
                 if let Some(value_bytes) = parse_number(tokens.next()) {
                     self.skip_bytes = value_bytes.saturating_add(2);
                     let flags: Vec<&[u8]> = tokens.collect();
-                    let flag = |letter: u8| {
+                    let flag_argument = |letter: u8| {
                         let argument = flags.iter().find_map(|token| token.strip_prefix(&[letter]));
                         argument.map(<[u8]>::to_vec)
                     };
                     emit(ReplyEvent::MetaValue {
-                        opaque: flag(b'O'),
-                        key: flag(b'k'),
+                        opaque: flag_argument(b'O'),
+                        key: flag_argument(b'k'),
                         value_bytes,
                     });
                 }

@@ -14,7 +14,7 @@ pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
     pub(crate) info: Arc<ConnectionInfo>,
     /// Its state in the previous process, if it was handed over.
-    pub(crate) inherited: Option<Box<InheritedState>>,
+    pub(crate) inherited_state: Option<Box<InheritedState>>,
 }
 
 /// Connections assigned to a worker and not yet taken by it.
@@ -37,15 +37,19 @@ impl AcceptQueues {
     }
 
     /// The queue of a worker.
-    pub(crate) fn queue_of_worker(&self, index: usize) -> AcceptQueue {
-        let queue = self.queues.get(index).map(|(queue, _)| Arc::clone(queue));
+    pub(crate) fn queue_of_worker(&self, worker_index: usize) -> AcceptQueue {
+        let queue = self
+            .queues
+            .get(worker_index)
+            .map(|(queue, _)| Arc::clone(queue));
         queue.unwrap_or_default()
     }
 
     /// Passes a connection to the next worker.
     pub(crate) fn assign(&self, accepted: AcceptedConnection) {
-        let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
-        if let Some((queue, waker)) = self.queues.get(worker) {
+        let worker_index =
+            self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
+        if let Some((queue, waker)) = self.queues.get(worker_index) {
             lock(queue).push(accepted);
             waker.wake();
         }

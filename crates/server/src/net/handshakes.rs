@@ -57,7 +57,7 @@ pub(crate) struct HandshakeQueue {
 struct AcceptedSocket {
     socket: OwnedFd,
     info: Arc<ConnectionInfo>,
-    client_auth: ClientCertificate,
+    client_certificate: ClientCertificate,
 }
 
 impl HandshakeQueue {
@@ -73,12 +73,12 @@ impl HandshakeQueue {
         &self,
         socket: OwnedFd,
         info: Arc<ConnectionInfo>,
-        client_auth: ClientCertificate,
+        client_certificate: ClientCertificate,
     ) {
         lock(&self.accepted_sockets).push(AcceptedSocket {
             socket,
             info,
-            client_auth,
+            client_certificate,
         });
         self.waker.wake();
     }
@@ -129,8 +129,8 @@ impl Handshakes {
         accept_queues: Arc<AcceptQueues>,
     ) -> rustix::io::Result<Handshakes> {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let token = EventData::new_u64(WAKE_TOKEN);
-        epoll::add(&epoll_fd, queue.waker.as_fd(), token, EventFlags::IN)?;
+        let wake_data = EventData::new_u64(WAKE_TOKEN);
+        epoll::add(&epoll_fd, queue.waker.as_fd(), wake_data, EventFlags::IN)?;
         Ok(Handshakes {
             shared,
             queue,
@@ -167,10 +167,10 @@ impl Handshakes {
     /// How long to sleep at most: until the oldest handshake is late.
     fn time_to_oldest_deadline(&self) -> Option<Timespec> {
         let (_, oldest) = self.ongoing.first_key_value()?;
-        let remaining = HANDSHAKE_TIME_MAX.saturating_sub(oldest.began_at.elapsed());
+        let time_left = HANDSHAKE_TIME_MAX.saturating_sub(oldest.began_at.elapsed());
         Some(Timespec {
-            tv_sec: remaining.as_secs() as i64,
-            tv_nsec: i64::from(remaining.subsec_nanos()),
+            tv_sec: time_left.as_secs() as i64,
+            tv_nsec: i64::from(time_left.subsec_nanos()),
         })
     }
 
@@ -180,7 +180,7 @@ impl Handshakes {
         for AcceptedSocket {
             socket,
             info,
-            client_auth,
+            client_certificate,
         } in accepted_sockets
         {
             let ongoing_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1);
@@ -190,9 +190,9 @@ impl Handshakes {
                 self.fail(&oldest.info, "newer ones needed its place");
             }
             let state = if info.has_proxy_header {
-                HandshakeState::ProxyHeader(socket, client_auth)
+                HandshakeState::ProxyHeader(socket, client_certificate)
             } else {
-                match self.begin_tls(socket, client_auth) {
+                match self.begin_tls(socket, client_certificate) {
                     Ok(stream) => HandshakeState::Tls(stream),
                     Err(reason) => {
                         self.fail(&info, &reason);
@@ -207,11 +207,11 @@ impl Handshakes {
     fn begin_tls(
         &self,
         socket: OwnedFd,
-        client_auth: ClientCertificate,
+        client_certificate: ClientCertificate,
     ) -> Result<Box<TlsStream>, String> {
         let tls = self.shared.tls.as_ref().ok_or("the server has no TLS")?;
-        let session = tls.accept(client_auth)?;
-        let charge = self.shared.memory.charge(0);
+        let session = tls.accept(client_certificate)?;
+        let charge = self.shared.peer_memory.charge(0);
         Ok(Box::new(TlsStream::new(socket, session, charge)))
     }
 
@@ -246,22 +246,24 @@ impl Handshakes {
         };
         let begun_stream = match state {
             HandshakeState::Tls(stream) => Ok(stream),
-            HandshakeState::ProxyHeader(socket, client_auth) => match read_header(&socket, &info) {
-                Ok(true) => self.begin_tls(socket, client_auth),
-                Ok(false) => {
-                    let state = HandshakeState::ProxyHeader(socket, client_auth);
-                    self.ongoing.insert(
-                        serial,
-                        OngoingHandshake {
-                            info,
-                            began_at,
-                            state,
-                        },
-                    );
-                    return;
+            HandshakeState::ProxyHeader(socket, client_certificate) => {
+                match read_header(&socket, &info) {
+                    Ok(true) => self.begin_tls(socket, client_certificate),
+                    Ok(false) => {
+                        let state = HandshakeState::ProxyHeader(socket, client_certificate);
+                        self.ongoing.insert(
+                            serial,
+                            OngoingHandshake {
+                                info,
+                                began_at,
+                                state,
+                            },
+                        );
+                        return;
+                    }
+                    Err(reason) => Err(reason),
                 }
-                Err(reason) => Err(reason),
-            },
+            }
         };
         let mut stream = match begun_stream {
             Ok(stream) => stream,
@@ -280,16 +282,21 @@ impl Handshakes {
                 );
             }
             Ok(HandshakeProgress::ClientClosed) => self.close(&info, CloseReason::Normal),
-            Ok(HandshakeProgress::Complete { is_full }) => {
-                self.assign_to_worker(stream, info, is_full);
+            Ok(HandshakeProgress::Complete { is_full_handshake }) => {
+                self.assign_to_worker(stream, info, is_full_handshake);
             }
             Err(reason) => self.fail(&info, &reason),
         }
     }
 
-    fn assign_to_worker(&self, stream: Box<TlsStream>, info: Arc<ConnectionInfo>, is_full: bool) {
+    fn assign_to_worker(
+        &self,
+        stream: Box<TlsStream>,
+        info: Arc<ConnectionInfo>,
+        is_full_handshake: bool,
+    ) {
         if let Some(tls) = &self.shared.tls
-            && is_full
+            && is_full_handshake
             && tls.settings.session_tickets
         {
             tls.counters.new_sessions.fetch_add(1, Ordering::Relaxed);
@@ -304,7 +311,7 @@ impl Handshakes {
         self.accept_queues.assign(AcceptedConnection {
             stream,
             info,
-            inherited: None,
+            inherited_state: None,
         });
     }
 
@@ -328,21 +335,23 @@ impl Handshakes {
                 .handshake_errors
                 .fetch_add(1, Ordering::Relaxed);
         }
-        let line = || {
-            let (peer, descriptor) = (info.peer(), info.id.descriptor);
+        let format_line = || {
+            let (client, descriptor) = (info.client(), info.id.descriptor);
             format!(
-                "glasscache: closed {peer} (descriptor {descriptor}): its TLS handshake failed: {reason}"
+                "glasscache: closed {client} (descriptor {descriptor}): its TLS handshake failed: {reason}"
             )
         };
         if self.shared.logs_at(1) {
-            self.shared.log.queue_line(line());
+            self.shared.log.queue_line(format_line());
         } else {
             let now_s = self.shared.clock.now().0;
-            self.shared
-                .log
-                .queue_line_rate_limited(LogKind::TlsHandshake, now_s, line);
+            self.shared.log.queue_line_rate_limited(
+                LogKind::FailedTlsHandshake,
+                now_s,
+                format_line,
+            );
         }
-        self.close(info, CloseReason::TlsHandshake);
+        self.close(info, CloseReason::FailedTlsHandshake);
     }
 
     fn close(&self, info: &ConnectionInfo, reason: CloseReason) {

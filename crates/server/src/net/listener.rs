@@ -39,7 +39,7 @@ use crate::shared::log::LogKind;
 const WAKE_TOKEN: u64 = u64::MAX;
 
 /// How long a full server (or one without free descriptors) waits before it accepts again.
-const ACCEPT_DELAY: Duration = Duration::from_millis(10);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Connections that have not logged in are at most this fraction of `-c`.
 const UNAUTHENTICATED_DIVISOR: u32 = 4;
@@ -49,9 +49,9 @@ pub(crate) struct BoundSocket {
     socket: OwnedFd,
     address: Address,
     /// Device and inode of the file of a unix socket.
-    file: Option<(u64, u64)>,
+    file_identity: Option<(u64, u64)>,
     /// Set if its connections begin with a TLS handshake: whether clients need a certificate.
-    tls: Option<ClientCertificate>,
+    client_certificate: Option<ClientCertificate>,
     /// The settings that a socket of a predecessor gets once this server owns it.
     settings_to_apply: Option<SocketSettings>,
 }
@@ -76,25 +76,26 @@ impl BoundSocket {
         listen: &Listen,
         backlog: u32,
     ) -> BoundSocket {
-        let (mut file, mut tls, mut wanted_mode) = (None, None, None);
+        let (mut file_identity, mut client_certificate, mut wanted_mode) = (None, None, None);
         match (listen, &address) {
             (Listen::Unix { mode, .. }, Address::Unix(path)) => {
-                file = file_identity(path);
+                file_identity = identify_file(path);
                 wanted_mode = Some(*mode);
             }
             (
                 Listen::Tls {
-                    client_certificate, ..
+                    client_certificate: demand,
+                    ..
                 },
                 _,
-            ) => tls = Some(*client_certificate),
+            ) => client_certificate = Some(*demand),
             _ => {}
         }
         BoundSocket {
             socket,
             address,
-            file,
-            tls,
+            file_identity,
+            client_certificate,
             settings_to_apply: Some(SocketSettings {
                 backlog: clamp_backlog(backlog),
                 mode: wanted_mode,
@@ -123,7 +124,7 @@ impl BoundSocket {
 
     /// Whether its connections begin with a TLS handshake.
     pub(crate) fn is_tls(&self) -> bool {
-        self.tls.is_some()
+        self.client_certificate.is_some()
     }
 
     /// Removes the file of a unix socket, unless the file now belongs to another server.
@@ -136,7 +137,7 @@ impl BoundSocket {
     }
 
     fn owns_file(&self, path: &Path) -> bool {
-        self.file.is_some() && self.file == file_identity(path)
+        self.file_identity.is_some() && self.file_identity == identify_file(path)
     }
 }
 
@@ -144,13 +145,13 @@ fn clamp_backlog(backlog: u32) -> i32 {
     i32::try_from(backlog).unwrap_or(i32::MAX)
 }
 
-fn file_identity(path: &Path) -> Option<(u64, u64)> {
-    let file = fs::symlink_metadata(path).ok()?;
-    Some((file.dev(), file.ino()))
+fn identify_file(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// Binds all addresses of the settings, or none.
-pub(crate) fn bind(config: &Config) -> Result<Vec<BoundSocket>, Error> {
+pub(crate) fn bind_all(config: &Config) -> Result<Vec<BoundSocket>, Error> {
     config
         .listeners
         .iter()
@@ -169,7 +170,7 @@ pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket
         } => {
             let bound = bind_tcp(*address, backlog).map_err(bind_error)?;
             Ok(BoundSocket {
-                tls: Some(*client_certificate),
+                client_certificate: Some(*client_certificate),
                 ..bound
             })
         }
@@ -193,12 +194,12 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, backlog)?;
     let name = rustix::net::getsockname(&socket)?;
-    let bound = SocketAddr::try_from(name).unwrap_or(address);
+    let bound_address = SocketAddr::try_from(name).unwrap_or(address);
     Ok(BoundSocket {
         socket,
-        address: Address::Tcp(bound),
-        file: None,
-        tls: None,
+        address: Address::Tcp(bound_address),
+        file_identity: None,
+        client_certificate: None,
         settings_to_apply: None,
     })
 }
@@ -206,7 +207,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
 /// Binds a unix socket, replacing a dead one; never another kind of file or a socket on which a server still
 /// listens.
 fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocket> {
-    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
         if !is_socket_dead(path)? {
             return Err(std::io::ErrorKind::AddrInUse.into());
         }
@@ -219,8 +220,8 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocke
     Ok(BoundSocket {
         socket,
         address: Address::Unix(path.to_owned()),
-        file: file_identity(path),
-        tls: None,
+        file_identity: identify_file(path),
+        client_certificate: None,
         settings_to_apply: None,
     })
 }
@@ -244,7 +245,7 @@ pub(crate) struct Listener {
     pub(crate) bound_sockets: Vec<BoundSocket>,
     accept_queues: Arc<AcceptQueues>,
     /// For connections that begin with a TLS handshake.
-    handshakes: Arc<HandshakeQueue>,
+    handshake_queue: Arc<HandshakeQueue>,
     next_serial: AtomicU64,
     epoll_fd: OwnedFd,
 }
@@ -252,29 +253,29 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        bound: Vec<BoundSocket>,
+        bound_sockets: Vec<BoundSocket>,
         accept_queues: Arc<AcceptQueues>,
-        handshakes: Arc<HandshakeQueue>,
+        handshake_queue: Arc<HandshakeQueue>,
         next_serial: u64,
     ) -> rustix::io::Result<Listener> {
         let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let token = EventData::new_u64(WAKE_TOKEN);
+        let wake_data = EventData::new_u64(WAKE_TOKEN);
         epoll::add(
             &epoll_fd,
             shared.listener_waker.as_fd(),
-            token,
+            wake_data,
             EventFlags::IN,
         )?;
-        for (index, bound) in bound.iter().enumerate() {
-            let data = EventData::new_u64(index as u64);
+        for (listener_index, bound) in bound_sockets.iter().enumerate() {
+            let data = EventData::new_u64(listener_index as u64);
             epoll::add(&epoll_fd, &bound.socket, data, EventFlags::IN)?;
         }
         let next_serial = AtomicU64::new(next_serial);
         Ok(Listener {
             shared,
-            bound_sockets: bound,
+            bound_sockets,
             accept_queues,
-            handshakes,
+            handshake_queue,
             next_serial,
             epoll_fd,
         })
@@ -295,7 +296,7 @@ impl Listener {
             self.accept_all(&mut events);
             self.shared.phases.pause_listener();
         }
-        self.handshakes.wake();
+        self.handshake_queue.wake();
         if self.shared.phases.is_replaced() {
             return;
         }
@@ -322,7 +323,7 @@ impl Listener {
             for event in &*events {
                 match event.data.u64() {
                     WAKE_TOKEN => self.shared.listener_waker.clear(),
-                    index => self.accept_from(index as usize),
+                    listener_index => self.accept_from(listener_index as usize),
                 }
             }
             must_back_memory = self.shared.store.back_memory_ahead();
@@ -330,18 +331,18 @@ impl Listener {
     }
 
     /// Accepts the pending connections of one socket, and stops when the server pauses or stops.
-    fn accept_from(&mut self, index: usize) {
+    fn accept_from(&mut self, listener_index: usize) {
         while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
             if must_wait || self.is_full_of_unauthenticated() {
                 return self.wait_before_accepting();
             }
-            let Some(bound) = self.bound_sockets.get(index) else {
+            let Some(bound) = self.bound_sockets.get(listener_index) else {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match rustix::net::acceptfrom_with(&bound.socket, flags) {
-                Ok((socket, peer)) => self.add_connection(socket, peer, index),
+                Ok((socket, peer)) => self.add_connection(socket, peer, listener_index),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return self.wait_before_accepting();
                 }
@@ -352,8 +353,8 @@ impl Listener {
     }
 
     fn is_full(&self) -> bool {
-        let open = self.shared.connections.current.load(Ordering::Relaxed);
-        open >= i64::from(self.shared.config.connections_max)
+        let open_connections = self.shared.connections.current.load(Ordering::Relaxed);
+        open_connections >= i64::from(self.shared.config.connections_max)
     }
 
     /// Whether connections that have not logged in hold their share of `-c`. The next ones wait in the kernel: within
@@ -372,32 +373,40 @@ impl Listener {
         connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: ACCEPT_DELAY.as_nanos() as i64,
+            tv_nsec: ACCEPT_RETRY_DELAY.as_nanos() as i64,
         };
-        let mut wake = [rustix::event::PollFd::new(
+        let mut poll_fds = [rustix::event::PollFd::new(
             &self.shared.listener_waker,
             rustix::event::PollFlags::IN,
         )];
-        let _ = rustix::event::poll(&mut wake, Some(&timeout));
+        let _ = rustix::event::poll(&mut poll_fds, Some(&timeout));
         let waited_us = wait_began_at.elapsed().as_micros() as u64;
         connections
             .listen_disabled_us
             .fetch_add(waited_us, Ordering::Relaxed);
     }
 
-    fn add_connection(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {
+    fn add_connection(
+        &mut self,
+        socket: OwnedFd,
+        peer_address: Option<SocketAddrAny>,
+        listener_index: usize,
+    ) {
         let connections = &self.shared.connections;
-        let tls = self.bound_sockets.get(listener).and_then(|bound| bound.tls);
+        let client_certificate = self
+            .bound_sockets
+            .get(listener_index)
+            .and_then(|bound| bound.client_certificate);
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
-            self.log_refused(peer.as_ref());
-            if tls.is_none() {
+            self.log_refused(peer_address.as_ref());
+            if client_certificate.is_none() {
                 let reply = replies::TOO_MANY_CONNECTIONS;
                 let _ = rustix::net::send(&socket, reply, SendFlags::NOSIGNAL);
             }
             return;
         }
-        let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+        let peer = match peer_address.and_then(|address| SocketAddr::try_from(address).ok()) {
             Some(address) => {
                 // A reply is sent at once; without this a pipeline waits for the peer's timer.
                 let _ = sockopt::set_tcp_nodelay(&socket, true);
@@ -412,12 +421,12 @@ impl Listener {
             serial,
         };
         let has_proxy_header = self.is_proxy(&peer);
-        let mut info = ConnectionInfo::new(id, peer, listener, self.shared.clock.now().0);
+        let mut info = ConnectionInfo::new(id, peer, listener_index, self.shared.clock.now().0);
         info.has_proxy_header = has_proxy_header;
         let info = Arc::new(info);
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
-        if tls.is_none() && self.shared.logins.are_required() {
+        if client_certificate.is_none() && self.shared.logins.are_required() {
             connections.set_awaits_login(&info, true);
         }
         connections.insert(Arc::clone(&info));
@@ -427,12 +436,12 @@ impl Listener {
                 .log
                 .queue_line(command_log::describe_connection(&info, true));
         }
-        match tls {
-            Some(client_auth) => self.handshakes.push(socket, info, client_auth),
+        match client_certificate {
+            Some(client_certificate) => self.handshake_queue.push(socket, info, client_certificate),
             None => self.accept_queues.assign(AcceptedConnection {
                 stream: Stream::Plain(socket),
                 info,
-                inherited: None,
+                inherited_state: None,
             }),
         }
     }
@@ -442,26 +451,27 @@ impl Listener {
         let Peer::Tcp(address) = peer else {
             return false;
         };
-        let address = address.ip().to_canonical();
+        let ip = address.ip().to_canonical();
         let proxies = &self.shared.config.proxies;
-        proxies.iter().any(|proxy| proxy.contains(&address))
+        proxies.iter().any(|proxy| proxy.contains(&ip))
     }
 
-    fn log_refused(&self, peer: Option<&SocketAddrAny>) {
+    fn log_refused(&self, peer_address: Option<&SocketAddrAny>) {
         let shared = &self.shared;
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer.clone()).ok());
-        let line = || {
-            let peer = peer.map_or(Peer::Unix, Peer::Tcp);
-            let limit = shared.config.connections_max;
-            format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
+        let peer_address =
+            peer_address.and_then(|address| SocketAddr::try_from(address.clone()).ok());
+        let format_line = || {
+            let peer = peer_address.map_or(Peer::Unix, Peer::Tcp);
+            let connections_max = shared.config.connections_max;
+            format!("glasscache: refused a connection from {peer}: {connections_max} are open (-c)")
         };
         if shared.logs_at(1) {
-            shared.log.queue_line(line());
+            shared.log.queue_line(format_line());
         } else {
             let now_s = shared.clock.now().0;
             shared
                 .log
-                .queue_line_rate_limited(LogKind::RefusedConnection, now_s, line);
+                .queue_line_rate_limited(LogKind::RefusedConnection, now_s, format_line);
         }
     }
 }

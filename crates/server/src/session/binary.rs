@@ -1,6 +1,8 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, RequestId, Status};
+use glasscache_protocol::binary::{
+    self, Command, Get, OpcodeAndOpaque, PacketRefusal, Parsed, Status,
+};
 
 use super::Session;
 use super::run::Run;
@@ -17,27 +19,27 @@ impl Session {
         }
         match binary::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            Parsed::Request(id, command, used) => {
+            Parsed::Request(request, command, used_bytes) => {
                 run.command_count += 1;
-                self.begin_request(id, &command, used, run)
+                self.begin_request(request, &command, used_bytes, run)
             }
-            Parsed::Refused(refusal, used) => {
+            Parsed::Refused(refusal, used_bytes) => {
                 run.execute_lookups();
                 if run.is_stopped() {
                     return Some(RunEnd::Flush);
                 }
-                run.used_bytes += used;
+                run.used_bytes += used_bytes;
                 self.refuse_request(refusal, run)
             }
-            Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
+            Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
         }
     }
 
     fn begin_request<'b>(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'b>,
-        used: usize,
+        used_bytes: usize,
         run: &mut Run<'b, '_, '_>,
     ) -> Option<RunEnd> {
         let get = match *command {
@@ -49,8 +51,8 @@ impl Session {
             _ => None,
         };
         if let Some(get) = get {
-            run.used_bytes += used;
-            run.push(Lookup::binary(id, &get, run.context));
+            run.used_bytes += used_bytes;
+            run.push(Lookup::binary(request, &get, run.context));
             return None;
         }
         run.execute_lookups();
@@ -59,38 +61,43 @@ impl Session {
         }
         match *command {
             Command::Store(ref head) => {
-                return self.begin_write(&StoreWrite::binary(id, head, run.context), used, run);
+                return self.begin_write(
+                    &StoreWrite::binary(request, head, run.context),
+                    used_bytes,
+                    run,
+                );
             }
             Command::SaslMechanisms | Command::SaslLogin { .. } => {
-                return self.begin_sasl(id, command, used, run);
+                return self.begin_sasl(request, command, used_bytes, run);
             }
             _ => {}
         }
-        let Ok(effect) = execute::binary::run_command(id, command, run.context, run.out) else {
+        let Ok(effect) = execute::binary::run_command(request, command, run.context, run.out)
+        else {
             return Some(RunEnd::WaitForSegment);
         };
-        run.used_bytes += used;
+        run.used_bytes += used_bytes;
         RunEnd::after_command(effect)
     }
 
     /// A request of SASL from a connection that need not log in or has logged in.
     fn begin_sasl(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'_>,
-        used: usize,
+        used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         if run.context.shared.logins.are_required() {
-            return self.serve_sasl(id, command, used, run);
+            return self.serve_sasl(request, command, used_bytes, run);
         }
         let bytes_to_skip = match *command {
             Command::SaslLogin { message_bytes, .. } => message_bytes,
             _ => 0,
         };
-        run.used_bytes += used;
+        run.used_bytes += used_bytes;
         let refusal = PacketRefusal {
-            id,
+            request,
             status: Status::UnknownCommand,
             bytes_to_skip,
             must_close: false,
@@ -103,12 +110,12 @@ impl Session {
         refusal: PacketRefusal,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
+        binary::write_error(&mut run.out.bytes, refusal.request, refusal.status);
         if refusal.bytes_to_skip > 0 {
             self.state = State::SkipRefusedValue(u64::from(refusal.bytes_to_skip));
         }
         refusal
             .must_close
-            .then_some(RunEnd::Close(CloseReason::Protocol))
+            .then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 }

@@ -57,9 +57,9 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
             }
         };
         loop {
-            let skipped = skip_bytes.min(bytes.len());
-            bytes = bytes.get(skipped..).unwrap_or_default();
-            skip_bytes -= skipped;
+            let skipped_bytes = skip_bytes.min(bytes.len());
+            bytes = bytes.get(skipped_bytes..).unwrap_or_default();
+            skip_bytes -= skipped_bytes;
             let Some(logged_part) = next_logged_part(bytes) else {
                 break;
             };
@@ -120,9 +120,9 @@ fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
 }
 
 /// The line that reports that a connection was opened or closed.
-pub(crate) fn describe_connection(info: &ConnectionInfo, is_open: bool) -> String {
+pub(crate) fn describe_connection(info: &ConnectionInfo, was_opened: bool) -> String {
     let descriptor = info.id.descriptor;
-    if is_open {
+    if was_opened {
         format!("<{descriptor} new auto-negotiating client connection")
     } else {
         format!("<{descriptor} connection closed.")

@@ -13,6 +13,6 @@ pub(crate) enum ConnectionEffect {
     Close(CloseReason),
     /// From now on the connection is a log of events.
     Watch(WatchFilter),
-    /// The connection receives a listing.
+    /// The connection receives a dump.
     Dump(Dump),
 }

@@ -16,7 +16,7 @@ use crate::shared::wake::Waker;
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'w> {
     /// This thread's handle on the store.
-    pub(crate) store: &'w Worker,
+    pub(crate) store_worker: &'w Worker,
     /// The server.
     pub(crate) shared: &'w Shared,
     /// This thread's counters.

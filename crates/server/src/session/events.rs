@@ -18,12 +18,10 @@ pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Opti
     let mut text = b"type=item_get key=".to_vec();
     percent::encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
-    let class = value_bytes.map_or(0, |bytes| {
-        context
-            .shared
-            .slab_classes
-            .class_and_size(key.len(), bytes, 0)
-            .0
+    let class = value_bytes.map_or(0, |value_bytes| {
+        let slab_classes = &context.shared.slab_classes;
+        let (class, _) = slab_classes.class_and_size(key.len(), value_bytes, 0);
+        class
     });
     let status = if value_bytes.is_some() {
         "found"
@@ -51,7 +49,7 @@ pub(crate) fn find_previous_value(
     hash: KeyHash,
 ) -> PreviousValue {
     let is_wanted = context.shared.watchers.is_watched(kind::FETCHERS);
-    let previous_item = is_wanted.then(|| context.store.peek(key, hash, context.now));
+    let previous_item = is_wanted.then(|| context.store_worker.peek(key, hash, context.now));
     PreviousValue {
         value_bytes: previous_item.flatten().map(|item| item.value_bytes()),
     }
@@ -113,7 +111,7 @@ pub(crate) fn render_deletion(
     if options.invalidate || !context.shared.watchers.is_watched(kind::DELETIONS) {
         return None;
     }
-    let item = context.store.peek(key, hash, context.now)?;
+    let item = context.store_worker.peek(key, hash, context.now)?;
     if options
         .required_cas
         .is_some_and(|unique| !item.has_unique(unique))

@@ -125,7 +125,7 @@ fn read_state(reader: &mut FieldReader<'_>) -> Option<State> {
 mod tests {
     use super::*;
 
-    fn states() -> Vec<State> {
+    fn list_states() -> Vec<State> {
         let pending_get = PendingGet {
             head: GetHead {
                 with_cas: true,
@@ -151,7 +151,7 @@ mod tests {
         ]
     }
 
-    fn fields(session: &Session) -> Vec<u8> {
+    fn write_fields(session: &Session) -> Vec<u8> {
         let mut writer = FieldWriter::default();
         session.write_state(&mut writer);
         writer.0
@@ -159,20 +159,20 @@ mod tests {
 
     #[test]
     fn every_position_is_the_same_after_a_handover() {
-        for state in states() {
+        for state in list_states() {
             let session = Session {
                 state,
                 protocol: Protocol::Text,
             };
-            let written = fields(&session);
-            let mut reader = FieldReader(&written);
-            let read = Session::read_fields(&mut reader, true, true, Protocols::Any);
+            let written_fields = write_fields(&session);
+            let mut reader = FieldReader(&written_fields);
+            let read_session = Session::read_fields(&mut reader, true, true, Protocols::Any);
             assert!(reader.is_at_end());
-            assert_eq!(fields(&read.unwrap()), written);
-            for end in 0..written.len() {
-                let cut = &written[..end];
+            assert_eq!(write_fields(&read_session.unwrap()), written_fields);
+            for end in 0..written_fields.len() {
+                let cut_fields = &written_fields[..end];
                 assert!(
-                    Session::read_fields(&mut FieldReader(cut), true, true, Protocols::Any)
+                    Session::read_fields(&mut FieldReader(cut_fields), true, true, Protocols::Any)
                         .is_none()
                 );
             }
@@ -181,21 +181,32 @@ mod tests {
 
     #[test]
     fn a_connection_without_login_has_to_log_in_where_one_is_required_now() {
-        for state in states() {
-            let is_open = matches!(state, State::Command | State::Login(_));
+        for state in list_states() {
+            let can_log_in = matches!(state, State::Command | State::Login(_));
             let session = Session {
                 state,
                 protocol: Protocol::Text,
             };
-            let written = fields(&session);
-            let read =
-                Session::read_fields(&mut FieldReader(&written), true, false, Protocols::Any);
-            let read = read.unwrap();
-            assert_eq!(is_open, matches!(read.state, State::Login(_)));
-            assert!(!matches!(read.state, State::Command | State::PendingGet(_)));
-            let read =
-                Session::read_fields(&mut FieldReader(&written), false, true, Protocols::Any);
-            assert!(!matches!(read.unwrap().state, State::Login(_)));
+            let written_fields = write_fields(&session);
+            let read_session = Session::read_fields(
+                &mut FieldReader(&written_fields),
+                true,
+                false,
+                Protocols::Any,
+            );
+            let read_session = read_session.unwrap();
+            assert_eq!(can_log_in, matches!(read_session.state, State::Login(_)));
+            assert!(!matches!(
+                read_session.state,
+                State::Command | State::PendingGet(_)
+            ));
+            let read_session = Session::read_fields(
+                &mut FieldReader(&written_fields),
+                false,
+                true,
+                Protocols::Any,
+            );
+            assert!(!matches!(read_session.unwrap().state, State::Login(_)));
         }
     }
 
@@ -205,8 +216,13 @@ mod tests {
             state: State::Command,
             protocol: Protocol::Binary,
         };
-        let written = fields(&session);
-        let read = Session::read_fields(&mut FieldReader(&written), false, false, Protocols::Text);
-        assert!(matches!(read.unwrap().state, State::Closed));
+        let written_fields = write_fields(&session);
+        let read_session = Session::read_fields(
+            &mut FieldReader(&written_fields),
+            false,
+            false,
+            Protocols::Text,
+        );
+        assert!(matches!(read_session.unwrap().state, State::Closed));
     }
 }

@@ -5,7 +5,7 @@
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
-use glasscache_protocol::binary::{self, Command, PacketRefusal, RequestId, Status, opcode};
+use glasscache_protocol::binary::{self, Command, OpcodeAndOpaque, PacketRefusal, Status, opcode};
 use glasscache_protocol::limits::LOGIN_BYTES_MAX;
 use glasscache_protocol::login::{self, Credentials};
 use glasscache_protocol::replies;
@@ -29,7 +29,7 @@ const PLAIN: &[u8] = b"PLAIN";
 
 /// A login of SASL: its message follows `head_bytes` of the input.
 struct SaslLogin<'b> {
-    id: RequestId,
+    request: OpcodeAndOpaque,
     mechanism: &'b [u8],
     message_bytes: usize,
     is_step: bool,
@@ -57,7 +57,7 @@ impl Session {
     /// Why it is closed if that takes too long.
     pub(crate) fn timeout_reason(&self) -> CloseReason {
         match self.state {
-            State::ProxyHeader => CloseReason::ProxyHeader,
+            State::ProxyHeader => CloseReason::NoProxyHeader,
             _ => CloseReason::LoginTimeout,
         }
     }
@@ -68,7 +68,7 @@ impl Session {
             return false;
         };
         let attempt = login.attempt.as_ref();
-        attempt.is_some_and(|attempt| attempt.outcome().is_none())
+        attempt.is_some_and(|attempt| attempt.was_accepted().is_none())
     }
 
     /// Serves a connection that has to log in. `None` continues.
@@ -80,7 +80,7 @@ impl Session {
             return None;
         };
         if let Some(attempt) = &login.attempt {
-            let Some(is_accepted) = attempt.outcome() else {
+            let Some(is_accepted) = attempt.was_accepted() else {
                 return Some(RunEnd::WaitForLogin);
             };
             login.attempt = None;
@@ -97,40 +97,40 @@ impl Session {
     fn serve_line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match login::parse(run.remaining_input()) {
             login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            login::Parsed::Attempt(credentials, used) => {
-                run.used_bytes += used;
-                self.attempt_login(RequestId::default(), Some(credentials), run.context);
+            login::Parsed::Attempt(credentials, used_bytes) => {
+                run.used_bytes += used_bytes;
+                self.attempt_login(OpcodeAndOpaque::default(), Some(credentials), run.context);
                 None
             }
-            login::Parsed::Refused(reply, used) => {
-                run.used_bytes += used;
+            login::Parsed::Refused(reply, used_bytes) => {
+                run.used_bytes += used_bytes;
                 run.out.bytes.extend_from_slice(reply);
                 None
             }
-            login::Parsed::Malformed => Some(RunEnd::Close(CloseReason::BeforeLogin)),
+            login::Parsed::Malformed => Some(RunEnd::Close(CloseReason::InputBeforeLogin)),
         }
     }
 
     fn serve_request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match binary::parse(run.remaining_input()) {
             binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
+            binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::MalformedInput)),
             binary::Parsed::Request(
-                id,
+                request,
                 command @ (Command::SaslMechanisms | Command::SaslLogin { .. }),
-                used,
-            ) => self.serve_sasl(id, &command, used, run),
-            binary::Parsed::Request(id, command @ Command::Version, used) => {
-                run.used_bytes += used;
-                let _ = execute::binary::run_command(id, &command, run.context, run.out);
+                used_bytes,
+            ) => self.serve_sasl(request, &command, used_bytes, run),
+            binary::Parsed::Request(request, command @ Command::Version, used_bytes) => {
+                run.used_bytes += used_bytes;
+                let _ = execute::binary::run_command(request, &command, run.context, run.out);
                 None
             }
-            binary::Parsed::Request(id, _, _) => {
-                Some(refuse_before_login(id, Status::AuthFailure, run))
+            binary::Parsed::Request(request, _, _) => {
+                Some(refuse_before_login(request, Status::AuthFailure, run))
             }
             binary::Parsed::Refused(refusal, _) => {
                 let status = status_before_login(&refusal);
-                Some(refuse_before_login(refusal.id, status, run))
+                Some(refuse_before_login(refusal.request, status, run))
             }
         }
     }
@@ -138,9 +138,9 @@ impl Session {
     /// A request of SASL: the mechanisms, or a login, the first or a later one of the connection.
     pub(super) fn serve_sasl(
         &mut self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         command: &Command<'_>,
-        used: usize,
+        used_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         let Command::SaslLogin {
@@ -149,51 +149,62 @@ impl Session {
             is_step,
         } = *command
         else {
-            run.used_bytes += used;
-            binary::write_text(&mut run.out.bytes, id, PLAIN);
+            run.used_bytes += used_bytes;
+            binary::write_text(&mut run.out.bytes, request, PLAIN);
             return None;
         };
-        let login = SaslLogin {
-            id,
+        let sasl_login = SaslLogin {
+            request,
             mechanism,
             message_bytes: message_bytes as usize,
             is_step,
-            head_bytes: used,
+            head_bytes: used_bytes,
         };
-        self.serve_sasl_login(&login, run)
+        self.serve_sasl_login(&sasl_login, run)
     }
 
     fn serve_sasl_login(
         &mut self,
-        login: &SaslLogin<'_>,
+        sasl_login: &SaslLogin<'_>,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        if login.message_bytes > LOGIN_BYTES_MAX {
-            return Some(refuse_before_login(login.id, Status::AuthFailure, run));
+        if sasl_login.message_bytes > LOGIN_BYTES_MAX {
+            return Some(refuse_before_login(
+                sasl_login.request,
+                Status::AuthFailure,
+                run,
+            ));
         }
-        let packet_bytes = login.head_bytes + login.message_bytes;
-        let Some(message) = run.remaining_input().get(login.head_bytes..packet_bytes) else {
+        let packet_bytes = sasl_login.head_bytes + sasl_login.message_bytes;
+        let Some(message) = run
+            .remaining_input()
+            .get(sasl_login.head_bytes..packet_bytes)
+        else {
             return Some(RunEnd::NeedsBytes(packet_bytes));
         };
         run.used_bytes += packet_bytes;
-        if login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::write_error(&mut run.out.bytes, login.id, Status::InvalidArguments);
+        if sasl_login.mechanism.len() > MECHANISM_BYTES_MAX {
+            binary::write_error(
+                &mut run.out.bytes,
+                sasl_login.request,
+                Status::InvalidArguments,
+            );
             return None;
         }
-        let mut state = self.take_login_state(run.context);
-        let expects_step = std::mem::take(&mut state.expects_step);
-        let is_plain_mechanism = login.mechanism.eq_ignore_ascii_case(PLAIN);
-        if is_plain_mechanism && !login.is_step && message.is_empty() {
-            state.expects_step = true;
-            self.state = State::Login(Box::new(state));
-            binary::write_error(&mut run.out.bytes, login.id, Status::AuthContinue);
+        let mut login_state = self.take_login_state(run.context);
+        let expects_step = std::mem::take(&mut login_state.expects_step);
+        let is_plain_mechanism = sasl_login.mechanism.eq_ignore_ascii_case(PLAIN);
+        if is_plain_mechanism && !sasl_login.is_step && message.is_empty() {
+            login_state.expects_step = true;
+            self.state = State::Login(Box::new(login_state));
+            binary::write_error(&mut run.out.bytes, sasl_login.request, Status::AuthContinue);
             return None;
         }
-        let credentials = (is_plain_mechanism && (!login.is_step || expects_step))
+        let credentials = (is_plain_mechanism && (!sasl_login.is_step || expects_step))
             .then(|| login::parse_sasl_plain(message))
             .flatten();
-        self.state = State::Login(Box::new(state));
-        self.attempt_login(login.id, credentials, run.context);
+        self.state = State::Login(Box::new(login_state));
+        self.attempt_login(sasl_login.request, credentials, run.context);
         None
     }
 
@@ -210,14 +221,14 @@ impl Session {
 
     fn attempt_login(
         &mut self,
-        request_id: RequestId,
+        request: OpcodeAndOpaque,
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
-        let mut login = self.take_login_state(context);
-        login.request_id = request_id;
-        login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
-        self.state = State::Login(Box::new(login));
+        let mut login_state = self.take_login_state(context);
+        login_state.request = request;
+        login_state.attempt = Some(context.shared.logins.submit(credentials, context.waker));
+        self.state = State::Login(Box::new(login_state));
     }
 
     /// Reports the outcome of an attempt, and on success serves commands from now on.
@@ -231,7 +242,7 @@ impl Session {
         context.counters.auth_cmds.bump();
         if is_accepted {
             if is_binary {
-                binary::write_text(out, login.request_id, b"Authenticated");
+                binary::write_text(out, login.request, b"Authenticated");
             } else {
                 out.extend_from_slice(replies::STORED);
             }
@@ -243,14 +254,14 @@ impl Session {
             return None;
         }
         if is_binary {
-            binary::write_error(out, login.request_id, Status::AuthFailure);
+            binary::write_error(out, login.request, Status::AuthFailure);
         } else {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
         login.failures += 1;
-        let is_last = login.failures >= FAILURES_MAX;
+        let is_last_attempt = login.failures >= FAILURES_MAX;
         count_failure(context);
-        is_last.then_some(RunEnd::Close(CloseReason::LoginFailed))
+        is_last_attempt.then_some(RunEnd::Close(CloseReason::LoginFailed))
     }
 }
 
@@ -259,8 +270,8 @@ fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
     log.queue_line_rate_limited(LogKind::FailedLogin, context.now.0, || {
-        let peer = context.connection.peer();
-        format!("glasscache: a login from {peer} failed: wrong user or password")
+        let client = context.connection.client();
+        format!("glasscache: a login from {client} failed: wrong user or password")
     });
 }
 
@@ -268,7 +279,7 @@ fn count_failure(context: &Context<'_>) {
 /// memcached, and so are wrong ones of a request that is allowed before the login.
 fn status_before_login(refusal: &PacketRefusal) -> Status {
     let is_allowed = matches!(
-        refusal.id.opcode,
+        refusal.request.opcode,
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
     );
     let is_contradiction = refusal.status == Status::UnknownCommand && refusal.must_close;
@@ -280,7 +291,11 @@ fn status_before_login(refusal: &PacketRefusal) -> Status {
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
-fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
-    binary::write_error(&mut run.out.bytes, id, status);
-    RunEnd::Close(CloseReason::BeforeLogin)
+fn refuse_before_login(
+    request: OpcodeAndOpaque,
+    status: Status,
+    run: &mut Run<'_, '_, '_>,
+) -> RunEnd {
+    binary::write_error(&mut run.out.bytes, request, status);
+    RunEnd::Close(CloseReason::InputBeforeLogin)
 }

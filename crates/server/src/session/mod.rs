@@ -52,14 +52,14 @@ impl Session {
             used_bytes: 0,
             run_end,
         };
-        let used = match self.read_proxy_header(input, context) {
-            Ok(Some(used)) => used,
+        let used_bytes = match self.read_proxy_header(input, context) {
+            Ok(Some(used_bytes)) => used_bytes,
             Ok(None) => return end_without_progress(RunEnd::NeedsInput),
             Err(reason) => return end_without_progress(RunEnd::Close(reason)),
         };
         let mut run = Run {
             input,
-            used_bytes: used,
+            used_bytes,
             command_count: 0,
             batch: Batch::new(),
             context,
@@ -67,7 +67,7 @@ impl Session {
             stopped_lookup: None,
         };
         if self.protocol == Protocol::Unknown
-            && let Some(first_byte) = input.get(used)
+            && let Some(first_byte) = input.get(used_bytes)
         {
             self.protocol = Protocol::from_first_byte(*first_byte);
             if let Some(reason) = self.protocol.refusal_reason(context.shared.config.protocol) {
@@ -83,19 +83,19 @@ impl Session {
         let mut run_end = loop {
             let run_end = match self.state {
                 // Read before the run.
-                State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
+                State::ProxyHeader => Some(RunEnd::Close(CloseReason::NoProxyHeader)),
                 State::Command if is_logged_or_binary => {
                     self.serve_logged_or_binary(is_binary, &mut run)
                 }
                 State::Command => self.serve_line(&mut run),
-                State::PendingGet(keys) => self.parse_keys(keys, &mut run),
+                State::PendingGet(pending_get) => self.parse_keys(pending_get, &mut run),
                 State::SkipRefusedValue(bytes_left) => {
                     self.skip_refused_value(bytes_left, &mut run)
                 }
                 State::Upload(_) => self.continue_upload(&mut run),
                 State::Login(_) => self.serve_login(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
-                State::Closed => Some(RunEnd::Close(CloseReason::Protocol)),
+                State::Closed => Some(RunEnd::Close(CloseReason::MalformedInput)),
             };
             if let Some(run_end) = run_end {
                 break run_end;
@@ -108,7 +108,7 @@ impl Session {
         }
         match &mut self.state {
             // The output of a run is sent before the next run: it cannot be withdrawn any more.
-            State::PendingGet(keys) => keys.reply_start = None,
+            State::PendingGet(pending_get) => pending_get.reply_start = None,
             state if matches!(run_end, RunEnd::Close(_)) => *state = State::Closed,
             _ => {}
         }
@@ -154,13 +154,13 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         let input_before = run.remaining_input();
-        let used = run.used_bytes;
+        let used_bytes_before = run.used_bytes;
         let run_end = if is_binary {
             self.serve_request(run)
         } else {
             self.serve_line(run)
         };
-        if run.context.logs_commands && run.used_bytes > used {
+        if run.context.logs_commands && run.used_bytes > used_bytes_before {
             if is_binary {
                 command_log::log_request(run.context, input_before);
             } else {
@@ -175,31 +175,31 @@ impl Session {
         if let Some(run_end) = run.check_limits() {
             return Some(run_end);
         }
-        if let Some((key, used)) = text::parse_single_get(run.remaining_input()) {
-            run.used_bytes += used;
+        if let Some((key, used_bytes)) = text::parse_single_get(run.remaining_input()) {
+            run.used_bytes += used_bytes;
             run.command_count += 1;
             run.push(Lookup::single(key, run.context));
             return None;
         }
-        if let Some((line, used)) = meta::parse_simple_get(run.remaining_input()) {
-            run.used_bytes += used;
+        if let Some((line, used_bytes)) = meta::parse_simple_get(run.remaining_input()) {
+            run.used_bytes += used_bytes;
             run.command_count += 1;
             run.push_meta(line);
             return None;
         }
         match text::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::NeedsInput),
-            Parsed::Refused(refusal, used) => {
+            Parsed::Refused(refusal, used_bytes) => {
                 run.execute_lookups();
                 if run.is_stopped() {
                     return Some(RunEnd::Flush);
                 }
-                run.used_bytes += used;
+                run.used_bytes += used_bytes;
                 self.refuse(refusal, run)
             }
-            Parsed::Command(command, used) => {
+            Parsed::Command(command, used_bytes) => {
                 run.command_count += 1;
-                self.begin_command(command, used, run)
+                self.begin_command(command, used_bytes, run)
             }
         }
     }
@@ -207,7 +207,7 @@ impl Session {
     fn begin_command<'b>(
         &mut self,
         command: Command<'b>,
-        used: usize,
+        used_bytes: usize,
         run: &mut Run<'b, '_, '_>,
     ) -> Option<RunEnd> {
         let is_lookup = match &command {
@@ -223,38 +223,39 @@ impl Session {
         }
         match command {
             Command::Get(head) => {
-                run.used_bytes += used;
-                let keys = PendingGet {
+                run.used_bytes += used_bytes;
+                let pending_get = PendingGet {
                     head,
                     key_bytes: 0,
                     reply_start: None,
                     has_started: false,
                 };
-                self.state = State::PendingGet(keys);
+                self.state = State::PendingGet(pending_get);
                 None
             }
             Command::MetaGet(line) if !line.flags.has(b'b') => {
-                run.used_bytes += used;
+                run.used_bytes += used_bytes;
                 run.push_meta(line);
                 None
             }
             Command::Store(head) => {
-                self.begin_write(&StoreWrite::text(&head, run.context), used, run)
+                self.begin_write(&StoreWrite::text(&head, run.context), used_bytes, run)
             }
-            Command::MetaSet(line, bytes) => {
+            Command::MetaSet(line, value_bytes) => {
                 let mut scratch = Vec::new();
-                let write = StoreWrite::meta(&line, bytes, &mut scratch, run.context);
-                self.begin_write(&write, used, run)
+                let write = StoreWrite::meta(&line, value_bytes, &mut scratch, run.context);
+                self.begin_write(&write, used_bytes, run)
             }
-            other => {
-                let missing_bytes = execute::missing_bytes_of_command(&other, run.context, run.out);
+            other_command => {
+                let missing_bytes =
+                    execute::missing_bytes_of_command(&other_command, run.context, run.out);
                 if missing_bytes > 0 {
                     return Some(RunEnd::WaitForMemory(missing_bytes));
                 }
-                let Ok(effect) = execute::run_command(&other, run.context, run.out) else {
+                let Ok(effect) = execute::run_command(&other_command, run.context, run.out) else {
                     return Some(RunEnd::WaitForSegment);
                 };
-                run.used_bytes += used;
+                run.used_bytes += used_bytes;
                 RunEnd::after_command(effect)
             }
         }
@@ -271,17 +272,17 @@ impl Session {
         }
         refusal
             .must_close
-            .then_some(RunEnd::Close(CloseReason::Protocol))
+            .then_some(RunEnd::Close(CloseReason::MalformedInput))
     }
 
     fn skip_refused_value(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        let skipped = bytes_left.min(run.remaining_input().len() as u64);
-        run.used_bytes += skipped as usize;
-        if skipped == bytes_left {
+        let skipped_bytes = bytes_left.min(run.remaining_input().len() as u64);
+        run.used_bytes += skipped_bytes as usize;
+        if skipped_bytes == bytes_left {
             self.state = State::Command;
             return None;
         }
-        self.state = State::SkipRefusedValue(bytes_left - skipped);
+        self.state = State::SkipRefusedValue(bytes_left - skipped_bytes);
         Some(RunEnd::NeedsInput)
     }
 }
@@ -290,13 +291,13 @@ impl Session {
 /// that line; only the error text is the same here.
 fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> RunEnd {
     match memchr::memchr(b'\n', run.remaining_input()) {
-        Some(end) => {
-            run.used_bytes += end + 1;
+        Some(line_end) => {
+            run.used_bytes += line_end + 1;
             run.out.bytes.extend_from_slice(replies::BAD_FORMAT);
-            RunEnd::Close(CloseReason::Protocol)
+            RunEnd::Close(CloseReason::MalformedInput)
         }
         None if run.remaining_input().len() > LINE_BYTES_MAX => {
-            RunEnd::Close(CloseReason::Protocol)
+            RunEnd::Close(CloseReason::MalformedInput)
         }
         None => RunEnd::NeedsInput,
     }

@@ -36,7 +36,7 @@ pub(crate) struct OutputPosition {
     large_value_bytes: usize,
 }
 
-/// One piece of the output.
+/// One part of the output.
 pub(crate) enum OutputPart<'o, 'w> {
     /// Rendered bytes.
     Bytes(&'o [u8]),
@@ -148,13 +148,13 @@ impl<'w> Output<'w> {
 
     /// The output in order, values by reference.
     pub(crate) fn parts(&self) -> impl Iterator<Item = OutputPart<'_, 'w>> {
-        let mut start = 0;
-        let heads = self.large_values.iter().flat_map(move |large_value| {
+        let mut part_start = 0;
+        let earlier_parts = self.large_values.iter().flat_map(move |large_value| {
             let bytes = self
                 .bytes
-                .get(start..large_value.offset)
+                .get(part_start..large_value.offset)
                 .unwrap_or_default();
-            start = large_value.offset;
+            part_start = large_value.offset;
             [
                 OutputPart::Bytes(bytes),
                 OutputPart::Value(&large_value.item),
@@ -165,7 +165,7 @@ impl<'w> Output<'w> {
             .last()
             .map_or(0, |large_value| large_value.offset);
         let tail = self.bytes.get(tail_start..).unwrap_or_default();
-        heads.chain(std::iter::once(OutputPart::Bytes(tail)))
+        earlier_parts.chain(std::iter::once(OutputPart::Bytes(tail)))
     }
 
     /// The first `bytes_max` bytes of it, without the first `sent_bytes` bytes, for one `sendmsg`.

@@ -1,6 +1,6 @@
 //! The keys of a get, parsed one by one, so that a line of 80,000 of them is served in slices.
 
-use glasscache_protocol::limits::GET_KEY_BYTES_MAX;
+use glasscache_protocol::limits::GET_KEYS_BYTES_MAX;
 use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, KeyToken};
 
@@ -17,9 +17,9 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         loop {
-            let position = run.execute_full_batch();
-            if pending_get.has_started && position.is_some() {
-                pending_get.reply_start = position;
+            let reply_start = run.execute_full_batch();
+            if pending_get.has_started && reply_start.is_some() {
+                pending_get.reply_start = reply_start;
             }
             // The rest of the current batch still fits in this slice.
             if run.is_stopped() || run.context.is_output_full(run.out) {
@@ -27,10 +27,10 @@ impl Session {
                 return Some(RunEnd::Flush);
             }
             match text::next_key(run.remaining_input()) {
-                KeyToken::Key(key, used) => {
-                    run.used_bytes += used;
+                KeyToken::Key(key, used_bytes) => {
+                    run.used_bytes += used_bytes;
                     pending_get.key_bytes += key.len();
-                    if pending_get.key_bytes > GET_KEY_BYTES_MAX {
+                    if pending_get.key_bytes > GET_KEYS_BYTES_MAX {
                         return self.refuse_get(pending_get, replies::LINE_TOO_LONG, run);
                     }
                     let lookup =
@@ -38,8 +38,8 @@ impl Session {
                     run.push(lookup);
                     pending_get.has_started = true;
                 }
-                KeyToken::End(used) => {
-                    run.used_bytes += used;
+                KeyToken::End(used_bytes) => {
+                    run.used_bytes += used_bytes;
                     run.batch.end_line(run.out);
                     self.state = State::Command;
                     return None;
@@ -64,7 +64,7 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         self.state = State::Command;
-        let position = run
+        let reply_start = run
             .execute_lookups()
             .filter(|_| pending_get.has_started)
             .or(pending_get.reply_start);
@@ -73,17 +73,17 @@ impl Session {
             return Some(RunEnd::Flush);
         }
         let line_end = memchr::memchr(b'\n', run.remaining_input());
-        if let Some(position) = position {
-            run.out.rewind(position);
+        if let Some(reply_start) = reply_start {
+            run.out.rewind(reply_start);
         }
         run.out.bytes.extend_from_slice(reply);
-        let can_rewind = position.is_some() || !pending_get.has_started;
+        let can_rewind = reply_start.is_some() || !pending_get.has_started;
         match line_end {
-            Some(end) if can_rewind && reply == replies::BAD_FORMAT => {
-                run.used_bytes += end + 1;
+            Some(line_end) if can_rewind && reply == replies::BAD_FORMAT => {
+                run.used_bytes += line_end + 1;
                 None
             }
-            _ => Some(RunEnd::Close(CloseReason::Protocol)),
+            _ => Some(RunEnd::Close(CloseReason::MalformedInput)),
         }
     }
 }

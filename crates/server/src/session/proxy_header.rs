@@ -24,7 +24,7 @@ impl Session {
             Parsed::Incomplete => Ok(None),
             Parsed::Invalid => {
                 self.state = State::Closed;
-                Err(CloseReason::ProxyHeader)
+                Err(CloseReason::NoProxyHeader)
             }
             Parsed::Header { client, used } => {
                 if let Some(client) = client {

@@ -94,8 +94,8 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         let (head, is_first) = match stopped.command {
             StoppedCommand::Text(head, is_first) => (head, is_first),
             StoppedCommand::Meta => {
-                let before = self.input.get(..key_offset).unwrap_or_default();
-                let line = before.trim_ascii_end().strip_suffix(b"mg");
+                let input_before_key = self.input.get(..key_offset).unwrap_or_default();
+                let line = input_before_key.trim_ascii_end().strip_suffix(b"mg");
                 return (line.map_or(key_offset, <[u8]>::len), State::Command);
             }
             StoppedCommand::Binary { bytes_before_key } => {
@@ -106,8 +106,8 @@ impl<'b, 'w> Run<'b, '_, 'w> {
             head,
             // A complete line was within the bound.
             key_bytes: match (state, stopped.line_key_bytes) {
-                (State::PendingGet(pending_get), Some(bytes)) => {
-                    pending_get.key_bytes.saturating_sub(bytes)
+                (State::PendingGet(pending_get), Some(unmade_key_bytes)) => {
+                    pending_get.key_bytes.saturating_sub(unmade_key_bytes)
                 }
                 _ => 0,
             },

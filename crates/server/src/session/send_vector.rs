@@ -25,16 +25,16 @@ impl<'o> SendVector<'o> {
     }
 
     /// Adds the part of the next piece that is in the range; false when no more fits.
-    pub(crate) fn push(&mut self, slice: &'o [u8]) -> bool {
-        let skipped = self.skip_bytes.min(slice.len());
-        self.skip_bytes -= skipped;
-        let slice_in_range = slice.get(skipped..).unwrap_or_default();
-        let slice_in_range = slice_in_range
+    pub(crate) fn push(&mut self, piece: &'o [u8]) -> bool {
+        let skipped_bytes = self.skip_bytes.min(piece.len());
+        self.skip_bytes -= skipped_bytes;
+        let piece_in_range = piece.get(skipped_bytes..).unwrap_or_default();
+        let piece_in_range = piece_in_range
             .get(..self.bytes_left)
-            .unwrap_or(slice_in_range);
-        if !slice_in_range.is_empty() {
-            self.bytes_left -= slice_in_range.len();
-            self.slices.push(IoSlice::new(slice_in_range));
+            .unwrap_or(piece_in_range);
+        if !piece_in_range.is_empty() {
+            self.bytes_left -= piece_in_range.len();
+            self.slices.push(IoSlice::new(piece_in_range));
         }
         self.bytes_left > 0 && self.slices.len() < PIECES_MAX
     }
@@ -51,8 +51,12 @@ mod tests {
             for bytes_max in 1..=8 {
                 let mut send_vector = SendVector::new(skip_bytes, bytes_max);
                 let _ = send_vector.push(first) && send_vector.push(second);
-                let bytes: Vec<u8> = send_vector.slices.iter().flat_map(|p| p.to_vec()).collect();
-                assert_eq!(bytes, whole[skip_bytes..(skip_bytes + bytes_max).min(8)]);
+                let gathered: Vec<u8> = send_vector
+                    .slices
+                    .iter()
+                    .flat_map(|slice| slice.to_vec())
+                    .collect();
+                assert_eq!(gathered, whole[skip_bytes..(skip_bytes + bytes_max).min(8)]);
             }
         }
     }

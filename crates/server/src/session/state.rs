@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use glasscache_protocol::binary::{MAGIC_REQUEST, RequestId};
+use glasscache_protocol::binary::{MAGIC_REQUEST, OpcodeAndOpaque};
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
@@ -53,8 +53,8 @@ impl Protocol {
     /// Why the connection is closed, if the settings do not allow the protocol.
     pub(super) fn refusal_reason(self, allowed: Protocols) -> Option<CloseReason> {
         match (self, allowed) {
-            (Protocol::Binary, Protocols::Text) => Some(CloseReason::Binary),
-            (Protocol::Text, Protocols::Binary) => Some(CloseReason::Protocol),
+            (Protocol::Binary, Protocols::Text) => Some(CloseReason::BinaryProtocol),
+            (Protocol::Text, Protocols::Binary) => Some(CloseReason::MalformedInput),
             _ => None,
         }
     }
@@ -116,7 +116,7 @@ pub(crate) enum RunEnd {
     Close(CloseReason),
     /// From now on the connection is a log of events.
     Watch(WatchFilter),
-    /// Send a listing of the items, then continue.
+    /// Send a dump, then continue.
     Dump(Dump),
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Progress {
 #[derive(Clone, Copy)]
 pub(super) struct PendingGet {
     pub(super) head: GetHead,
-    /// Key bytes so far, bounded by [`GET_KEY_BYTES_MAX`].
+    /// Key bytes so far, bounded by [`GET_KEYS_BYTES_MAX`].
     pub(super) key_bytes: usize,
     /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
     pub(super) reply_start: Option<OutputPosition>,
@@ -145,7 +145,7 @@ pub(super) struct LoginState {
     /// The attempt that is being verified.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// The binary request whose response reports the outcome.
-    pub(super) request_id: RequestId,
+    pub(super) request: OpcodeAndOpaque,
     /// Whether PLAIN was named without its message, which the next request brings.
     pub(super) expects_step: bool,
     /// Failed attempts since the connection was last logged in.

@@ -23,15 +23,15 @@ impl Session {
             && let Some((terminator, _)) =
                 following_input.split_at_checked(write.value_terminator().len())
         {
-            let used = head_bytes + value_bytes + terminator.len();
+            let write_bytes = head_bytes + value_bytes + terminator.len();
             if terminator != write.value_terminator() {
-                run.used_bytes += used;
+                run.used_bytes += write_bytes;
                 return RunEnd::after_command(write.refuse_data_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
                 return Some(RunEnd::WaitForSegment);
             }
-            run.used_bytes += used;
+            run.used_bytes += write_bytes;
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
@@ -54,7 +54,7 @@ impl Session {
                 _charge: run
                     .context
                     .shared
-                    .memory
+                    .peer_memory
                     .charge(UPLOAD_STATE_BYTES + head_bytes),
             }));
         } else {
@@ -74,9 +74,11 @@ impl Session {
             if following_input.is_empty() {
                 return Some(RunEnd::NeedsInput);
             }
-            let space = upload.reservation.space(run.context.store, run.context.now);
-            let bytes = space.len().min(following_input.len());
-            if bytes == 0 {
+            let space = upload
+                .reservation
+                .space(run.context.store_worker, run.context.now);
+            let copied_bytes = space.len().min(following_input.len());
+            if copied_bytes == 0 {
                 let reservation = &upload.reservation;
                 return if reservation.is_blocked_by_uploads()
                     && stalled::must_wait_to_resume(run.context.shared, run.context.now)
@@ -88,13 +90,14 @@ impl Session {
                     self.refuse_upload(run)
                 };
             }
-            if let (Some(target), Some(source)) =
-                (space.get_mut(..bytes), following_input.get(..bytes))
-            {
+            if let (Some(target), Some(source)) = (
+                space.get_mut(..copied_bytes),
+                following_input.get(..copied_bytes),
+            ) {
                 target.copy_from_slice(source);
             }
-            upload.reservation.advance(bytes);
-            run.used_bytes += bytes;
+            upload.reservation.advance(copied_bytes);
+            run.used_bytes += copied_bytes;
         }
         let terminator_bytes = upload
             .pending_write
@@ -136,7 +139,7 @@ impl Session {
             return None;
         };
         run.context
-            .store
+            .store_worker
             .refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
         write.count_refusal(run.context);

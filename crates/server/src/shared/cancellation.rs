@@ -19,7 +19,7 @@ struct CancellationState {
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Decision {
     #[default]
-    Open,
+    Undecided,
     Cancelled,
     Committing,
 }
@@ -53,7 +53,7 @@ impl Cancellation {
     pub(crate) fn begin_commit(&self) -> bool {
         let mut state = lock(&self.0);
         state.channel = None;
-        if state.decision == Decision::Open {
+        if state.decision == Decision::Undecided {
             state.decision = Decision::Committing;
         }
         state.decision == Decision::Committing

@@ -28,7 +28,7 @@ pub(crate) struct Clock {
     /// The second at which this server started.
     start_second: Seconds,
     /// The Unix time at second 0 of this clock.
-    origin_unix: AtomicI64,
+    origin_unix_s: AtomicI64,
     /// Seconds by which `debugtime` moved the clock.
     shift_s: AtomicI64,
 }
@@ -45,19 +45,19 @@ impl Clock {
     }
 
     fn resumed_from_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
-        let stopped_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
-        if stopped_ms < 0 {
+        let since_stop_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
+        if since_stop_ms < 0 {
             return None;
         }
-        let second_ms = (i64::from(stop.second.0) - FIRST_SECOND) * 1000;
-        let run_ns = second_ms
-            .saturating_add(stopped_ms)
+        let ran_before_stop_ms = (i64::from(stop.second.0) - FIRST_SECOND) * 1000;
+        let run_ns = ran_before_stop_ms
+            .saturating_add(since_stop_ms)
             .saturating_mul(1_000_000);
         let clock = Clock::new_at(since_boot_ns.saturating_sub(run_ns), 0);
-        let start = clock.second_at(since_boot_ns);
-        clock.set_wall_clock(wall_unix_ms.div_euclid(1000), start);
+        let start_second = clock.second_at(since_boot_ns);
+        clock.set_wall_clock(wall_unix_ms.div_euclid(1000), start_second);
         Some(Clock {
-            start_second: start,
+            start_second,
             ..clock
         })
     }
@@ -76,7 +76,7 @@ impl Clock {
         Clock {
             start_since_boot_ns: since_boot_ns,
             start_second: Seconds(FIRST_SECOND as u32),
-            origin_unix: AtomicI64::new(wall_unix_s - FIRST_SECOND),
+            origin_unix_s: AtomicI64::new(wall_unix_s - FIRST_SECOND),
             shift_s: AtomicI64::new(0),
         }
     }
@@ -89,11 +89,11 @@ impl Clock {
     }
 
     /// The clock of the server that this one replaces.
-    pub(crate) fn inherited([start_since_boot_ns, shift_s, origin_unix]: [i64; 3]) -> Clock {
+    pub(crate) fn inherited([start_since_boot_ns, shift_s, origin_unix_s]: [i64; 3]) -> Clock {
         let mut clock = Clock {
             start_since_boot_ns,
             start_second: Seconds(FIRST_SECOND as u32),
-            origin_unix: AtomicI64::new(origin_unix),
+            origin_unix_s: AtomicI64::new(origin_unix_s),
             shift_s: AtomicI64::new(shift_s),
         };
         clock.start_second = clock.now();
@@ -116,9 +116,9 @@ impl Clock {
 
     /// The second that is this many nanoseconds after boot.
     fn second_at(&self, since_boot_ns: i64) -> Seconds {
-        let elapsed = (since_boot_ns - self.start_since_boot_ns).max(0) / 1_000_000_000;
+        let elapsed_s = (since_boot_ns - self.start_since_boot_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
-        let second = elapsed + FIRST_SECOND + self.shift_s.load(Ordering::Relaxed);
+        let second = elapsed_s + FIRST_SECOND + self.shift_s.load(Ordering::Relaxed);
         Seconds(u32::try_from(second.max(FIRST_SECOND)).unwrap_or(u32::MAX))
     }
 
@@ -136,13 +136,13 @@ impl Clock {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
         let origin = wall_unix_s - (i64::from(now.0) - shift_s);
         if origin.abs_diff(self.origin()) >= ORIGIN_JUMP_S_MIN {
-            self.origin_unix.store(origin, Ordering::Relaxed);
+            self.origin_unix_s.store(origin, Ordering::Relaxed);
         }
     }
 
     fn origin(&self) -> i64 {
         // LOSSY: a worker may see a wall clock that was set one command late.
-        self.origin_unix.load(Ordering::Relaxed)
+        self.origin_unix_s.load(Ordering::Relaxed)
     }
 
     /// Moves the clock (`debugtime`).
@@ -188,33 +188,33 @@ fn wall_unix_ms() -> i64 {
 mod tests {
     use super::*;
 
-    const SECOND: i64 = 1_000_000_000;
+    const SECOND_NS: i64 = 1_000_000_000;
 
     #[test]
     fn a_suspension_counts_as_time() {
-        let clock = Clock::new_at(100 * SECOND, 1_000_000_000);
-        assert_eq!(clock.second_at(100 * SECOND), Seconds(2));
-        assert_eq!(clock.second_at(3700 * SECOND), Seconds(3602));
+        let clock = Clock::new_at(100 * SECOND_NS, 1_000_000_000);
+        assert_eq!(clock.second_at(100 * SECOND_NS), Seconds(2));
+        assert_eq!(clock.second_at(3700 * SECOND_NS), Seconds(3602));
         // The clock of the kernel that also runs while the machine sleeps.
         let (before, clock) = (clock_gettime(ClockId::Boottime), Clock::start());
-        assert!(clock.start_since_boot_ns >= before.tv_sec * SECOND + before.tv_nsec);
+        assert!(clock.start_since_boot_ns >= before.tv_sec * SECOND_NS + before.tv_nsec);
     }
 
     #[test]
     fn an_absolute_time_follows_the_wall_clock_after_it_was_set() {
-        let (wrong, right) = (1_000_000_000, 1_700_000_000);
-        let clock = Clock::new_at(0, wrong);
-        let now = clock.second_at(10 * SECOND);
-        clock.follow_wall_clock_at(10 * SECOND, right + 10);
-        let in_an_hour = right + 10 + 3600;
+        let (wrong_unix_s, right_unix_s) = (1_000_000_000, 1_700_000_000);
+        let clock = Clock::new_at(0, wrong_unix_s);
+        let now = clock.second_at(10 * SECOND_NS);
+        clock.follow_wall_clock_at(10 * SECOND_NS, right_unix_s + 10);
+        let in_an_hour_unix_s = right_unix_s + 10 + 3600;
         assert_eq!(
-            clock.expiry(in_an_hour, now),
+            clock.expiry(in_an_hour_unix_s, now),
             Expiry::At(Seconds(12 + 3600))
         );
         assert_eq!(clock.expiry(60, now), Expiry::At(Seconds(12 + 60)));
-        assert_eq!(clock.unix_time(now), right + 10);
+        assert_eq!(clock.unix_time(now), right_unix_s + 10);
         assert_eq!(
-            clock.second_at(10 * SECOND),
+            clock.second_at(10 * SECOND_NS),
             now,
             "the clock itself did not move"
         );
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
-        let clock = Clock::new_at(SECOND / 2, 1_700_000_000);
+        let clock = Clock::new_at(SECOND_NS / 2, 1_700_000_000);
         let origin = clock.origin();
-        clock.follow_wall_clock_at(10 * SECOND, 1_700_000_010);
-        clock.follow_wall_clock_at(10 * SECOND, 1_700_000_009);
+        clock.follow_wall_clock_at(10 * SECOND_NS, 1_700_000_010);
+        clock.follow_wall_clock_at(10 * SECOND_NS, 1_700_000_009);
         clock.shift(1000);
-        clock.follow_wall_clock_at(20 * SECOND, 1_700_000_020);
+        clock.follow_wall_clock_at(20 * SECOND_NS, 1_700_000_020);
         assert_eq!(clock.origin(), origin);
     }
 
@@ -237,40 +237,52 @@ mod tests {
             second: Seconds(1000),
             unix_ms: 1_700_000_000_300,
         };
-        let boot = 50 * SECOND;
-        let resumed = |wall_ms| Clock::resumed_from_at(stop, boot, wall_ms);
-        let at_once = resumed(1_700_000_000_300).unwrap();
-        assert_eq!(at_once.second_at(boot), Seconds(1000));
-        assert_eq!(at_once.second_at(boot + SECOND - 1), Seconds(1000));
-        assert_eq!(at_once.second_at(boot + SECOND), Seconds(1001));
-        let later = resumed(1_700_000_060_299).unwrap();
-        assert_eq!(later.second_at(boot), Seconds(1059));
-        assert_eq!(later.second_at(boot + 1_000_000), Seconds(1060));
+        let resumed_since_boot_ns = 50 * SECOND_NS;
+        let resume_at = |wall_ms| Clock::resumed_from_at(stop, resumed_since_boot_ns, wall_ms);
+        let at_once = resume_at(1_700_000_000_300).unwrap();
+        assert_eq!(at_once.second_at(resumed_since_boot_ns), Seconds(1000));
+        assert_eq!(
+            at_once.second_at(resumed_since_boot_ns + SECOND_NS - 1),
+            Seconds(1000)
+        );
+        assert_eq!(
+            at_once.second_at(resumed_since_boot_ns + SECOND_NS),
+            Seconds(1001)
+        );
+        let later = resume_at(1_700_000_060_299).unwrap();
+        assert_eq!(later.second_at(resumed_since_boot_ns), Seconds(1059));
+        assert_eq!(
+            later.second_at(resumed_since_boot_ns + 1_000_000),
+            Seconds(1060)
+        );
         assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
         assert_eq!(later.uptime_s(Seconds(1060)), 1);
         assert!(
-            resumed(1_700_000_000_299).is_none(),
+            resume_at(1_700_000_000_299).is_none(),
             "the time is not known"
         );
         // The present, saved and resumed.
-        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s());
+        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND_NS, wall_unix_s());
         let resumed = Clock::resumed_from(clock.stop_time()).unwrap();
         assert!(
             resumed
                 .start_since_boot_ns
                 .abs_diff(clock.start_since_boot_ns)
-                < 3 * SECOND.unsigned_abs()
+                < 3 * SECOND_NS.unsigned_abs()
         );
     }
 
     #[test]
     fn a_server_that_replaces_another_continues_its_clock() {
-        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s() - 77);
+        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND_NS, wall_unix_s() - 77);
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handover_state());
-        let boot = since_boot_ns();
-        assert_eq!(inherited.second_at(boot), clock.second_at(boot));
+        let since_boot_ns = since_boot_ns();
+        assert_eq!(
+            inherited.second_at(since_boot_ns),
+            clock.second_at(since_boot_ns)
+        );
         assert_eq!(inherited.origin(), clock.origin());
         assert!(inherited.start_second().0 >= 1079);
     }

@@ -22,25 +22,25 @@ pub(crate) struct Cluster {
     file: Option<(PathBuf, Mutex<NodesFile>)>,
 }
 
-/// The content of the file, and the version by which a change is detected.
+/// The content of the file, and the version of the file, by which a change is detected.
 struct NodesFile {
-    version: Option<FileVersion>,
-    /// The version, a line end, the nodes separated by blanks, a line end.
+    file_version: Option<FileVersion>,
+    /// The cluster's version, a line end, the nodes separated by blanks, a line end.
     text: String,
 }
 
 impl Cluster {
     /// Reads the file, if there is one: a server must not start with nodes that it cannot report.
-    pub(crate) fn new(file: Option<&Path>) -> Result<Cluster, Error> {
-        let Some(path) = file else {
+    pub(crate) fn new(path: Option<&Path>) -> Result<Cluster, Error> {
+        let Some(path) = path else {
             return Ok(Cluster { file: None });
         };
-        let version = file_version(path);
+        let file_version = file_version(path);
         let text = read_description(path).map_err(|error_text| {
             let display = path.display();
             Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
-        let nodes_file = Mutex::new(NodesFile { version, text });
+        let nodes_file = Mutex::new(NodesFile { file_version, text });
         Ok(Cluster {
             file: Some((path.to_owned(), nodes_file)),
         })
@@ -52,10 +52,10 @@ impl Cluster {
             return "nothing to read again: there is no --cluster-file".to_owned();
         };
         let display = path.display();
-        let version = file_version(path);
+        let file_version = file_version(path);
         match read_description(path) {
             Ok(text) => {
-                *lock(nodes_file) = NodesFile { version, text };
+                *lock(nodes_file) = NodesFile { file_version, text };
                 format!("cluster-file: {display} was read again")
             }
             Err(error_text) => {
@@ -90,13 +90,13 @@ impl Cluster {
 
 impl NodesFile {
     fn read_if_changed(&mut self, path: &Path) {
-        let version = file_version(path);
-        if version == self.version {
+        let file_version = file_version(path);
+        if file_version == self.file_version {
             return;
         }
         if let Ok(text) = read_description(path) {
             self.text = text;
-            self.version = version;
+            self.file_version = file_version;
         }
     }
 }
@@ -108,14 +108,14 @@ fn read_description(path: &Path) -> Result<String, String> {
 
 /// The description as it is sent to clients, or the error in the text.
 fn parse_description(text: &str) -> Result<String, String> {
-    let (version, nodes) = text.split_once('\n').unwrap_or((text, ""));
+    let (version, node_lines) = text.split_once('\n').unwrap_or((text, ""));
     let version = version.trim();
     if version.parse::<u64>().is_err() {
         return Err(format!(
             "must begin with a line that is the version, a number, not {version:?}"
         ));
     }
-    let nodes: Vec<&str> = nodes.split_whitespace().collect();
+    let nodes: Vec<&str> = node_lines.split_whitespace().collect();
     if let Some(bad_node) = nodes.iter().find(|node| !is_node(node)) {
         return Err(format!(
             "has {bad_node:?} where name|address|port must stand"
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_node_that_clients_could_not_parse_is_refused() {
-        for bad_node in [
+        for bad_description in [
             "",
             "a|10.0.0.1|1",
             "1\na:11211",
@@ -162,7 +162,10 @@ mod tests {
             "1\n|b|1",
             "1\na|b|1|2",
         ] {
-            assert!(parse_description(bad_node).is_err(), "{bad_node:?}");
+            assert!(
+                parse_description(bad_description).is_err(),
+                "{bad_description:?}"
+            );
         }
     }
 
@@ -177,12 +180,12 @@ mod tests {
         };
         fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();
         let cluster = Cluster::new(Some(&path)).unwrap();
-        let first = "CONFIG cluster 0 19\r\n1\na|10.0.0.1|11211\n\r\nEND\r\n";
-        assert_eq!(request_nodes(&cluster), first);
+        let first_reply = "CONFIG cluster 0 19\r\n1\na|10.0.0.1|11211\n\r\nEND\r\n";
+        assert_eq!(request_nodes(&cluster), first_reply);
         fs::write(&path, "2\na|10.0").unwrap();
-        assert_eq!(request_nodes(&cluster), first);
+        assert_eq!(request_nodes(&cluster), first_reply);
         fs::remove_file(&path).unwrap();
-        assert_eq!(request_nodes(&cluster), first);
+        assert_eq!(request_nodes(&cluster), first_reply);
         fs::write(&path, "3\nb||11211\n").unwrap();
         assert!(request_nodes(&cluster).starts_with("CONFIG cluster 0 11\r\n3\nb||11211\n\r\n"));
         fs::remove_file(&path).unwrap();

@@ -36,7 +36,7 @@ pub(crate) struct ConnectionInfo {
     pub(crate) listener_index: usize,
     /// The second of its last command.
     pub(crate) last_command_s: AtomicU32,
-    /// The shared memory that it holds.
+    /// What it holds of the memory that all connections share.
     pub(crate) held_memory: HeldMemory,
     /// Whether it has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
     pub(crate) awaits_login: AtomicBool,
@@ -53,17 +53,17 @@ pub(crate) const STATE_WATCHING: u8 = 2;
 impl ConnectionInfo {
     pub(crate) fn new(
         id: ConnectionId,
-        peer: Peer,
+        socket_peer: Peer,
         listener_index: usize,
-        now: u32,
+        now_s: u32,
     ) -> ConnectionInfo {
         ConnectionInfo {
             id,
-            socket_peer: peer,
+            socket_peer,
             proxied_client: OnceLock::new(),
             has_proxy_header: false,
             listener_index,
-            last_command_s: AtomicU32::new(now),
+            last_command_s: AtomicU32::new(now_s),
             held_memory: HeldMemory::default(),
             awaits_login: AtomicBool::new(false),
             state: AtomicU8::new(0),
@@ -71,7 +71,7 @@ impl ConnectionInfo {
     }
 
     /// The client: the other end of the socket, or the address that the proxy there sent.
-    pub(crate) fn peer(&self) -> Peer {
+    pub(crate) fn client(&self) -> Peer {
         match self.proxied_client.get() {
             Some(address) => Peer::Tcp(*address),
             None => self.socket_peer.clone(),
@@ -108,21 +108,21 @@ pub(crate) enum CloseReason {
     /// The socket failed.
     Error,
     /// The input cannot be parsed any more.
-    Protocol,
+    MalformedInput,
     /// The input is the binary protocol, which `-B ascii` excludes.
-    Binary,
+    BinaryProtocol,
     /// It is a proxy's and began without a header of the PROXY protocol, or did not send it in time.
-    ProxyHeader,
+    NoProxyHeader,
     /// It sent what cannot be a login, or too much.
-    BeforeLogin,
+    InputBeforeLogin,
     /// It did not log in in time.
     LoginTimeout,
     /// Too many of its logins failed.
     LoginFailed,
     /// A record of TLS was malformed, or its contents had been changed on the way.
-    TlsRecord,
+    MalformedTlsRecord,
     /// Its TLS handshake failed or took too long; the thread of the handshakes logs why.
-    TlsHandshake,
+    FailedTlsHandshake,
     /// It held memory that others needed and made no progress.
     Stalled,
     IdleTimeout,
@@ -144,14 +144,14 @@ impl CloseReason {
         match self {
             CloseReason::Normal => "normal",
             CloseReason::Error
-            | CloseReason::Protocol
-            | CloseReason::Binary
-            | CloseReason::ProxyHeader
-            | CloseReason::BeforeLogin
+            | CloseReason::MalformedInput
+            | CloseReason::BinaryProtocol
+            | CloseReason::NoProxyHeader
+            | CloseReason::InputBeforeLogin
             | CloseReason::LoginTimeout
             | CloseReason::LoginFailed
-            | CloseReason::TlsRecord
-            | CloseReason::TlsHandshake
+            | CloseReason::MalformedTlsRecord
+            | CloseReason::FailedTlsHandshake
             | CloseReason::Stalled => "error",
             CloseReason::IdleTimeout => "idle_timeout",
             CloseReason::Shutdown => "shutdown",
@@ -163,20 +163,22 @@ impl CloseReason {
         Some(match self {
             CloseReason::Normal | CloseReason::Shutdown => return None,
             CloseReason::Error => "the socket failed",
-            CloseReason::Protocol => "a request cannot be followed (too long, or not the protocol)",
-            CloseReason::Binary => {
+            CloseReason::MalformedInput => {
+                "a request cannot be followed (too long, or not the protocol)"
+            }
+            CloseReason::BinaryProtocol => {
                 "it speaks the binary protocol, which protocol (-B) excludes; use -B auto (with -Y: add -S), or set the client to text"
             }
-            CloseReason::ProxyHeader => {
+            CloseReason::NoProxyHeader => {
                 "it did not begin with a header of the PROXY protocol, which proxies (--proxy-addresses) have to send"
             }
-            CloseReason::BeforeLogin => {
+            CloseReason::InputBeforeLogin => {
                 "it sent something else than a login, or more than 512 bytes, before it logged in"
             }
             CloseReason::LoginTimeout => "it did not log in within a second",
             CloseReason::LoginFailed => "its login failed too often",
-            CloseReason::TlsRecord => "a TLS record could not be decrypted",
-            CloseReason::TlsHandshake => "its TLS handshake failed",
+            CloseReason::MalformedTlsRecord => "a TLS record could not be decrypted",
+            CloseReason::FailedTlsHandshake => "its TLS handshake failed",
             CloseReason::Stalled => "it made no progress and kept memory that others needed",
             CloseReason::IdleTimeout => "it was silent for longer than -o idle_timeout",
         })

@@ -21,14 +21,14 @@ use rustix::net::{
 
 /// The version of the frames and of their fields.
 pub(crate) const CONTROL_VERSION: u32 = 1;
-/// Descriptors of a frame at most; the kernel allows 253.
+/// Maximum number of descriptors of a frame; the kernel allows 253.
 pub(crate) const DESCRIPTORS_MAX: usize = 128;
-/// Bytes of a frame at most: the snapshot of 1 TiB has 60 MB.
+/// Maximum size of a body in bytes: the snapshot of 1 TiB has 60 MB.
 const BODY_BYTES_MAX: usize = 256 << 20;
 /// Kind, number of descriptors, two unused bytes, length of the body.
 const HEAD_BYTES: usize = 8;
 /// Time between two attempts to send while the kernel has too many descriptors in flight.
-const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
+const SEND_RETRY_DELAY: Duration = Duration::from_millis(1);
 
 /// The kinds of frames, in the order in which they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +134,12 @@ impl ControlChannel {
         head[4..].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let deadline = Instant::now() + self.timeout;
         self.send_head(head, descriptors, deadline)?;
-        let mut unsent_bytes = body;
-        while !unsent_bytes.is_empty() {
+        let mut unsent_body = body;
+        while !unsent_body.is_empty() {
             self.wait(PollFlags::OUT, deadline)?;
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, unsent_bytes, flags) {
-                Ok(sent) => unsent_bytes = unsent_bytes.get(sent..).unwrap_or_default(),
+            match rustix::net::send(&self.socket, unsent_body, flags) {
+                Ok(sent) => unsent_body = unsent_body.get(sent..).unwrap_or_default(),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -153,23 +153,24 @@ impl ControlChannel {
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary_space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         loop {
-            let mut control = SendAncillaryBuffer::new(&mut space);
+            let mut ancillary_data = SendAncillaryBuffer::new(&mut ancillary_space);
             if !descriptors.is_empty()
-                && !control.push(SendAncillaryMessage::ScmRights(descriptors))
+                && !ancillary_data.push(SendAncillaryMessage::ScmRights(descriptors))
             {
                 return Err(ErrorKind::InvalidInput.into());
             }
             let slices = [IoSlice::new(&head)];
             self.wait(PollFlags::OUT, deadline)?;
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::sendmsg(&self.socket, &slices, &mut control, flags) {
+            match rustix::net::sendmsg(&self.socket, &slices, &mut ancillary_data, flags) {
                 Ok(HEAD_BYTES) => return Ok(()),
                 Ok(_) => return Err(ErrorKind::WriteZero.into()),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 // The receiver has not taken those that were sent before.
-                Err(Errno::TOOMANYREFS) => std::thread::sleep(IN_FLIGHT_PAUSE),
+                Err(Errno::TOOMANYREFS) => std::thread::sleep(SEND_RETRY_DELAY),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -196,19 +197,21 @@ impl ControlChannel {
             let target = head.get_mut(filled_bytes..).unwrap_or_default();
             filled_bytes += self.receive_part(target, &mut descriptors, deadline)?;
         }
-        let [kind, count, _, _, length @ ..] = head;
-        let length = u32::from_le_bytes(length) as usize;
-        let kind = FRAME_KINDS.into_iter().find(|known| *known as u8 == kind);
-        let (Some(kind), true) = (kind, length <= BODY_BYTES_MAX) else {
+        let [kind_number, descriptor_count, _, _, length_field @ ..] = head;
+        let body_bytes = u32::from_le_bytes(length_field) as usize;
+        let kind = FRAME_KINDS
+            .into_iter()
+            .find(|known| *known as u8 == kind_number);
+        let (Some(kind), true) = (kind, body_bytes <= BODY_BYTES_MAX) else {
             return Err(io::Error::new(ErrorKind::InvalidData, "not a frame"));
         };
-        let mut body = vec![0; length];
+        let mut body = vec![0; body_bytes];
         let mut filled_bytes = 0;
-        while filled_bytes < length {
+        while filled_bytes < body_bytes {
             let target = body.get_mut(filled_bytes..).unwrap_or_default();
             filled_bytes += self.receive_part(target, &mut descriptors, deadline)?;
         }
-        if descriptors.len() != usize::from(count) {
+        if descriptors.len() != usize::from(descriptor_count) {
             return Err(io::Error::other("descriptors are missing"));
         }
         Ok(Frame {
@@ -225,16 +228,18 @@ impl ControlChannel {
         deadline: Instant,
     ) -> io::Result<usize> {
         self.wait(PollFlags::IN, deadline)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut ancillary_space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary_data = RecvAncillaryBuffer::new(&mut ancillary_space);
         let mut slices = [IoSliceMut::new(target)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match rustix::net::recvmsg(&self.socket, &mut slices, &mut control, flags) {
-            Ok(received) => received,
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        };
-        for message in control.drain() {
+        let received =
+            match rustix::net::recvmsg(&self.socket, &mut slices, &mut ancillary_data, flags) {
+                Ok(received) => received,
+                Err(Errno::INTR | Errno::AGAIN) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            };
+        for message in ancillary_data.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 descriptors.extend(rights);
             }
@@ -282,11 +287,11 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (ControlChannel, ControlChannel) {
-        pair_with(Duration::from_mins(1))
+    fn connect_pair() -> (ControlChannel, ControlChannel) {
+        connect_pair_with_timeout(Duration::from_mins(1))
     }
 
-    fn pair_with(timeout: Duration) -> (ControlChannel, ControlChannel) {
+    fn connect_pair_with_timeout(timeout: Duration) -> (ControlChannel, ControlChannel) {
         let flags = SocketFlags::CLOEXEC;
         let (first, second) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
@@ -296,7 +301,7 @@ mod tests {
 
     #[test]
     fn frames_arrive_whole_with_their_own_descriptors() {
-        let (server, successor) = pair();
+        let (server, successor) = connect_pair();
         let body = vec![7; 3 << 20];
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -322,10 +327,10 @@ mod tests {
 
     #[test]
     fn an_end_or_other_bytes_are_an_error() {
-        let (server, successor) = pair();
+        let (server, successor) = connect_pair();
         rustix::net::send(&server, &[99; 8], SendFlags::empty()).unwrap();
         assert!(successor.receive().is_err());
-        let (server, successor) = pair();
+        let (server, successor) = connect_pair();
         rustix::net::send(&server, &[1, 0, 0], SendFlags::empty()).unwrap();
         drop(server);
         assert!(successor.receive().is_err());
@@ -333,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_trickles_in_or_out_is_an_error_after_the_time_for_all_of_it() {
-        let (first, second) = pair_with(Duration::from_millis(500));
+        let (first, second) = connect_pair_with_timeout(Duration::from_millis(500));
         let must_end = AtomicBool::new(false);
         let trickle = |trickle_some: &dyn Fn()| {
             // A minute in which each call transfers something in time.
@@ -356,7 +361,7 @@ mod tests {
             assert!(second.receive().is_err());
             must_end.store(true, Ordering::Relaxed);
         });
-        let (first, second) = pair_with(Duration::from_millis(500));
+        let (first, second) = connect_pair_with_timeout(Duration::from_millis(500));
         must_end.store(false, Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| {

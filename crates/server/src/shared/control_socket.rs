@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -20,7 +20,7 @@ pub(crate) struct ControlSocket {
     socket: OwnedFd,
     path: PathBuf,
     /// Device and inode of its file.
-    file: Option<(u64, u64)>,
+    file_identity: Option<(u64, u64)>,
 }
 
 impl ControlSocket {
@@ -30,7 +30,7 @@ impl ControlSocket {
     /// The path is too long, or the folder does not allow it.
     pub(crate) fn bind(path: PathBuf) -> io::Result<ControlSocket> {
         match fs::symlink_metadata(&path) {
-            Ok(file) if file.file_type().is_socket() => fs::remove_file(&path)?,
+            Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&path)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
             // Binding fails: another file is in the way.
@@ -48,11 +48,11 @@ impl ControlSocket {
 
     /// The socket of a predecessor.
     pub(crate) fn inherited(socket: OwnedFd, path: PathBuf) -> ControlSocket {
-        let file = fs::symlink_metadata(&path).ok();
+        let file_identity = identify_file(&path);
         ControlSocket {
             socket,
             path,
-            file: file.map(|file| (file.dev(), file.ino())),
+            file_identity,
         }
     }
 
@@ -67,11 +67,16 @@ impl ControlSocket {
 
     /// Removes its file, unless that is another server's.
     pub(crate) fn remove_file(&self) {
-        let file = fs::symlink_metadata(&self.path).ok();
-        if self.file.is_some() && self.file == file.map(|file| (file.dev(), file.ino())) {
+        if self.file_identity.is_some() && self.file_identity == identify_file(&self.path) {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Device and inode of a file.
+fn identify_file(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 impl AsFd for ControlSocket {

@@ -50,7 +50,7 @@ pub(crate) fn publish_connection(shared: &Shared, info: &ConnectionInfo, reason:
     if !shared.watchers.is_watched(kind::CONNEVENTS) {
         return;
     }
-    let (address, port, transport) = match &info.peer() {
+    let (address, port, transport) = match &info.client() {
         Peer::Tcp(peer) => (peer.ip().to_string(), peer.port(), "tcp"),
         Peer::Unix => ("unix".to_owned(), 0, "local"),
     };
@@ -59,12 +59,12 @@ pub(crate) fn publish_connection(shared: &Shared, info: &ConnectionInfo, reason:
     } else {
         "conn_new"
     };
-    let reason = reason
+    let reason_field = reason
         .map(|reason| format!(" reason={reason}"))
         .unwrap_or_default();
     let descriptor = info.id.descriptor;
     let text = format!(
-        "type={event} rip={address} rport={port} transport={transport}{reason} cfd={descriptor}"
+        "type={event} rip={address} rport={port} transport={transport}{reason_field} cfd={descriptor}"
     );
     publish(shared, kind::CONNEVENTS, Subject::Any, text.as_bytes());
 }

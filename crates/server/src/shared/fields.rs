@@ -82,7 +82,7 @@ impl<'b> FieldReader<'b> {
         Some(bytes)
     }
 
-    /// Reads the addresses that were written: one, or none.
+    /// Reads the address that was written, if there is one.
     pub(crate) fn address(&mut self) -> Option<Vec<SocketAddr>> {
         let text = std::str::from_utf8(self.bytes()?).ok()?;
         let addresses = text.split_terminator(' ').map(|text| text.parse().ok());

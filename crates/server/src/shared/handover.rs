@@ -16,7 +16,7 @@ pub(crate) struct Handover {
     /// The incomplete values of connections, which are not handed over.
     pub(crate) uncommitted_uploads: Mutex<UncommittedBytes>,
     /// Connections whose output stays in the memory of the store, so that only the successor could send it.
-    pub(crate) closed_early: AtomicUsize,
+    pub(crate) connections_closed_early: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.
     pub(crate) drain_time: Duration,
 }

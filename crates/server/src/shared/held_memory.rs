@@ -1,5 +1,5 @@
-//! The shared memory that one connection holds, the number of connections that wait for uploads, and the number
-//! that are marked for close (`stalled` decides which).
+//! What one connection holds of the memory that all connections share, the number of connections that wait for such
+//! memory, and the number that are marked for close (`stalled` decides which).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -10,11 +10,11 @@ use glasscache_store::Seconds;
 const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// States of a connection with regard to its close.
-const STATE_OPEN: u8 = 0;
-const STATE_MARKED: u8 = 1;
-const STATE_CLOSED: u8 = 2;
+const CLOSE_STATE_OPEN: u8 = 0;
+const CLOSE_STATE_MARKED: u8 = 1;
+const CLOSE_STATE_CLOSED: u8 = 2;
 
-/// The shared memory that one connection holds.
+/// What one connection holds of the memory that all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct HeldMemory {
     /// The number of its last upload plus one; 0 before the first. Numbers are never reused.
@@ -23,11 +23,11 @@ pub(crate) struct HeldMemory {
     bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
     last_progress_s: AtomicU32,
-    /// Bytes moved since then.
+    /// Bytes moved since its last progress.
     moved_bytes: AtomicU64,
     /// Whether it waits for memory itself.
     is_waiting: AtomicBool,
-    state: AtomicU8,
+    close_state: AtomicU8,
 }
 
 /// The memory that a connection holds, and since when it made no progress.
@@ -50,7 +50,7 @@ impl HeldMemory {
     pub(crate) fn record_held_bytes(
         &self,
         bytes: u64,
-        moved_bytes: u64,
+        newly_moved_bytes: u64,
         is_waiting: bool,
         now: Seconds,
     ) {
@@ -59,7 +59,7 @@ impl HeldMemory {
         let moved_bytes = self
             .moved_bytes
             .load(Ordering::Relaxed)
-            .saturating_add(moved_bytes);
+            .saturating_add(newly_moved_bytes);
         if bytes == 0 {
             self.last_progress_s.store(0, Ordering::Relaxed);
         } else if moved_bytes >= PROGRESS_BYTES || self.last_progress_s.load(Ordering::Relaxed) == 0
@@ -87,7 +87,7 @@ impl HeldMemory {
     }
 
     pub(crate) fn is_marked_for_close(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == STATE_MARKED
+        self.close_state.load(Ordering::Relaxed) == CLOSE_STATE_MARKED
     }
 }
 
@@ -112,7 +112,7 @@ impl ParkedConnections {
     pub(crate) fn record_release(&self) -> bool {
         let is_any_parked = self.parked_count.load(Ordering::Relaxed) > 0;
         if is_any_parked {
-            // Release pairs with the Acquire of `releases`: the released memory is visible.
+            // Release pairs with the Acquire of `releases()`: the released memory is visible.
             self.releases.fetch_add(1, Ordering::Release);
         }
         is_any_parked
@@ -138,9 +138,9 @@ impl MarkedForClose {
     pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
         // Counted first, so that the count is never below the visible marks.
         self.0.fetch_add(1, Ordering::Release);
-        let exchange_result = held_memory.state.compare_exchange(
-            STATE_OPEN,
-            STATE_MARKED,
+        let exchange_result = held_memory.close_state.compare_exchange(
+            CLOSE_STATE_OPEN,
+            CLOSE_STATE_MARKED,
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
@@ -151,8 +151,12 @@ impl MarkedForClose {
     }
 
     /// Records that a connection is closed, marked or not; it cannot be marked any more.
-    pub(crate) fn close(&self, held_memory: &HeldMemory) {
-        if held_memory.state.swap(STATE_CLOSED, Ordering::AcqRel) == STATE_MARKED {
+    pub(crate) fn record_close(&self, held_memory: &HeldMemory) {
+        if held_memory
+            .close_state
+            .swap(CLOSE_STATE_CLOSED, Ordering::AcqRel)
+            == CLOSE_STATE_MARKED
+        {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -164,17 +168,17 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_marked_while_it_closes_leaves_no_count_behind() {
-        let (marked_for_close, one, two) = (
+        let (marked_for_close, first, second) = (
             MarkedForClose::default(),
             HeldMemory::default(),
             HeldMemory::default(),
         );
-        marked_for_close.close(&one);
-        assert!(!marked_for_close.mark(&one));
+        marked_for_close.record_close(&first);
+        assert!(!marked_for_close.mark(&first));
         assert!(marked_for_close.is_empty());
-        assert!(marked_for_close.mark(&two) && !marked_for_close.mark(&two));
-        assert!(!marked_for_close.is_empty() && two.is_marked_for_close());
-        marked_for_close.close(&two);
+        assert!(marked_for_close.mark(&second) && !marked_for_close.mark(&second));
+        assert!(!marked_for_close.is_empty() && second.is_marked_for_close());
+        marked_for_close.record_close(&second);
         assert!(marked_for_close.is_empty());
     }
 

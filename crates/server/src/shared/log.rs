@@ -27,9 +27,9 @@ pub(crate) enum LogKind {
     /// Logins with a wrong user or password.
     FailedLogin,
     /// Connections of proxies without a header of the PROXY protocol.
-    ProxyHeader,
+    NoProxyHeader,
     /// TLS handshakes that failed.
-    TlsHandshake,
+    FailedTlsHandshake,
 }
 
 const LOG_KIND_COUNT: usize = 6;
@@ -77,7 +77,7 @@ impl Log {
 
     /// Sends a line, without its end, to the writing thread; drops it when too many are pending.
     pub(crate) fn queue_line(&self, mut line: String) {
-        let Some(lines) = &self.line_sender else {
+        let Some(line_sender) = &self.line_sender else {
             return;
         };
         truncate(&mut line);
@@ -86,7 +86,7 @@ impl Log {
             line = format!("glasscache: {lost_lines} lines of this log were lost\n{line}");
         }
         line.push('\n');
-        if lines.try_send(LogMessage::Line(line)).is_err() {
+        if line_sender.try_send(LogMessage::Line(line)).is_err() {
             self.lost_lines.fetch_add(lost_lines + 1, Ordering::Relaxed);
         }
     }
@@ -99,15 +99,15 @@ impl Log {
         now_s: u32,
         render: impl FnOnce() -> String,
     ) {
-        let Some(limit) = self.rate_limits.get(kind as usize).filter(|_| self.is_on()) else {
+        let Some(rate_limit) = self.rate_limits.get(kind as usize).filter(|_| self.is_on()) else {
             return;
         };
-        if limit.last_logged_s.swap(now_s, Ordering::Relaxed) == now_s {
-            limit.suppressed_lines.fetch_add(1, Ordering::Relaxed);
+        if rate_limit.last_logged_s.swap(now_s, Ordering::Relaxed) == now_s {
+            rate_limit.suppressed_lines.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut line = render();
-        let suppressed_lines = limit.suppressed_lines.swap(0, Ordering::Relaxed);
+        let suppressed_lines = rate_limit.suppressed_lines.swap(0, Ordering::Relaxed);
         if suppressed_lines > 0 {
             // Writing to a string cannot fail.
             let _ = write!(line, " ({suppressed_lines} more since the last such line)");
@@ -115,13 +115,15 @@ impl Log {
         self.queue_line(line);
     }
 
-    /// Waits briefly until all lines so far are written.
-    pub(crate) fn wait_until_written(&self) {
-        let (sender, written) = sync_channel(1);
-        if let Some(lines) = &self.line_sender
-            && lines.try_send(LogMessage::End(sender)).is_ok()
+    /// Ends the writing thread after the lines so far, and waits briefly for them to be written.
+    pub(crate) fn finish_writing(&self) {
+        let (written_sender, written_receiver) = sync_channel(1);
+        if let Some(line_sender) = &self.line_sender
+            && line_sender
+                .try_send(LogMessage::End(written_sender))
+                .is_ok()
         {
-            let _ = written.recv_timeout(LAST_LINES_WAIT);
+            let _ = written_receiver.recv_timeout(LAST_LINES_WAIT);
         }
     }
 }
@@ -145,7 +147,7 @@ impl LogReceiver {
 fn write_all(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match rustix::io::write(rustix::stdio::stderr(), bytes) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Ok(written_bytes) => bytes = bytes.get(written_bytes..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
@@ -166,8 +168,8 @@ fn truncate(line: &mut String) {
 mod tests {
     use super::*;
 
-    fn take_lines(lines: &LogReceiver) -> Vec<String> {
-        let messages = std::iter::from_fn(|| lines.0.try_recv().ok());
+    fn take_lines(receiver: &LogReceiver) -> Vec<String> {
+        let messages = std::iter::from_fn(|| receiver.0.try_recv().ok());
         messages
             .filter_map(|message| match message {
                 LogMessage::Line(line) => Some(line),
@@ -178,27 +180,27 @@ mod tests {
 
     #[test]
     fn a_kind_is_logged_once_a_second_with_the_number_suppressed() {
-        let (log, lines) = Log::new();
+        let (log, receiver) = Log::new();
         for _ in 0..5 {
             log.queue_line_rate_limited(LogKind::RefusedStore, 7, || "no memory".to_owned());
         }
         log.queue_line_rate_limited(LogKind::RefusedConnection, 7, || "full".to_owned());
-        assert_eq!(take_lines(&lines), ["no memory\n", "full\n"]);
+        assert_eq!(take_lines(&receiver), ["no memory\n", "full\n"]);
         log.queue_line_rate_limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
         assert_eq!(
-            take_lines(&lines),
+            take_lines(&receiver),
             ["no memory (4 more since the last such line)\n"]
         );
     }
 
     #[test]
     fn lines_beyond_the_queue_are_dropped_and_counted() {
-        let (log, lines) = Log::new();
+        let (log, receiver) = Log::new();
         (0..LINES_MAX + 10).for_each(|_| log.queue_line("x".to_owned()));
-        assert_eq!(take_lines(&lines).len(), LINES_MAX);
+        assert_eq!(take_lines(&receiver).len(), LINES_MAX);
         log.queue_line("y".to_owned());
         assert_eq!(
-            take_lines(&lines),
+            take_lines(&receiver),
             ["glasscache: 10 lines of this log were lost\ny\n"]
         );
     }
@@ -208,6 +210,6 @@ mod tests {
         let log = Log::default();
         log.queue_line_rate_limited(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
         log.queue_line("x".to_owned());
-        log.wait_until_written();
+        log.finish_writing();
     }
 }

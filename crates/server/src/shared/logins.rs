@@ -52,7 +52,7 @@ const ATTEMPT_REFUSED: u8 = 2;
 
 impl Attempt {
     /// Whether it was accepted; `None` while it is not decided.
-    pub(crate) fn outcome(&self) -> Option<bool> {
+    pub(crate) fn was_accepted(&self) -> Option<bool> {
         // Acquire pairs with the Release of `decide`, though nothing else is handed over.
         match self.outcome.load(Ordering::Acquire) {
             0 => None,
@@ -205,7 +205,10 @@ mod tests {
             password: password.as_bytes(),
         };
         let waker = Waker::new().unwrap();
-        logins.submit(Some(credentials), &waker).outcome().unwrap()
+        logins
+            .submit(Some(credentials), &waker)
+            .was_accepted()
+            .unwrap()
     }
 
     #[test]
@@ -249,6 +252,6 @@ mod tests {
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();
         let attempt = logins.submit(None, &Waker::new().unwrap());
-        assert_eq!(attempt.outcome(), Some(false));
+        assert_eq!(attempt.was_accepted(), Some(false));
     }
 }

@@ -26,7 +26,7 @@ const MAGIC: &[u8] = b"memory of a glasscache server\n";
 /// Where the memory starts: at a multiple of the size of a huge page. Between is a hole in the file.
 const MEMORY_OFFSET: u64 = 2 << 20;
 /// Bytes of the first page, which holds the magic bytes.
-const HEAD_BYTES: u64 = 4096;
+const FIRST_PAGE_BYTES: u64 = 4096;
 /// Maximum size of a snapshot in bytes; that of 1 TiB has 60 MB.
 const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 /// The end of the name of a file that takes the place of another.
@@ -72,7 +72,7 @@ impl MemoryFile {
             reason,
         };
         let file = loop {
-            let file = open(path, OpenOptions::new().write(true).create(true))
+            let file = open_without_following(path, OpenOptions::new().write(true).create(true))
                 .map_err(|error| failure(format!("cannot be opened: {error}")))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
                 failure(if error == rustix::io::Errno::WOULDBLOCK {
@@ -88,21 +88,21 @@ impl MemoryFile {
                 Err(error) => return Err(failure(format!("cannot be read: {error}"))),
             }
         };
-        let read_head = || -> io::Result<(bool, bool)> {
+        let read_magic = || -> io::Result<(bool, bool)> {
             let metadata = file.metadata()?;
             let was_created = metadata.is_file() && metadata.len() == 0;
             if was_created {
                 file.write_all_at(MAGIC, 0)?;
             }
-            let mut head = [0; MAGIC.len()];
-            let is_own = metadata.is_file()
-                && match file.read_exact_at(&mut head, 0) {
+            let mut magic = [0; MAGIC.len()];
+            let has_magic = metadata.is_file()
+                && match file.read_exact_at(&mut magic, 0) {
                     Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
-                    read_result => read_result.is_ok() && head == *MAGIC,
+                    read_result => read_result.is_ok() && magic == *MAGIC,
                 };
-            Ok((was_created, is_own))
+            Ok((was_created, has_magic))
         };
-        match read_head() {
+        match read_magic() {
             Ok((was_created, true)) => Ok(MemoryFile {
                 path: path.to_owned(),
                 file,
@@ -118,10 +118,10 @@ impl MemoryFile {
     }
 
     /// Takes over the file of a server that is being replaced: the lock belongs to both processes.
-    pub(crate) fn inherited(path: &Path, file: OwnedFd) -> MemoryFile {
+    pub(crate) fn inherited(path: &Path, descriptor: OwnedFd) -> MemoryFile {
         MemoryFile {
             path: path.to_owned(),
-            file: file.into(),
+            file: descriptor.into(),
             was_created: false,
             is_replacement: false,
         }
@@ -133,9 +133,9 @@ impl MemoryFile {
     /// It cannot be made.
     pub(crate) fn make_replacement(path: &Path) -> Result<MemoryFile, Error> {
         // Also what an attempt that was killed has left; that of one that still runs is locked.
-        let mut file = MemoryFile::open(&with_ending(path, REPLACEMENT_ENDING))?;
-        file.is_replacement = true;
-        Ok(file)
+        let mut replacement = MemoryFile::open(&with_ending(path, REPLACEMENT_ENDING))?;
+        replacement.is_replacement = true;
+        Ok(replacement)
     }
 
     /// Gives a file that was made beside another one the name of that one.
@@ -164,13 +164,17 @@ impl MemoryFile {
         config: &Config,
         size: MemorySize,
     ) -> Result<Result<MappedMemory, String>, Error> {
-        let bytes = match size.file_bytes(config) {
-            Ok(bytes) => bytes,
+        let memory_bytes = match size.file_bytes(config) {
+            Ok(memory_bytes) => memory_bytes,
             Err(reason) => return Ok(Err(reason.to_string())),
         };
         // It never shrinks: it may be the file of another successor, if this one comes too late.
-        self.allocate(bytes)?;
-        Ok(Ok(MappedMemory::new(config, self.mapped_file(), bytes)?))
+        self.allocate(memory_bytes)?;
+        Ok(Ok(MappedMemory::new(
+            config,
+            self.mapped_file(),
+            memory_bytes,
+        )?))
     }
 
     /// An empty store in a new file.
@@ -222,7 +226,7 @@ impl MemoryFile {
 
     /// Saves the store of a server that has ended, memory first and snapshot last.
     pub(crate) fn save(&self, store: &Store, stop: StopTime) -> io::Result<()> {
-        let snapshot = store
+        let encoded_snapshot = store
             .snapshot(stop)
             .ok_or_else(|| io::Error::other("a worker has not ended"))?;
         self.file.sync_all()?;
@@ -231,9 +235,10 @@ impl MemoryFile {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = open(&new_path, OpenOptions::new().write(true).create_new(true))?;
-        file.write_all(&snapshot)?;
-        file.sync_all()?;
+        let mut snapshot_file =
+            open_without_following(&new_path, OpenOptions::new().write(true).create_new(true))?;
+        snapshot_file.write_all(&encoded_snapshot)?;
+        snapshot_file.sync_all()?;
         fs::rename(&new_path, self.snapshot_path())?;
         File::open(self.folder())?.sync_all()
     }
@@ -247,13 +252,15 @@ impl MemoryFile {
     fn read_snapshot(&self) -> Result<Result<Snapshot, String>, Error> {
         let path = self.snapshot_path();
         let read = || -> io::Result<Vec<u8>> {
-            let file = open(&path, &mut OpenOptions::new())?;
-            if !file.metadata()?.is_file() {
+            let snapshot_file = open_without_following(&path, &mut OpenOptions::new())?;
+            if !snapshot_file.metadata()?.is_file() {
                 return Err(io::Error::other("not a file"));
             }
-            let mut bytes = Vec::new();
-            file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut bytes)?;
-            Ok(bytes)
+            let mut encoded_snapshot = Vec::new();
+            snapshot_file
+                .take(SNAPSHOT_BYTES_MAX)
+                .read_to_end(&mut encoded_snapshot)?;
+            Ok(encoded_snapshot)
         };
         let failure = |reason: String| {
             let hint = "remove it to start with an empty cache";
@@ -262,14 +269,14 @@ impl MemoryFile {
                 reason: format!("{reason}; {hint}"),
             }
         };
-        let bytes = match read() {
-            Ok(bytes) => bytes,
+        let encoded_snapshot = match read() {
+            Ok(encoded_snapshot) => encoded_snapshot,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(Err("no server has saved it".to_owned()));
             }
             Err(error) => return Err(failure(format!("cannot be read: {error}"))),
         };
-        match Snapshot::decode(&bytes) {
+        match Snapshot::decode(&encoded_snapshot) {
             Ok(snapshot) => Ok(Ok(snapshot)),
             Err(SnapshotError::Foreign) => Err(failure(
                 "is not the snapshot of a glasscache server".to_owned(),
@@ -290,11 +297,11 @@ impl MemoryFile {
                 "the clock is before the time when it was saved".to_owned()
             ));
         };
-        let bytes = match snapshot.memory_bytes(config) {
-            Ok(bytes) => bytes,
+        let memory_bytes = match snapshot.memory_bytes(config) {
+            Ok(memory_bytes) => memory_bytes,
             Err(reason) => return Ok(Err(reason.to_string())),
         };
-        self.reserve(bytes)?;
+        self.reserve(memory_bytes)?;
         let workers = config.workers;
         let recovered = Store::recover(config.clone(), self.mapped_file(), snapshot, |check| {
             // This thread is one of them.
@@ -338,25 +345,30 @@ impl MemoryFile {
     }
 
     /// Gives the file its size and allocates its space; what it holds stays.
-    fn reserve(&self, bytes: u64) -> Result<(), Error> {
-        let set_size = self.file.set_len(MEMORY_OFFSET + bytes);
-        set_size.map_err(|error| self.space_failure(bytes, &error))?;
-        self.allocate(bytes)
+    fn reserve(&self, memory_bytes: u64) -> Result<(), Error> {
+        let set_size = self.file.set_len(MEMORY_OFFSET + memory_bytes);
+        set_size.map_err(|error| self.space_failure(memory_bytes, &error))?;
+        self.allocate(memory_bytes)
     }
 
     /// Allocates its space, and makes it larger if it has to be.
-    fn allocate(&self, bytes: u64) -> Result<(), Error> {
+    fn allocate(&self, memory_bytes: u64) -> Result<(), Error> {
         let allocate = || -> io::Result<()> {
             let no_flags = FallocateFlags::empty();
-            fallocate(&self.file, no_flags, 0, HEAD_BYTES)?;
-            Ok(fallocate(&self.file, no_flags, MEMORY_OFFSET, bytes)?)
+            fallocate(&self.file, no_flags, 0, FIRST_PAGE_BYTES)?;
+            Ok(fallocate(
+                &self.file,
+                no_flags,
+                MEMORY_OFFSET,
+                memory_bytes,
+            )?)
         };
-        allocate().map_err(|error| self.space_failure(bytes, &error))
+        allocate().map_err(|error| self.space_failure(memory_bytes, &error))
     }
 
-    fn space_failure(&self, bytes: u64, error: &io::Error) -> Error {
+    fn space_failure(&self, memory_bytes: u64, error: &io::Error) -> Error {
         self.failure(format!(
-            "{bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
+            "{memory_bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
         ))
     }
 
@@ -400,7 +412,7 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Opens a file that is not a link, without waiting for the other end of a pipe.
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+fn open_without_following(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options
         .read(true)
@@ -425,15 +437,15 @@ mod tests {
         let file = MemoryFile::open(&path).unwrap();
         let store = file.make_empty_store(&config(1)).unwrap();
         let size = store.memory_size();
-        let file_bytes = || fs::metadata(&path).unwrap().len();
-        let bytes_of_one = file_bytes();
-        let late = MemoryFile::inherited(&path, file.descriptor().unwrap());
-        let other = MemoryFile::inherited(&path, file.descriptor().unwrap());
-        assert!(other.map_ahead(&config(8), size).unwrap().is_ok());
-        let bytes_of_eight = file_bytes();
-        assert!(bytes_of_eight > bytes_of_one);
-        assert!(late.map_ahead(&config(1), size).unwrap().is_ok());
-        assert_eq!(file_bytes(), bytes_of_eight);
+        let measure_file_bytes = || fs::metadata(&path).unwrap().len();
+        let bytes_for_one_worker = measure_file_bytes();
+        let late_successor = MemoryFile::inherited(&path, file.descriptor().unwrap());
+        let other_successor = MemoryFile::inherited(&path, file.descriptor().unwrap());
+        assert!(other_successor.map_ahead(&config(8), size).unwrap().is_ok());
+        let bytes_for_eight_workers = measure_file_bytes();
+        assert!(bytes_for_eight_workers > bytes_for_one_worker);
+        assert!(late_successor.map_ahead(&config(1), size).unwrap().is_ok());
+        assert_eq!(measure_file_bytes(), bytes_for_eight_workers);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) struct Shared {
     /// Whether reads are watched or prefixes are counted, so that a read must report.
     are_reads_observed: AtomicBool,
     /// The memory outside of the store that connections may hold.
-    pub(crate) memory: Arc<PeerMemory>,
+    pub(crate) peer_memory: Arc<PeerMemory>,
     /// Connections that are marked for close, because they hold memory that others need.
     pub(crate) marked_for_close: MarkedForClose,
     /// Connections that wait for memory that others hold.
@@ -99,7 +99,7 @@ pub(crate) struct Shared {
     /// Whether the items are saved when it has stopped.
     saves_at_stop: AtomicBool,
     /// What `stats reset` subtracts.
-    baseline: Mutex<(Totals, RemovedItems)>,
+    baseline: Mutex<Baseline>,
     /// Wakes the thread that waits for the server to stop.
     pub(crate) listener_waker: Waker,
     /// Wakes the thread that waits for a successor.
@@ -123,7 +123,7 @@ impl Shared {
             log,
         } = parts;
         let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
-        let memory = PeerMemory::new(Arc::clone(&store), wakers);
+        let peer_memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
             prefix_table: PrefixTable::new(
@@ -131,13 +131,13 @@ impl Shared {
                 config.prefix_delimiter,
                 Arc::clone(&store),
             ),
-            watchers: Watchers::new(config.watcher_bytes, Arc::clone(&memory)),
+            watchers: Watchers::new(config.watcher_bytes, Arc::clone(&peer_memory)),
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             is_observed: AtomicBool::new(false),
             are_reads_observed: AtomicBool::new(false),
-            memory,
+            peer_memory,
             marked_for_close: MarkedForClose::default(),
             parked_connections: ParkedConnections::default(),
             phases: Phases::default(),
@@ -226,7 +226,7 @@ impl Shared {
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
         self.lifetime_totals()
-            .difference_since(&lock(&self.baseline).0)
+            .difference_since(&lock(&self.baseline).totals)
     }
 
     /// All workers' counts since the start.
@@ -239,8 +239,11 @@ impl Shared {
     }
 
     /// `stats reset`: the counts so far are no longer reported.
-    pub(crate) fn reset(&self) {
-        *lock(&self.baseline) = (self.lifetime_totals(), self.removed_items_total());
+    pub(crate) fn reset_stats(&self) {
+        *lock(&self.baseline) = Baseline {
+            totals: self.lifetime_totals(),
+            removed_items: self.removed_items_total(),
+        };
         for (counters, _) in &self.workers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -250,7 +253,10 @@ impl Shared {
 
     /// Items that the store removed since the start or the last `stats reset`.
     pub(crate) fn removed_items(&self) -> RemovedItems {
-        let (now, before) = (self.removed_items_total(), lock(&self.baseline).1);
+        let (now, before) = (
+            self.removed_items_total(),
+            lock(&self.baseline).removed_items,
+        );
         RemovedItems {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
@@ -284,6 +290,13 @@ impl Shared {
             })
             .collect()
     }
+}
+
+/// The counts that were reached at the last `stats reset`.
+#[derive(Default)]
+struct Baseline {
+    totals: Totals,
+    removed_items: RemovedItems,
 }
 
 /// Items that the store removed.

@@ -32,16 +32,16 @@ impl PasswordHash {
         };
         let text = std::str::from_utf8(field).map_err(|_| MALFORMED)?;
         PasswordHashRef::new(text).map_err(|_| MALFORMED)?;
-        let fields: Vec<&str> = text.split('$').skip(2).collect();
+        let hash_parts: Vec<&str> = text.split('$').skip(2).collect();
         let digest_chars = match kind {
             b"5" | b"7" => 43,
             b"6" => 86,
             _ => return Err(UNSUPPORTED_KIND),
         };
-        if fields.last().map(|digest| digest.len()) != Some(digest_chars) {
+        if hash_parts.last().map(|digest| digest.len()) != Some(digest_chars) {
             return Err(MALFORMED);
         }
-        let cost = match (kind, fields.as_slice()) {
+        let cost = match (kind, hash_parts.as_slice()) {
             (b"7", [settings, _]) => scrypt_cost(settings.as_bytes()).ok_or(MALFORMED)?,
             (b"5" | b"6", [_, _]) => VerifyCost::default(),
             (b"5" | b"6", [rounds, _, _]) => {
@@ -194,7 +194,11 @@ mod tests {
                 "{settings}"
             );
         }
-        let default = format!("$7$CU..../....salt${digest}");
-        assert!(PasswordHash::parse(default.as_bytes()).unwrap().is_some());
+        let default_cost_hash = format!("$7$CU..../....salt${digest}");
+        assert!(
+            PasswordHash::parse(default_cost_hash.as_bytes())
+                .unwrap()
+                .is_some()
+        );
     }
 }

@@ -16,10 +16,10 @@ use glasscache_store::{Seconds, Store};
 
 use crate::shared::wake::Waker;
 
-/// The budget is `-m` divided by this, but at least [`LIMIT_BYTES_MIN`].
+/// The budget is `-m` divided by this, but at least [`BUDGET_BYTES_MIN`].
 const MEMORY_DIVISOR: u64 = 8;
 /// Minimum of the budget in bytes.
-const LIMIT_BYTES_MIN: u64 = 1 << 20;
+const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// How short memory for peers is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl PeerMemory {
     }
 
     /// Bytes that all connections may hold together.
-    pub(crate) fn limit_bytes(&self) -> u64 {
-        (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(LIMIT_BYTES_MIN)
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(BUDGET_BYTES_MIN)
     }
 
     /// Bytes that all connections hold together.
@@ -90,8 +90,8 @@ impl PeerMemory {
     /// How short memory is now.
     #[inline]
     pub(crate) fn pressure(&self) -> Pressure {
-        let charged = self.charged_bytes.load(Ordering::Relaxed).max(0) as u64;
-        if charged >= self.limit_bytes() / 2 {
+        let charged_bytes = self.charged_bytes.load(Ordering::Relaxed).max(0) as u64;
+        if charged_bytes >= self.budget_bytes() / 2 {
             Pressure::High
         } else if self.store.0.holds_are_scarce() {
             Pressure::HoldsScarce
@@ -124,12 +124,12 @@ impl PeerMemory {
     /// Workers may see the same free memory at once, so the budget is exceeded by at most one request of each. A
     /// request that is larger than the budget is granted when nothing is held.
     pub(crate) fn try_grant(&self, bytes: usize, is_first_waiter: bool) -> bool {
-        if !is_first_waiter && self.waiting_count() > 0 {
+        if !is_first_waiter && self.waiting_connections() > 0 {
             return false;
         }
-        let charged = self.charged_bytes();
-        charged == 0
-            || charged + bytes as u64 <= self.limit_bytes()
+        let charged_bytes = self.charged_bytes();
+        charged_bytes == 0
+            || charged_bytes + bytes as u64 <= self.budget_bytes()
             || (is_first_waiter && self.may_overdraw.swap(false, Ordering::Relaxed))
     }
 
@@ -139,7 +139,7 @@ impl PeerMemory {
     }
 
     /// Connections that wait for memory.
-    pub(crate) fn waiting_count(&self) -> usize {
+    pub(crate) fn waiting_connections(&self) -> usize {
         self.waiting_connections.load(Ordering::SeqCst)
     }
 
@@ -148,12 +148,13 @@ impl PeerMemory {
         self.wanted_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records that a connection that needed `before` bytes needs `now` bytes; 0 means that it does not wait.
-    pub(crate) fn record_wanted(&self, before: usize, now: usize) {
+    /// Records that a connection that needed `previously_wanted_bytes` needs `wanted_bytes`; 0 means that it does not
+    /// wait.
+    pub(crate) fn record_wanted(&self, previously_wanted_bytes: usize, wanted_bytes: usize) {
         // Wraps like the difference.
-        let difference = (now as u64).wrapping_sub(before as u64);
+        let difference = (wanted_bytes as u64).wrapping_sub(previously_wanted_bytes as u64);
         self.wanted_bytes.fetch_add(difference, Ordering::Relaxed);
-        match (before > 0, now > 0) {
+        match (previously_wanted_bytes > 0, wanted_bytes > 0) {
             (false, true) => {
                 self.waiting_connections.fetch_add(1, Ordering::SeqCst);
                 // Pairs with the fence in `record_release`: either the waiting connection sees the free memory or it is
@@ -209,9 +210,9 @@ impl Charge {
 
     /// Charges `bytes` from now on.
     pub(crate) fn set(&mut self, bytes: usize) {
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        self.memory.add(bytes as i64 - before as i64);
-        if bytes < before {
+        let previous_bytes = std::mem::replace(&mut self.bytes, bytes);
+        self.memory.add(bytes as i64 - previous_bytes as i64);
+        if bytes < previous_bytes {
             self.memory.record_release();
         }
     }
@@ -253,12 +254,12 @@ mod tests {
     #[test]
     fn pressure_is_high_from_half_of_the_budget_on() {
         let memory = memory();
-        assert_eq!(memory.limit_bytes(), 8 << 20);
-        let half = memory.charge((4 << 20) - 1);
+        assert_eq!(memory.budget_bytes(), 8 << 20);
+        let low_charge = memory.charge((4 << 20) - 1);
         assert_eq!(memory.pressure(), Pressure::Low);
-        let more = memory.charge(1);
+        let last_byte_charge = memory.charge(1);
         assert_eq!(memory.pressure(), Pressure::High);
-        drop((half, more));
+        drop((low_charge, last_byte_charge));
         assert_eq!(memory.pressure(), Pressure::Low);
         assert_eq!(memory.charged_bytes(), 0);
     }
@@ -285,7 +286,10 @@ mod tests {
         assert!(memory.try_grant(8 << 20, true));
         assert!(!memory.try_grant(8 << 20, true));
         memory.record_wanted(8 << 20, 0);
-        assert_eq!((memory.waiting_count(), memory.wanted_bytes()), (0, 0));
+        assert_eq!(
+            (memory.waiting_connections(), memory.wanted_bytes()),
+            (0, 0)
+        );
         assert!(memory.try_grant(100, false));
         drop(held_charge);
     }

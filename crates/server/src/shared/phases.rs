@@ -26,7 +26,7 @@ pub(crate) enum Phase {
 /// The phase, and the threads that have paused for each handover.
 pub(crate) struct Phases<H = Handover> {
     /// A copy of the phase, which the loops of the threads read without the lock.
-    current: AtomicU8,
+    phase_copy: AtomicU8,
     state: Mutex<PhaseState<H>>,
     changed: Condvar,
 }
@@ -44,7 +44,7 @@ struct PhaseState<H> {
     failure: Option<String>,
     /// Whether the successor is being informed that it owns everything; a stop waits for the outcome.
     is_committing: bool,
-    must_stop: bool,
+    is_stop_requested: bool,
 }
 
 impl<H> Default for Phases<H> {
@@ -57,10 +57,10 @@ impl<H> Default for Phases<H> {
             paused_workers: 0,
             failure: None,
             is_committing: false,
-            must_stop: false,
+            is_stop_requested: false,
         };
         Phases {
-            current: AtomicU8::new(Phase::Running as u8),
+            phase_copy: AtomicU8::new(Phase::Running as u8),
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
@@ -72,24 +72,24 @@ impl<H> Phases<H> {
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         // Acquire pairs with the Release of `set_phase`: everything before the change is visible.
-        self.current.load(Ordering::Acquire) == Phase::Running as u8
+        self.phase_copy.load(Ordering::Acquire) == Phase::Running as u8
     }
 
     /// Whether the server ends, replaced or stopped.
     pub(crate) fn is_ending(&self) -> bool {
-        self.current.load(Ordering::Acquire) >= Phase::Replaced as u8
+        self.phase_copy.load(Ordering::Acquire) >= Phase::Replaced as u8
     }
 
     /// Whether the successor has taken over.
     pub(crate) fn is_replaced(&self) -> bool {
-        self.current.load(Ordering::Acquire) == Phase::Replaced as u8
+        self.phase_copy.load(Ordering::Acquire) == Phase::Replaced as u8
     }
 
     /// Stops the server, unless it is replaced.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         if state.is_committing {
-            state.must_stop = true;
+            state.is_stop_requested = true;
         } else if state.phase != Phase::Replaced {
             self.set_phase(&mut state, Phase::Stopping);
         }
@@ -127,11 +127,11 @@ impl<H> Phases<H> {
             if state.paused_workers >= workers {
                 return Ok(());
             }
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 return Err("a worker did not pause in time".to_owned());
             }
-            state = self.wait_for_change(state, remaining);
+            state = self.wait_for_change(state, time_left);
         }
     }
 
@@ -197,19 +197,19 @@ impl<H> Phases<H> {
         }
     }
 
-    /// Calls `commit`, which informs the successor that it owns everything; unless the server was stopped before.
-    /// Returns whether it was informed.
-    pub(crate) fn commit(&self, commit: impl FnOnce() -> bool) -> bool {
+    /// Calls `inform_successor`, which informs the successor that it owns everything, unless the server was stopped
+    /// before. Returns whether the successor was informed.
+    pub(crate) fn commit(&self, inform_successor: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         if state.phase != Phase::Pausing {
             return false;
         }
         state.is_committing = true;
         drop(state);
-        let is_sent = commit();
+        let is_informed = inform_successor();
         let mut state = self.lock();
         state.is_committing = false;
-        let phase = match (is_sent, std::mem::take(&mut state.must_stop)) {
+        let phase = match (is_informed, std::mem::take(&mut state.is_stop_requested)) {
             (true, _) => Phase::Replaced,
             (false, true) => Phase::Stopping,
             (false, false) => Phase::Running,
@@ -218,12 +218,12 @@ impl<H> Phases<H> {
             state.handover = None;
         }
         self.set_phase(&mut state, phase);
-        is_sent
+        is_informed
     }
 
     fn set_phase(&self, state: &mut PhaseState<H>, phase: Phase) {
         state.phase = phase;
-        self.current.store(phase as u8, Ordering::Release);
+        self.phase_copy.store(phase as u8, Ordering::Release);
         self.changed.notify_all();
     }
 
@@ -236,8 +236,8 @@ impl<H> Phases<H> {
         state: MutexGuard<'s, PhaseState<H>>,
         timeout: Duration,
     ) -> MutexGuard<'s, PhaseState<H>> {
-        let waited = self.changed.wait_timeout(state, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let wait_result = self.changed.wait_timeout(state, timeout);
+        wait_result.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_pause_ends_for_all_by_a_commit_or_a_resumption() {
-        for is_sent in [true, false] {
+        for is_informed in [true, false] {
             let phases = Phases::<()>::default();
             std::thread::scope(|scope| {
                 assert!(phases.begin_pause(Arc::default()));
@@ -261,11 +261,11 @@ mod tests {
                     });
                 }
                 phases.wait_for_workers(2, TIMEOUT).unwrap();
-                assert_eq!(phases.commit(|| is_sent), is_sent);
+                assert_eq!(phases.commit(|| is_informed), is_informed);
             });
-            assert_eq!(phases.is_replaced(), is_sent);
-            assert_eq!(phases.is_running(), !is_sent);
-            assert_eq!(phases.begin_pause(Arc::default()), !is_sent);
+            assert_eq!(phases.is_replaced(), is_informed);
+            assert_eq!(phases.is_running(), !is_informed);
+            assert_eq!(phases.begin_pause(Arc::default()), !is_informed);
         }
     }
 
@@ -299,15 +299,15 @@ mod tests {
         phases.stop();
         assert!(!phases.commit(|| panic!("stopped before")));
         assert!(phases.is_ending() && !phases.is_replaced());
-        for is_sent in [true, false] {
+        for is_informed in [true, false] {
             let phases = Phases::<()>::default();
             assert!(phases.begin_pause(Arc::default()));
             phases.commit(|| {
                 phases.stop();
-                is_sent
+                is_informed
             });
             assert!(phases.is_ending());
-            assert_eq!(phases.is_replaced(), is_sent);
+            assert_eq!(phases.is_replaced(), is_informed);
         }
     }
 }

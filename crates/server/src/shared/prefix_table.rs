@@ -19,7 +19,7 @@ const MEMORY_DIVISOR: u64 = 64;
 
 /// Bytes of a prefix in addition to its name: its counters, its entry in the map, and the overhead of the
 /// allocator.
-const ENTRY_BYTES: usize = 112;
+const ENTRY_OVERHEAD_BYTES: usize = 112;
 
 /// The prefix table of one server. Its memory counts against `-m`.
 pub(crate) struct PrefixTable {
@@ -34,7 +34,7 @@ pub(crate) struct PrefixTable {
 #[derive(Default)]
 struct Prefixes {
     by_name: BTreeMap<Box<[u8]>, PrefixCounts>,
-    bytes: usize,
+    memory_bytes: usize,
 }
 
 /// Prefixes that are discarded and still to be freed.
@@ -72,13 +72,13 @@ impl PrefixTable {
     pub(crate) fn take_prefixes(&self) -> DiscardedPrefixes {
         let discarded = std::mem::take(&mut *lock(&self.prefixes));
         self.uncounted_commands.store(0, Ordering::Relaxed);
-        self.store.charge_buffers(-(discarded.bytes as i64));
+        self.store.charge_buffers(-(discarded.memory_bytes as i64));
         DiscardedPrefixes(discarded.by_name)
     }
 
     /// Approximate memory of the table in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        lock(&self.prefixes).bytes as u64
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        lock(&self.prefixes).memory_bytes as u64
     }
 
     /// Commands that were not counted because the table was full.
@@ -87,18 +87,18 @@ impl PrefixTable {
     }
 
     pub(crate) fn record_get(&self, key: &[u8], is_hit: bool) {
-        self.record(key, |prefix| {
-            prefix.gets += 1;
-            prefix.hits += u64::from(is_hit);
+        self.record(key, |counts| {
+            counts.gets += 1;
+            counts.hits += u64::from(is_hit);
         });
     }
 
     pub(crate) fn record_set(&self, key: &[u8]) {
-        self.record(key, |prefix| prefix.sets += 1);
+        self.record(key, |counts| counts.sets += 1);
     }
 
     pub(crate) fn record_delete(&self, key: &[u8]) {
-        self.record(key, |prefix| prefix.deletes += 1);
+        self.record(key, |counts| counts.deletes += 1);
     }
 
     /// Updates the counts of the prefix of `key`; a key without the delimiter has no prefix and is not counted.
@@ -111,19 +111,20 @@ impl PrefixTable {
         };
         let name = key.get(..end).unwrap_or_default();
         let mut prefixes = lock(&self.prefixes);
-        if let Some(prefix) = prefixes.by_name.get_mut(name) {
-            update(prefix);
+        if let Some(counts) = prefixes.by_name.get_mut(name) {
+            update(counts);
             return;
         }
-        let bytes = name.len() + ENTRY_BYTES;
-        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / MEMORY_DIVISOR {
+        let entry_bytes = name.len() + ENTRY_OVERHEAD_BYTES;
+        if (prefixes.memory_bytes + entry_bytes) as u64 > self.store.memory_bytes() / MEMORY_DIVISOR
+        {
             self.uncounted_commands.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        prefixes.bytes += bytes;
+        prefixes.memory_bytes += entry_bytes;
         update(prefixes.by_name.entry(name.into()).or_default());
         drop(prefixes);
-        self.store.charge_buffers(bytes as i64);
+        self.store.charge_buffers(entry_bytes as i64);
     }
 
     /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that
@@ -141,7 +142,7 @@ impl PrefixTable {
         let mut last_listed: Option<&Box<[u8]>> = None;
         let prefixes = lock(&self.prefixes);
         let later_prefixes = prefixes.by_name.range::<[u8], _>(range);
-        for (examined, (name, prefix)) in later_prefixes.enumerate() {
+        for (examined, (name, counts)) in later_prefixes.enumerate() {
             if is_slice_full(examined, out.len()) {
                 *resume_after = last_listed.cloned();
                 return false;
@@ -160,7 +161,7 @@ impl PrefixTable {
             let _ = write!(
                 out,
                 " get {} hit {} set {} del {}\r\n",
-                prefix.gets, prefix.hits, prefix.sets, prefix.deletes
+                counts.gets, counts.hits, counts.sets, counts.deletes
             );
         }
         out.extend_from_slice(b"END\r\n");
@@ -170,7 +171,7 @@ impl PrefixTable {
 
 impl DiscardedPrefixes {
     /// Frees some prefixes; true when none is left.
-    pub(crate) fn drop_some(&mut self, count: usize) -> bool {
+    pub(crate) fn free_some(&mut self, count: usize) -> bool {
         for _ in 0..count {
             if self.0.pop_first().is_none() {
                 return true;

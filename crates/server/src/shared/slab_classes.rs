@@ -10,7 +10,7 @@ use glasscache_store::Item;
 use crate::shared::config::Config;
 use crate::shared::counters::Counters;
 
-/// The class of sizes below this many bytes is in a table of [`SIZE_STEP_BYTES`] steps.
+/// The class of sizes below this many bytes is found in a table of [`SIZE_STEP_BYTES`] steps.
 const TABLE_SIZE_MAX: usize = 16 << 10;
 /// Chunk sizes are multiples of this.
 const SIZE_STEP_BYTES: usize = 8;
@@ -19,7 +19,7 @@ const SIZE_STEP_BYTES: usize = 8;
 pub(crate) struct SlabClassTable {
     classes: SlabClasses,
     /// Class, counted from 1, of sizes in steps of 8 bytes.
-    table: Vec<u8>,
+    class_by_size_step: Vec<u8>,
 }
 
 impl SlabClassTable {
@@ -34,13 +34,18 @@ impl SlabClassTable {
                 .unwrap_or_else(|| (config.item_bytes_max / 2).min(page_bytes / 2)),
             slab_sizes: None,
         });
-        let class = |size_step: usize| {
+        let find_class = |size_step: usize| {
             classes
                 .class_of((size_step * SIZE_STEP_BYTES) as u32)
                 .unwrap_or(1) as u8
         };
-        let table = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES).map(class).collect();
-        SlabClassTable { classes, table }
+        let class_by_size_step = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES)
+            .map(find_class)
+            .collect();
+        SlabClassTable {
+            classes,
+            class_by_size_step,
+        }
     }
 
     /// The chunk sizes, class 1 first.
@@ -54,16 +59,19 @@ impl SlabClassTable {
         &self,
         key_bytes: usize,
         value_bytes: u32,
-        flags: u32,
+        client_flags: u32,
     ) -> (usize, u32) {
-        let bytes = item_bytes(key_bytes as u32, value_bytes, flags != 0);
-        match self.table.get((bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
-            Some(class) => (usize::from(*class), bytes),
+        let size_bytes = item_bytes(key_bytes as u32, value_bytes, client_flags != 0);
+        match self
+            .class_by_size_step
+            .get((size_bytes as usize).div_ceil(SIZE_STEP_BYTES))
+        {
+            Some(class) => (usize::from(*class), size_bytes),
             None => (
                 self.classes
-                    .class_of(bytes)
+                    .class_of(size_bytes)
                     .unwrap_or(self.chunk_sizes().len()),
-                bytes,
+                size_bytes,
             ),
         }
     }
@@ -78,11 +86,11 @@ impl SlabClassTable {
         is_touch: bool,
     ) {
         let (class, _) = self.class_and_size(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class) {
+        if let Some(class_counters) = counters.by_class.get(class) {
             if is_touch {
-                counters.touch_hits.bump();
+                class_counters.touch_hits.bump();
             } else {
-                counters.get_hits.bump();
+                class_counters.get_hits.bump();
             }
         }
     }
@@ -96,25 +104,31 @@ impl SlabClassTable {
         value_bytes: usize,
     ) {
         let (class, _) = self.class_and_size(key_bytes, value_bytes as u32, 0);
-        if let Some(counters) = counters.by_class.get(class) {
-            counters.get_hits.bump();
+        if let Some(class_counters) = counters.by_class.get(class) {
+            class_counters.get_hits.bump();
         }
     }
 
     /// Counts a write.
     #[inline]
-    pub(crate) fn count_set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
-        let (class, _) = self.class_and_size(key.len(), value_bytes, flags);
-        if let Some(counters) = counters.by_class.get(class) {
-            counters.set_cmds.bump();
+    pub(crate) fn count_set(
+        &self,
+        counters: &Counters,
+        key: &[u8],
+        value_bytes: u32,
+        client_flags: u32,
+    ) {
+        let (class, _) = self.class_and_size(key.len(), value_bytes, client_flags);
+        if let Some(class_counters) = counters.by_class.get(class) {
+            class_counters.set_cmds.bump();
         }
     }
 
     /// Counts a deletion that is about to happen.
     pub(crate) fn count_delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
         let (class, _) = self.class_and_size(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class) {
-            counters.delete_hits.bump();
+        if let Some(class_counters) = counters.by_class.get(class) {
+            class_counters.delete_hits.bump();
         }
     }
 
@@ -128,11 +142,11 @@ impl SlabClassTable {
     ) {
         let digits = value.checked_ilog10().unwrap_or(0) + 1;
         let (class, _) = self.class_and_size(key.len(), digits, 0);
-        if let Some(counters) = counters.by_class.get(class) {
+        if let Some(class_counters) = counters.by_class.get(class) {
             if is_decrement {
-                counters.decr_hits.bump();
+                class_counters.decr_hits.bump();
             } else {
-                counters.incr_hits.bump();
+                class_counters.incr_hits.bump();
             }
         }
     }
@@ -144,12 +158,12 @@ mod tests {
 
     #[test]
     fn the_table_agrees_with_the_search() {
-        let classes = SlabClassTable::new(&Config::default());
+        let class_table = SlabClassTable::new(&Config::default());
         for value_bytes in 0..20_000 {
-            let (class, bytes) = classes.class_and_size(8, value_bytes, 0);
+            let (class, size_bytes) = class_table.class_and_size(8, value_bytes, 0);
             assert_eq!(
                 Some(class),
-                classes.classes.class_of(bytes),
+                class_table.classes.class_of(size_bytes),
                 "{value_bytes}"
             );
         }

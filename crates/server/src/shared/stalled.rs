@@ -20,7 +20,7 @@ const STALLED_AFTER_S: u32 = 2;
 /// upload that may continue checks a hundred times a second.
 const BLOCKED_AFTER_S: u32 = 2;
 
-/// Whether an upload should wait before it begins: others hold all the upload memory.
+/// Whether an upload should wait before it begins: others hold all the upload memory. If so, a stalled one is closed.
 pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
     let is_full = shared.store.uploads_are_full();
     if is_full {
@@ -66,7 +66,7 @@ pub(crate) fn record_upload_release(shared: &Shared) {
 /// first, until their memory covers what is waited for. One that waits for memory itself is not stalled: if only
 /// such connections hold memory, the first in line is granted its request.
 pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
-    if !shared.memory.should_check_stalled(now) {
+    if !shared.peer_memory.should_check_stalled(now) {
         return;
     }
     let mut is_any_held = false;
@@ -79,11 +79,11 @@ pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
         (now.0.saturating_sub(snapshot.last_progress_s) >= STALLED_AFTER_S).then_some(snapshot)
     });
     if !is_any_held {
-        shared.memory.allow_overdraft();
-        return shared.memory.record_release();
+        shared.peer_memory.allow_overdraft();
+        return shared.peer_memory.record_release();
     }
     stalled.sort_unstable_by_key(|(snapshot, _)| snapshot.last_progress_s);
-    let mut wanted_bytes = shared.memory.wanted_bytes();
+    let mut wanted_bytes = shared.peer_memory.wanted_bytes();
     for (snapshot, info) in stalled {
         if wanted_bytes == 0 {
             break;

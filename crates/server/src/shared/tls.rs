@@ -35,7 +35,7 @@ const TICKETS_SENT: usize = 2;
 pub(crate) struct Tls {
     pub(crate) settings: TlsSettings,
     /// The demands of the listeners for client certificates, each once.
-    client_certificates: Vec<ClientCertificate>,
+    client_certificate_demands: Vec<ClientCertificate>,
     /// A configuration for each of them.
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
@@ -59,7 +59,7 @@ impl Tls {
         settings: Option<&TlsSettings>,
         listeners: &[Listen],
     ) -> Result<Option<Tls>, Error> {
-        let mut client_certificates: Vec<ClientCertificate> = listeners
+        let mut client_certificate_demands: Vec<ClientCertificate> = listeners
             .iter()
             .filter_map(|listen| match listen {
                 Listen::Tls {
@@ -68,19 +68,20 @@ impl Tls {
                 Listen::Tcp(_) | Listen::Unix { .. } => None,
             })
             .collect();
-        client_certificates.sort_unstable();
-        client_certificates.dedup();
+        client_certificate_demands.sort_unstable();
+        client_certificate_demands.dedup();
         let Some(settings) = settings else {
-            if client_certificates.is_empty() {
+            if client_certificate_demands.is_empty() {
                 return Ok(None);
             }
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
-        let configs = read_configs(settings, &client_certificates).map_err(Error::Setting)?;
+        let configs =
+            read_configs(settings, &client_certificate_demands).map_err(Error::Setting)?;
         Ok(Some(Tls {
             settings: settings.clone(),
-            client_certificates,
+            client_certificate_demands,
             configs: Mutex::new(configs),
             last_reload_s: AtomicU32::new(0),
             counters: TlsCounters::default(),
@@ -93,7 +94,7 @@ impl Tls {
         client_certificate: ClientCertificate,
     ) -> Result<ServerConnection, String> {
         let index = self
-            .client_certificates
+            .client_certificate_demands
             .iter()
             .position(|other| *other == client_certificate);
         let config = index.and_then(|index| lock(&self.configs).get(index).cloned());
@@ -103,24 +104,24 @@ impl Tls {
         Ok(connection)
     }
 
-    /// Reads the files again at second `now`; the result is a sentence.
-    pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
-        let configs = read_configs(&self.settings, &self.client_certificates)
+    /// Reads the files again at second `now_s`; the result is a sentence.
+    pub(crate) fn reload(&self, now_s: u32) -> Result<String, String> {
+        let configs = read_configs(&self.settings, &self.client_certificate_demands)
             .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
-        self.last_reload_s.store(now, Ordering::Relaxed);
-        let chain = self.settings.chain_file.display();
+        self.last_reload_s.store(now_s, Ordering::Relaxed);
+        let chain_path = self.settings.chain_file.display();
         Ok(format!(
-            "ssl_chain_cert: {chain} was read again, new connections use it"
+            "ssl_chain_cert: {chain_path} was read again, new connections use it"
         ))
     }
 
     /// Seconds since the files were last read, at second `now`.
     pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
-        let since_reload = now
+        let since_reload_s = now
             .0
             .saturating_sub(self.last_reload_s.load(Ordering::Relaxed));
-        since_reload.min(clock.uptime_s(now))
+        since_reload_s.min(clock.uptime_s(now))
     }
 }
 
@@ -132,7 +133,7 @@ fn crypto_provider() -> Arc<CryptoProvider> {
 /// A configuration for each demand, or a sentence about the file that cannot be used.
 fn read_configs(
     settings: &TlsSettings,
-    client_certificates: &[ClientCertificate],
+    client_certificate_demands: &[ClientCertificate],
 ) -> Result<Vec<Arc<ServerConfig>>, String> {
     let chain = read_certificates("ssl_chain_cert", &settings.chain_file)?;
     let key = read_private_key(&settings.key_file)?;
@@ -140,10 +141,10 @@ fn read_configs(
         Some(path) => Some(Arc::new(read_authorities(path)?)),
         None => None,
     };
-    client_certificates
+    client_certificate_demands
         .iter()
-        .map(|client_certificate| {
-            let verifier = build_client_verifier(*client_certificate, authorities.as_ref())?;
+        .map(|demand| {
+            let verifier = build_client_verifier(*demand, authorities.as_ref())?;
             build_config(settings, verifier, chain.clone(), key.clone_key())
         })
         .collect()
@@ -262,8 +263,8 @@ fn build_config(
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, String> {
     let describe_error = |error: rustls::Error| {
-        let (chain, key) = (settings.chain_file.display(), settings.key_file.display());
-        format!("ssl_chain_cert: {chain} with the key {key} cannot be used: {error}")
+        let (chain_path, key_path) = (settings.chain_file.display(), settings.key_file.display());
+        format!("ssl_chain_cert: {chain_path} with the key {key_path} cannot be used: {error}")
     };
     let builder = ServerConfig::builder_with_provider(crypto_provider())
         .with_protocol_versions(protocol_versions(settings.only_tls13))

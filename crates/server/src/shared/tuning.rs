@@ -59,7 +59,7 @@ impl Tuning {
     }
 
     /// Changes some of the values.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut TuningValues)) {
-        change(&mut lock(&self.0));
+    pub(crate) fn change(&self, apply: impl FnOnce(&mut TuningValues)) {
+        apply(&mut lock(&self.0));
     }
 }

@@ -64,22 +64,22 @@ impl Users {
         let password_ends = memchr::memchr_iter(b':', password)
             .filter(|_| format == UsersFileFormat::SaslDatabase)
             .chain([password.len()]);
-        let user = self.digest(user);
+        let user_digest = self.digest(user);
         for end in password_ends {
             let password = password.get(..end).unwrap_or_default();
             let Some(hash) = PasswordHash::parse(password)? else {
-                let password = self.digest(password);
-                self.plain_passwords.push((user, password));
+                let password_digest = self.digest(password);
+                self.plain_passwords.push((user_digest, password_digest));
                 continue;
             };
             if self
                 .hashed_passwords
                 .iter()
-                .any(|(entry_user, _)| *entry_user == user)
+                .any(|(entry_user, _)| *entry_user == user_digest)
             {
                 return Err("has a second hashed password of one user".to_owned());
             }
-            self.hashed_passwords.push((user, hash));
+            self.hashed_passwords.push((user_digest, hash));
             break;
         }
         Ok(())
@@ -92,22 +92,22 @@ impl Users {
 
     /// Whether the user has this password.
     pub(crate) fn verify(&self, user: &[u8], password: &[u8]) -> bool {
-        let user = self.digest(user);
-        let digest = self.digest(password);
+        let user_digest = self.digest(user);
+        let password_digest = self.digest(password);
         let mut is_accepted = Choice::from(0);
-        for (entry_user, expected) in &self.plain_passwords {
-            is_accepted |= entry_user.ct_eq(&user) & expected.ct_eq(&digest);
+        for (entry_user, entry_password) in &self.plain_passwords {
+            is_accepted |= entry_user.ct_eq(&user_digest) & entry_password.ct_eq(&password_digest);
         }
-        let [a, b, c, d, ..] = user;
-        let mut index =
+        let [a, b, c, d, ..] = user_digest;
+        let mut hash_index =
             u32::from_be_bytes([a, b, c, d]) % (self.hashed_passwords.len().max(1) as u32);
         let mut is_known = Choice::from(0);
         for (position, (entry_user, _)) in (0..).zip(&self.hashed_passwords) {
-            let is_user = entry_user.ct_eq(&user);
-            index.conditional_assign(&position, is_user);
+            let is_user = entry_user.ct_eq(&user_digest);
+            hash_index.conditional_assign(&position, is_user);
             is_known |= is_user;
         }
-        if let Some((_, hash)) = self.hashed_passwords.get(index as usize) {
+        if let Some((_, hash)) = self.hashed_passwords.get(hash_index as usize) {
             is_accepted |= is_known & Choice::from(u8::from(hash.verify(password)));
         }
         // HMAC, and so scrypt, takes a password and the same with a NUL behind it for one; no user's has a NUL.
@@ -115,17 +115,17 @@ impl Users {
     }
 
     fn digest(&self, text: &[u8]) -> Digest {
-        let mut digest = Sha256::new();
-        digest.update(self.salt);
-        digest.update(text);
-        digest.finalize().into()
+        let mut hasher = Sha256::new();
+        hasher.update(self.salt);
+        hasher.update(text);
+        hasher.finalize().into()
     }
 }
 
 fn random_salt() -> Result<[u8; 16], String> {
     let mut salt = [0; 16];
-    let filled = rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty());
-    match filled {
+    let fill_result = rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty());
+    match fill_result {
         Ok(16) => Ok(salt),
         _ => Err("cannot be protected in memory: the kernel has no random bytes".to_owned()),
     }
@@ -138,17 +138,19 @@ mod tests {
     /// `openssl passwd -5 -salt saltsalt` of "secret".
     const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
 
-    fn users(text: &str) -> Result<Users, String> {
+    fn parse_users(text: &str) -> Result<Users, String> {
         Users::parse(text.as_bytes(), UsersFileFormat::AuthFile)
     }
 
-    fn refusal(text: &str) -> String {
-        users(text).map(|users| users.password_count()).unwrap_err()
+    fn expect_refusal(text: &str) -> String {
+        parse_users(text)
+            .map(|users| users.password_count())
+            .unwrap_err()
     }
 
     #[test]
     fn only_the_whole_password_of_the_user_is_accepted() {
-        let users = users("foo:bar\nbaaaz:quux\r\nlast:no newline").unwrap();
+        let users = parse_users("foo:bar\nbaaaz:quux\r\nlast:no newline").unwrap();
         assert_eq!(users.password_count(), 3);
         assert!(users.verify(b"foo", b"bar") && users.verify(b"baaaz", b"quux"));
         assert!(users.verify(b"last", b"no newline"));
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_password_can_be_changed_by_a_second_line_of_its_user() {
-        let users = users(&format!("foo:old\nfoo:new\nfoo:{SHA_256}\n")).unwrap();
+        let users = parse_users(&format!("foo:old\nfoo:new\nfoo:{SHA_256}\n")).unwrap();
         for password in ["old", "new", "secret"] {
             assert!(users.verify(b"foo", password.as_bytes()), "{password}");
         }
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn hashed_and_plain_users_stand_in_one_file() {
-        let users = users(&format!("hashed:{SHA_256}\nplain:bar\n")).unwrap();
+        let users = parse_users(&format!("hashed:{SHA_256}\nplain:bar\n")).unwrap();
         assert!(users.verify(b"hashed", b"secret") && users.verify(b"plain", b"bar"));
         assert!(!users.verify(b"plain", b"secret") && !users.verify(b"hashed", b"bar"));
         assert!(!users.verify(b"unknown", b"secret") && !users.verify(b"unknown", b"bar"));
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn a_nul_behind_a_password_is_wrong_also_where_the_hash_does_not_see_it() {
         let scrypt = "$7$86..../....saltsalt$W8FO9.l0W4e1gEhH6uR1MYKcoKCutjgsf5FwOwJxx33";
-        let users = users(&format!("foo:{scrypt}\n")).unwrap();
+        let users = parse_users(&format!("foo:{scrypt}\n")).unwrap();
         assert!(users.verify(b"foo", b"secret"));
         assert!(!users.verify(b"foo", b"secret\0") && !users.verify(b"foo", b"secre"));
     }
@@ -219,15 +221,15 @@ mod tests {
             ),
         ] {
             assert!(
-                refusal(text).contains(error_text),
+                expect_refusal(text).contains(error_text),
                 "{text:?}: {}",
-                refusal(text)
+                expect_refusal(text)
             );
         }
         let long = format!("foo:{}\n", "x".repeat(ENTRY_BYTES_MAX));
-        assert!(refusal(&long).contains("longer than 512 bytes"));
+        assert!(expect_refusal(&long).contains("longer than 512 bytes"));
         let twice = format!("foo:{SHA_256}\nfoo:{SHA_256}\n");
-        assert!(refusal(&twice).contains("line 2 has a second hashed password"));
-        assert!(!refusal("foo:bar\nsecret\n").contains("secret"));
+        assert!(expect_refusal(&twice).contains("line 2 has a second hashed password"));
+        assert!(!expect_refusal("foo:bar\nsecret\n").contains("secret"));
     }
 }

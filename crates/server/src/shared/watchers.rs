@@ -41,8 +41,8 @@ pub(crate) struct WatchFilter {
     kinds: u16,
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
-    /// Whether it gets heartbeats: each means that the watcher has received every line so far.
-    sends_heartbeat: bool,
+    /// Whether the client requested heartbeats: each means that the watcher has received every line so far.
+    wants_heartbeats: bool,
 }
 
 /// The keys that a line is about.
@@ -60,7 +60,7 @@ impl WatchFilter {
         let mut filter = WatchFilter {
             kinds: 0,
             prefix: Vec::new(),
-            sends_heartbeat: false,
+            wants_heartbeats: false,
         };
         for token in ascii::tokens(arguments) {
             filter.kinds |= match token {
@@ -73,7 +73,7 @@ impl WatchFilter {
                     kind::UNREPORTED
                 }
                 b"heartbeat" => {
-                    filter.sends_heartbeat = true;
+                    filter.wants_heartbeats = true;
                     0
                 }
                 _ => {
@@ -107,8 +107,8 @@ pub(crate) struct Watchers {
     /// The kinds that any watcher watches.
     kinds: AtomicU16,
     last_line_id: AtomicU64,
-    memory: Arc<PeerMemory>,
-    list: Mutex<Vec<Watcher>>,
+    peer_memory: Arc<PeerMemory>,
+    registered: Mutex<Vec<Watcher>>,
     /// The time from which heartbeats count milliseconds.
     heartbeat_origin: Instant,
 }
@@ -127,13 +127,13 @@ struct Watcher {
 }
 
 impl Watchers {
-    pub(crate) fn new(buffer_bytes_max: usize, memory: Arc<PeerMemory>) -> Watchers {
+    pub(crate) fn new(buffer_bytes_max: usize, peer_memory: Arc<PeerMemory>) -> Watchers {
         Watchers {
             buffer_bytes_max,
             kinds: AtomicU16::new(0),
             last_line_id: AtomicU64::new(0),
-            memory,
-            list: Mutex::default(),
+            peer_memory,
+            registered: Mutex::default(),
             heartbeat_origin: Instant::now(),
         }
     }
@@ -145,12 +145,12 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.list).len()
+        lock(&self.registered).len()
     }
 
     /// Adds a watcher; false when there are too many.
     pub(crate) fn add(&self, serial: u64, filter: WatchFilter, owner_waker: Waker) -> bool {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.registered);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
@@ -159,7 +159,7 @@ impl Watchers {
             serial,
             filter,
             unsent_lines: Vec::new(),
-            charge: self.memory.charge(0),
+            charge: self.peer_memory.charge(0),
             skipped_lines: 0,
             is_loss_logged: false,
             owner_waker,
@@ -170,7 +170,7 @@ impl Watchers {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.registered);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -181,13 +181,13 @@ impl Watchers {
     /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught
     /// up and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.registered);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
         };
         let mut lines = watcher.take_lines();
-        if watcher.filter.sends_heartbeat {
+        if watcher.filter.wants_heartbeats {
             let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
@@ -198,14 +198,14 @@ impl Watchers {
     /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor
     /// changes items already, of which this server has no lines.
     pub(crate) fn take_final_lines(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.registered);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         watcher.map_or_else(Vec::new, Watcher::take_lines)
     }
 
     /// The serial numbers of the urgent watchers.
     pub(crate) fn urgent_serials(&self) -> Vec<u64> {
-        lock(&self.list)
+        lock(&self.registered)
             .iter()
             .filter(|watcher| watcher.unsent_lines.len() >= self.urgent_bytes())
             .map(|watcher| watcher.serial)
@@ -239,7 +239,7 @@ impl Watchers {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut lagging_serial = None;
-        for watcher in lock(&self.list)
+        for watcher in lock(&self.registered)
             .iter_mut()
             .filter(|watcher| watcher.filter.matches(kind, subject))
         {
@@ -309,9 +309,9 @@ mod tests {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
         let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
-        let last = lines.lines().last().unwrap();
-        assert!(lines.len() - last.len() - 1 <= 256 << 10);
-        let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
+        let last_line = lines.lines().last().unwrap();
+        assert!(lines.len() - last_line.len() - 1 <= 256 << 10);
+        let missed: usize = last_line.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
         watchers.publish(kind::FETCHERS, Subject::Any, &text);
         assert!(watchers.take_lines(1).starts_with(b"ts="));

@@ -49,8 +49,8 @@ impl Client {
     }
 }
 
-/// A successor that does `steps` steps of the handover and then ends.
-fn end_after(steps: usize, memory_file: &Path) {
+/// Does `steps` steps of the handover as a successor, and then ends.
+fn run_successor_for(steps: usize, memory_file: &Path) {
     let channel = ControlChannel::connect(&control_path(memory_file), TIMEOUT).unwrap();
     let mut hello = FieldWriter::default();
     hello.u32(CONTROL_VERSION);
@@ -86,9 +86,9 @@ fn relay(
     let path = control_path(memory_file);
     let server_path = path.with_extension("server");
     fs::rename(&path, &server_path).unwrap();
-    let control = ControlSocket::bind(path.clone()).unwrap();
+    let control_socket = ControlSocket::bind(path.clone()).unwrap();
     std::thread::spawn(move || {
-        let successor = control.accept(TIMEOUT).unwrap();
+        let successor = control_socket.accept(TIMEOUT).unwrap();
         let server = ControlChannel::connect(&server_path, TIMEOUT).unwrap();
         fs::rename(&server_path, &path).unwrap();
         let mut relay_frame = |from: &ControlChannel, to: &ControlChannel| {
@@ -125,8 +125,8 @@ fn read_counter(client: &mut Client, name: &str) -> u64 {
     value.unwrap()
 }
 
-/// Waits until a connection uploads a value, or none does.
-fn wait_for_upload(client: &mut Client, is_expected: bool) {
+/// Waits until any connection uploads a value, or until none does.
+fn wait_until_uploading(client: &mut Client, must_upload: bool) {
     loop {
         let mut is_uploading = false;
         let mut line = client.request(b"stats conns\r\n");
@@ -135,7 +135,7 @@ fn wait_for_upload(client: &mut Client, is_expected: bool) {
             line.clear();
             client.0.read_line(&mut line).unwrap();
         }
-        if is_uploading == is_expected {
+        if is_uploading == must_upload {
             return;
         }
     }
@@ -144,8 +144,8 @@ fn wait_for_upload(client: &mut Client, is_expected: bool) {
 #[test]
 fn a_successor_that_ends_after_any_step_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 8 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
     let mut uploading_client = Client::connect(address(&server));
     uploading_client
@@ -155,7 +155,7 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
         .unwrap();
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
     for steps in 0..7 {
-        end_after(steps, &file);
+        run_successor_for(steps, &memory_file);
         assert_eq!(client.request(b"incr none 1\r\n"), "NOT_FOUND\r\n");
         assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
         let mut other = Client::connect(address(&server));
@@ -163,88 +163,100 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
     }
     assert_eq!(uploading_client.request(b"y\r\n"), "STORED\r\n");
     // The next one takes over.
-    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     assert!(server.join());
     assert_eq!(client.request(b"get half\r\n"), "VALUE half 0 2\r\n");
-    drop(next);
-    assert!(!control_path(&file).exists());
+    drop(next_server);
+    assert!(!control_path(&memory_file).exists());
 }
 
 #[test]
 fn a_connection_whose_socket_a_failed_successor_keeps_is_closed_at_the_client() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 8 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
-    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let channel = ControlChannel::connect(&control_path(&memory_file), TIMEOUT).unwrap();
     let mut hello = FieldWriter::default();
     hello.u32(CONTROL_VERSION);
     hello.u64(1000);
     channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
     assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
     channel.send(FrameKind::Ready, &[], &[]).unwrap();
-    let kept = channel.receive().unwrap();
+    let kept_frame = channel.receive().unwrap();
     assert_eq!(
-        (kept.kind, kept.descriptors.len()),
+        (kept_frame.kind, kept_frame.descriptors.len()),
         (FrameKind::Connections, 1)
     );
     drop(channel);
     assert_eq!(client.request(b"get none\r\n"), "END\r\n");
     assert_eq!(client.request(b"quit\r\n"), "");
-    drop(kept);
+    drop(kept_frame);
 }
 
 #[test]
 fn a_server_that_was_replaced_saves_nothing_on_request() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 8 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
-    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     server.stop_and_save();
     assert!(server.join());
     assert!(!folder.path().join("memory.meta").exists());
     assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
-    next.stop_and_save();
-    assert!(!next.join());
+    next_server.stop_and_save();
+    assert!(!next_server.join());
     assert!(folder.path().join("memory.meta").exists());
 }
 
 #[test]
 fn connections_of_a_listener_that_the_successor_lacks_are_closed() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let mut two_listeners = config(&file, 8 << 20);
+    let memory_file = folder.path().join("memory");
+    let mut two_listeners = config(&memory_file, 8 << 20);
     let other_listener = Listen::Tcp(([127, 0, 0, 2], 0).into());
     two_listeners.listeners.push(other_listener);
     let server = start(two_listeners).unwrap();
     let addresses = server.addresses();
-    let [Address::Tcp(kept), Address::Tcp(removed)] = addresses[..] else {
+    let [Address::Tcp(kept_address), Address::Tcp(removed_address)] = addresses[..] else {
         panic!("{addresses:?}");
     };
-    let (mut kept, mut removed) = (Client::connect(kept), Client::connect(removed));
-    for client in [&mut kept, &mut removed] {
+    let (mut kept_client, mut removed_client) = (
+        Client::connect(kept_address),
+        Client::connect(removed_address),
+    );
+    for client in [&mut kept_client, &mut removed_client] {
         assert_eq!(client.request(b"get none\r\n"), "END\r\n");
     }
-    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    let next_server = take_over(config(&memory_file, 8 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     assert!(server.join());
-    assert_eq!(kept.request(b"get none\r\n"), "END\r\n");
+    assert_eq!(kept_client.request(b"get none\r\n"), "END\r\n");
     let mut line = String::new();
-    match removed.0.read_line(&mut line) {
-        Ok(bytes) => assert_eq!(bytes, 0, "{line}"),
+    match removed_client.0.read_line(&mut line) {
+        Ok(line_bytes) => assert_eq!(line_bytes, 0, "{line}"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
-    drop(next);
+    drop(next_server);
 }
 
 #[test]
 fn a_server_that_is_stopped_does_not_wait_for_a_successor_that_prepares_itself() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 8 << 20)).unwrap();
-    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
+    let channel = ControlChannel::connect(&control_path(&memory_file), TIMEOUT).unwrap();
     let mut hello = FieldWriter::default();
     hello.u32(CONTROL_VERSION);
     hello.u64(1000);
@@ -253,15 +265,15 @@ fn a_server_that_is_stopped_does_not_wait_for_a_successor_that_prepares_itself()
     server.stop();
     let stopped_at = Instant::now();
     assert!(!server.join());
-    assert!(stopped_at.elapsed() < PREPARATION_MAX / 2);
+    assert!(stopped_at.elapsed() < PREPARATION_TIME_MAX / 2);
 }
 
 #[test]
 fn a_successor_of_another_version_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let _server = start(config(&file, 8 << 20)).unwrap();
-    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let memory_file = folder.path().join("memory");
+    let _server = start(config(&memory_file, 8 << 20)).unwrap();
+    let channel = ControlChannel::connect(&control_path(&memory_file), TIMEOUT).unwrap();
     let mut hello = FieldWriter::default();
     hello.u32(CONTROL_VERSION + 1);
     hello.u64(1000);
@@ -274,71 +286,77 @@ fn a_successor_of_another_version_is_refused_with_the_reason() {
 #[test]
 fn an_upload_is_closed_by_the_handover_and_continues_without_one() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 32 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 32 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
-    let begin = |name: &str| {
+    let begin_upload = |name: &str| {
         let mut upload = Client::connect(address(&server));
         let head = format!("set {name} 0 0 500000\r\n");
         upload.0.get_mut().write_all(head.as_bytes()).unwrap();
         upload.0.get_mut().write_all(&vec![b'x'; 200_000]).unwrap();
         upload
     };
-    let mut resumed_upload = begin("first");
-    wait_for_upload(&mut client, true);
-    end_after(7, &file);
+    let mut resumed_upload = begin_upload("first");
+    wait_until_uploading(&mut client, true);
+    run_successor_for(7, &memory_file);
     resumed_upload
         .0
         .get_mut()
         .write_all(&vec![b'x'; 300_000])
         .unwrap();
     assert_eq!(resumed_upload.request(b"\r\n"), "STORED\r\n");
-    wait_for_upload(&mut client, false);
-    let mut closed_upload = begin("second");
-    wait_for_upload(&mut client, true);
-    let next = take_over(config(&file, 32 << 20)).unwrap().start().unwrap();
+    wait_until_uploading(&mut client, false);
+    let mut closed_upload = begin_upload("second");
+    wait_until_uploading(&mut client, true);
+    let next_server = take_over(config(&memory_file, 32 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     let mut line = String::new();
-    let end = closed_upload.0.read_line(&mut line);
-    assert!(end.is_err() || line.is_empty(), "{line}");
+    let read_result = closed_upload.0.read_line(&mut line);
+    assert!(read_result.is_err() || line.is_empty(), "{line}");
     assert!(server.join());
     assert_eq!(client.request(b"get second\r\n"), "END\r\n");
     assert_eq!(client.request(b"touch first 0\r\n"), "TOUCHED\r\n");
-    drop(next);
+    drop(next_server);
 }
 
 #[test]
 fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 8 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
-    let unique = |client: &mut Client| {
+    let store_and_read_unique = |client: &mut Client| {
         assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
         let line = client.request(b"mg key c\r\n");
         let number = line.trim_end().strip_prefix("HD c").unwrap();
         number.parse::<u64>().unwrap()
     };
-    let unique_before = unique(&mut client);
-    let relayed = relay(&file, |kind, body| {
+    let unique_before = store_and_read_unique(&mut client);
+    let relayed = relay(&memory_file, |kind, body| {
         if kind == FrameKind::Offer {
             let version = glasscache_store::MemoryHandover::VERSION + (1 << 32);
             body[..8].copy_from_slice(&version.to_le_bytes());
         }
     });
-    let next = take_over(config(&file, 8 << 20)).unwrap();
-    let recovery_message = next.memory.recovery_message.clone();
+    let next_server = take_over(config(&memory_file, 8 << 20)).unwrap();
+    let recovery_message = next_server.prepared_store.recovery_message.clone();
     assert!(recovery_message.contains("starts empty: the running server has another layout"));
-    let next = next.start().unwrap();
+    let next_server = next_server.start().unwrap();
     assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
     assert!(server.join());
     assert_eq!(client.request(b"get key\r\n"), "END\r\n");
-    assert!(unique(&mut client) > unique_before);
+    assert!(store_and_read_unique(&mut client) > unique_before);
     assert!(!folder.path().join("memory.new").exists());
     // The next one continues with what is stored now.
-    let last = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
-    assert!(next.join());
+    let last_server = take_over(config(&memory_file, 8 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
+    assert!(next_server.join());
     assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
-    drop(last);
+    drop(last_server);
 }
 
 /// Connects clients that send `request` and read nothing.
@@ -359,29 +377,32 @@ fn connect_clients_that_do_not_read(
 fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
     const VALUE_BYTES: usize = 1_000_000;
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 64 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 64 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
-    let set = [
+    let set_request = [
         format!("set key 0 0 {VALUE_BYTES}\r\n").into_bytes(),
         vec![b'x'; VALUE_BYTES],
         b"\r\n".to_vec(),
     ];
-    assert_eq!(client.request(&set.concat()), "STORED\r\n");
+    assert_eq!(client.request(&set_request.concat()), "STORED\r\n");
     let request = format!("get{}\r\n", " key".repeat(12));
     let mut slow_clients = connect_clients_that_do_not_read(&server, 60, request.as_bytes());
     // Each is served until its socket is full; the request for this number sends too.
-    let mut sent = 0;
-    while read_counter(&mut client, "send_calls") > sent + 2 {
-        sent = read_counter(&mut client, "send_calls");
+    let mut previous_send_calls = 0;
+    while read_counter(&mut client, "send_calls") > previous_send_calls + 2 {
+        previous_send_calls = read_counter(&mut client, "send_calls");
         std::thread::sleep(Duration::from_millis(200));
     }
-    end_after(7, &file);
-    let limit = read_counter(&mut client, "peer_bytes_limit");
-    let held = read_counter(&mut client, "peer_bytes");
-    eprintln!("{held} bytes of {limit}");
+    run_successor_for(7, &memory_file);
+    let limit_bytes = read_counter(&mut client, "peer_bytes_limit");
+    let held_bytes = read_counter(&mut client, "peer_bytes");
+    eprintln!("{held_bytes} bytes of {limit_bytes}");
     // Each worker may see the same free memory once.
-    assert!(held <= limit + 2 * VALUE_BYTES as u64, "{held} of {limit}");
+    assert!(
+        held_bytes <= limit_bytes + 2 * VALUE_BYTES as u64,
+        "{held_bytes} of {limit_bytes}"
+    );
     // Nothing was lost: the server continues.
     let reply = [
         format!("VALUE key 0 {VALUE_BYTES}\r\n").into_bytes(),
@@ -390,108 +411,121 @@ fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
     ];
     let mut expected = reply.concat().repeat(12);
     expected.extend_from_slice(b"END\r\n");
-    let mut read = vec![0; expected.len()];
-    slow_clients[0].0.read_exact(&mut read).unwrap();
-    assert!(read == expected);
-    let next = take_over(config(&file, 64 << 20)).unwrap().start().unwrap();
+    let mut received = vec![0; expected.len()];
+    slow_clients[0].0.read_exact(&mut received).unwrap();
+    assert!(received == expected);
+    let next_server = take_over(config(&memory_file, 64 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     // Those that cannot pass are closed, and what they receive until then is right.
     let readers = slow_clients.drain(1..).map(|mut client| {
         let expected = expected.clone();
         std::thread::spawn(move || {
-            let mut read = Vec::new();
+            let mut received = Vec::new();
             let mut buffer = vec![0; 1 << 20];
-            while read.len() < expected.len() {
+            while received.len() < expected.len() {
                 match client.0.read(&mut buffer) {
                     Ok(0) | Err(_) => break,
-                    Ok(bytes) => read.extend_from_slice(&buffer[..bytes]),
+                    Ok(length) => received.extend_from_slice(&buffer[..length]),
                 }
             }
-            assert!(expected.starts_with(&read));
-            read.len() == expected.len()
+            assert!(expected.starts_with(&received));
+            received.len() == expected.len()
         })
     });
     let readers: Vec<_> = readers.collect();
-    let complete = readers.into_iter().map(|reader| reader.join().unwrap());
-    let complete = complete.filter(|is_complete| *is_complete).count();
-    eprintln!("{complete} of 59 received everything");
+    let are_complete = readers.into_iter().map(|reader| reader.join().unwrap());
+    let complete_count = are_complete.filter(|is_complete| *is_complete).count();
+    eprintln!("{complete_count} of 59 received everything");
     assert!(server.join());
-    drop(next);
+    drop(next_server);
 }
 
 #[test]
-fn a_connection_that_stays_behind_ends_in_order_although_its_client_still_sent() {
+fn a_connection_that_stays_behind_is_closed_without_a_reset_although_its_client_still_sent() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
-    let server = start(config(&file, 32 << 20)).unwrap();
+    let memory_file = folder.path().join("memory");
+    let server = start(config(&memory_file, 32 << 20)).unwrap();
     let mut upload = Client::connect(address(&server));
     let head = b"set key 0 0 500000\r\n";
     upload.0.get_mut().write_all(head).unwrap();
     upload.0.get_mut().write_all(&vec![b'x'; 100_000]).unwrap();
     let mut client = Client::connect(address(&server));
-    wait_for_upload(&mut client, true);
+    wait_until_uploading(&mut client, true);
     let mut sender = upload.0.get_ref().try_clone().unwrap();
-    let relayed = relay(&file, move |kind, _| {
+    let relayed = relay(&memory_file, move |kind, _| {
         if kind == FrameKind::Memory {
             // The server pauses: it reads this only to discard it.
             sender.write_all(&vec![b'x'; 50_000]).unwrap();
         }
     });
-    let next = take_over(config(&file, 32 << 20)).unwrap().start().unwrap();
+    let next_server = take_over(config(&memory_file, 32 << 20))
+        .unwrap()
+        .start()
+        .unwrap();
     assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
     let mut line = String::new();
     assert_eq!(upload.0.read_line(&mut line).unwrap(), 0, "{line}");
     assert!(server.join());
-    drop(next);
+    drop(next_server);
 }
 
 #[test]
 fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("memory");
+    let memory_file = folder.path().join("memory");
     let path = folder.path().join("socket");
-    let with_mode = |mode| {
+    let config_with_mode = |mode| {
         let path = path.clone();
         Config {
             listeners: vec![Listen::Unix { path, mode }],
-            ..config(&file, 8 << 20)
+            ..config(&memory_file, 8 << 20)
         }
     };
-    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-    let server = start(with_mode(0o700)).unwrap();
-    let given_up = take_over(with_mode(0o770)).unwrap();
+    let read_mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let server = start(config_with_mode(0o700)).unwrap();
+    let given_up = take_over(config_with_mode(0o770)).unwrap();
     drop(given_up);
-    assert_eq!(mode(), 0o700);
-    let next = take_over(with_mode(0o770)).unwrap().start().unwrap();
+    assert_eq!(read_mode(), 0o700);
+    let next_server = take_over(config_with_mode(0o770)).unwrap().start().unwrap();
     assert!(server.join());
-    let start = Instant::now();
-    while mode() != 0o770 {
-        assert!(start.elapsed() < TIMEOUT, "its mode is {:o}", mode());
+    let wait_began_at = Instant::now();
+    while read_mode() != 0o770 {
+        assert!(
+            wait_began_at.elapsed() < TIMEOUT,
+            "its mode is {:o}",
+            read_mode()
+        );
     }
-    drop(next);
+    drop(next_server);
 }
 
 #[test]
 fn lines_that_are_pending_when_a_server_is_replaced_are_sent_to_its_watchers() {
     for _ in 0..5 {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("memory");
-        let server = start(config(&file, 8 << 20)).unwrap();
+        let memory_file = folder.path().join("memory");
+        let server = start(config(&memory_file, 8 << 20)).unwrap();
         let mut watcher = Client::connect(address(&server));
         assert_eq!(watcher.request(b"watch mutations\r\n"), "OK\r\n");
         let mut client = Client::connect(address(&server));
         // Stored just before the server pauses: its lines wait for the next time at which watchers are served.
-        let relayed = relay(&file, move |kind, _| {
+        let relayed = relay(&memory_file, move |kind, _| {
             if kind == FrameKind::Ready {
                 assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
             }
         });
-        let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+        let next_server = take_over(config(&memory_file, 8 << 20))
+            .unwrap()
+            .start()
+            .unwrap();
         relayed.join().unwrap();
         assert!(server.join());
         let mut line = String::new();
         watcher.0.read_line(&mut line).unwrap();
         assert!(line.contains("type=item_store key=key "), "{line:?}");
-        drop(next);
+        drop(next_server);
     }
 }
 
@@ -506,13 +540,13 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
         (FrameKind::Committed, false),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("memory");
-        let server = start(config(&file, 8 << 20)).unwrap();
+        let memory_file = folder.path().join("memory");
+        let server = start(config(&memory_file, 8 << 20)).unwrap();
         let mut client = Client::connect(address(&server));
         assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
-        let replacement = prepare_replacement(config(&file, 8 << 20)).unwrap();
+        let replacement = prepare_replacement(config(&memory_file, 8 << 20)).unwrap();
         let cancellation = replacement.cancellation();
-        let relayed = relay(&file, move |kind, _| {
+        let relayed = relay(&memory_file, move |kind, _| {
             if kind == cancelled_at {
                 assert_eq!(cancellation.cancel(), is_possible);
             }
@@ -524,12 +558,15 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
             let inheritance = prepared.inheritance.as_ref()?;
             Some(Arc::downgrade(&inheritance.channel))
         });
-        let next = taken_over.and_then(PreparedServer::start);
+        let start_result = taken_over.and_then(PreparedServer::start);
         // One that may cancel lives as long as the process.
-        let is_open = channel.is_some_and(|channel| channel.strong_count() > 0);
-        assert!(!is_open || next.is_err(), "{cancelled_at:?}");
+        let is_channel_open = channel.is_some_and(|channel| channel.strong_count() > 0);
+        assert!(
+            !is_channel_open || start_result.is_err(),
+            "{cancelled_at:?}"
+        );
         relayed.join().unwrap();
-        if let Err(error) = &next {
+        if let Err(error) = &start_result {
             assert!(is_possible, "{error}");
             assert!(error.to_string().contains("cancelled"), "{error}");
         } else {

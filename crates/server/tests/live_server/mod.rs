@@ -28,26 +28,26 @@ pub(crate) fn connect(server: &RunningServer) -> TcpStream {
     stream
 }
 
-/// Sends `request` and expects exactly `reply`.
-pub(crate) fn expect_reply(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+/// Sends `request` and expects exactly `expected`.
+pub(crate) fn expect_reply(stream: &mut TcpStream, request: &[u8], expected: &[u8]) {
     stream.write_all(request).unwrap();
-    let mut actual = vec![0; reply.len()];
-    let start = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
+    let mut actual = vec![0; expected.len()];
+    let request_start = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
     if let Err(error) = stream.read_exact(&mut actual) {
-        panic!("{error} after {start:?}");
+        panic!("{error} after {request_start:?}");
     }
     if let Some(position) = actual
         .iter()
-        .zip(reply)
-        .position(|(actual, wanted)| actual != wanted)
+        .zip(expected)
+        .position(|(actual_byte, expected_byte)| actual_byte != expected_byte)
     {
-        let from = |bytes: &[u8]| {
+        let text_from_difference = |bytes: &[u8]| {
             String::from_utf8_lossy(&bytes[position..bytes.len().min(position + 200)]).into_owned()
         };
         panic!(
-            "for {start:?} from byte {position}: {:?} instead of {:?}",
-            from(&actual),
-            from(reply)
+            "for {request_start:?} from byte {position}: {:?} instead of {:?}",
+            text_from_difference(&actual),
+            text_from_difference(expected)
         );
     }
 }

@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{
-    Authority, Identity, client, client_config, client_config_of, config, connect, expect,
-    expect_reply, is_refused, new_client, read_stat, serve,
+    Authority, Identity, client_config, client_config_for_versions, config, connect,
+    connect_client, expect_bytes, expect_reply, is_refused, new_client, read_stat, start_server,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -19,9 +19,12 @@ use rustls::version;
 fn requests_pass_encrypted_in_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
+    let server = start_server(&authority.sign("server", 2090));
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
-        let mut client = client(&server, client_config_of(&authority, None, versions));
+        let mut client = connect_client(
+            &server,
+            client_config_for_versions(&authority, None, versions),
+        );
         expect_reply(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
         expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
     }
@@ -35,46 +38,46 @@ fn requests_pass_encrypted_in_both_versions() {
 fn requests_may_come_in_records_of_one_byte() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
-    let mut client = client(&server, client_config(&authority, None));
+    let server = start_server(&authority.sign("server", 2090));
+    let mut client = connect_client(&server, client_config(&authority, None));
     for byte in b"set a 0 0 3\r\nabc\r\nget a b\r\n" {
         client.write_all(&[*byte]).unwrap();
         client.flush().unwrap();
     }
-    expect(&mut client, b"STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n");
+    expect_bytes(&mut client, b"STORED\r\nVALUE a 0 3\r\nabc\r\nEND\r\n");
 }
 
 #[test]
 fn large_values_and_long_pipelines_pass_in_both_directions() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
-    let mut client = client(&server, client_config(&authority, None));
+    let server = start_server(&authority.sign("server", 2090));
+    let mut client = connect_client(&server, client_config(&authority, None));
     let mut value = vec![0; 700_000];
     for (index, byte) in value.iter_mut().enumerate() {
         *byte = (index * 7 % 251) as u8;
     }
-    for bytes in [1, 8_000, 16_384, 16_385, 65_000, 65_536, 700_000] {
-        let value = &value[..bytes];
+    for value_bytes in [1, 8_000, 16_384, 16_385, 65_000, 65_536, 700_000] {
+        let value = &value[..value_bytes];
         let request = [
-            format!("set a 0 0 {bytes}\r\n").as_bytes(),
+            format!("set a 0 0 {value_bytes}\r\n").as_bytes(),
             value,
             b"\r\nget a\r\n",
         ]
         .concat();
         let reply = [
-            format!("STORED\r\nVALUE a 0 {bytes}\r\n").as_bytes(),
+            format!("STORED\r\nVALUE a 0 {value_bytes}\r\n").as_bytes(),
             value,
             b"\r\nEND\r\n",
         ]
         .concat();
         expect_reply(&mut client, &request, &reply);
     }
-    let commands = 20_000;
+    let command_count = 20_000;
     expect_reply(
         &mut client,
-        &b"mg none\r\n".repeat(commands),
-        &b"EN\r\n".repeat(commands),
+        &b"mg none\r\n".repeat(command_count),
+        &b"EN\r\n".repeat(command_count),
     );
 }
 
@@ -82,20 +85,20 @@ fn large_values_and_long_pipelines_pass_in_both_directions() {
 fn replies_to_a_slow_reader_arrive_whole() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
-    let mut client = client(&server, client_config(&authority, None));
+    let server = start_server(&authority.sign("server", 2090));
+    let mut client = connect_client(&server, client_config(&authority, None));
     let value = vec![b'x'; 500_000];
-    let set = [b"set a 0 0 500000\r\n", &value[..], b"\r\n"].concat();
-    expect_reply(&mut client, &set, b"STORED\r\n");
+    let set_request = [b"set a 0 0 500000\r\n", &value[..], b"\r\n"].concat();
+    expect_reply(&mut client, &set_request, b"STORED\r\n");
     // More than the sockets take: the rest waits in the server until the client reads.
-    let gets = 60;
-    client.write_all(&b"get a\r\n".repeat(gets)).unwrap();
+    let get_count = 60;
+    client.write_all(&b"get a\r\n".repeat(get_count)).unwrap();
     client.flush().unwrap();
-    let mut other = crate::support::client(&server, client_config(&authority, None));
-    expect_reply(&mut other, b"mn\r\n", b"MN\r\n");
+    let mut other_client = connect_client(&server, client_config(&authority, None));
+    expect_reply(&mut other_client, b"mn\r\n", b"MN\r\n");
     let reply = [b"VALUE a 0 500000\r\n", &value[..], b"\r\nEND\r\n"].concat();
-    for _ in 0..gets {
-        expect(&mut client, &reply);
+    for _ in 0..get_count {
+        expect_bytes(&mut client, &reply);
     }
     expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
 }
@@ -104,8 +107,8 @@ fn replies_to_a_slow_reader_arrive_whole() {
 fn the_end_of_a_connection_is_authenticated() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
-    let mut client = client(&server, client_config(&authority, None));
+    let server = start_server(&authority.sign("server", 2090));
+    let mut client = connect_client(&server, client_config(&authority, None));
     client.write_all(b"mn\r\nquit\r\n").unwrap();
     client.flush().unwrap();
     let mut rest = Vec::new();
@@ -118,7 +121,7 @@ fn the_end_of_a_connection_is_authenticated() {
 fn a_plain_request_is_served_by_the_plain_listener_alone() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
+    let server = start_server(&authority.sign("server", 2090));
     expect_reply(&mut connect(&server, 1), b"mn\r\n", b"MN\r\n");
     let mut plain = connect(&server, 0);
     plain.write_all(b"set a 0 0 1\r\n1\r\nget a\r\n").unwrap();
@@ -134,8 +137,8 @@ fn a_plain_request_is_served_by_the_plain_listener_alone() {
 fn a_changed_record_closes_the_connection_and_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let server = serve(&authority.sign("server", 2090));
-    let mut client = client(&server, client_config(&authority, None));
+    let server = start_server(&authority.sign("server", 2090));
+    let mut client = connect_client(&server, client_config(&authority, None));
     expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
     let forged = [&[23, 3, 3, 0, 32][..], &[0; 32]].concat();
     client.sock.write_all(&forged).unwrap();
@@ -153,9 +156,9 @@ fn a_version_below_the_minimum_is_refused() {
         tls.only_tls13 = true;
     }
     let server = start(config).unwrap();
-    let old = client_config_of(&authority, None, &[&version::TLS12]);
-    assert!(is_refused(client(&server, old)));
-    assert!(!is_refused(client(
+    let old_version_config = client_config_for_versions(&authority, None, &[&version::TLS12]);
+    assert!(is_refused(connect_client(&server, old_version_config)));
+    assert!(!is_refused(connect_client(
         &server,
         client_config(&authority, None)
     )));
@@ -177,7 +180,7 @@ fn a_login_follows_the_handshake() {
         )
     })
     .unwrap();
-    let mut client = client(&server, client_config(&authority, None));
+    let mut client = connect_client(&server, client_config(&authority, None));
     expect_reply(
         &mut client,
         b"get a\r\n",
@@ -202,14 +205,14 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         )
     })
     .unwrap();
-    let trusted = Arc::new(client_config(&authority, None));
-    for pieces in [1, 40] {
+    let trusting_config = Arc::new(client_config(&authority, None));
+    for piece_bytes in [1, 40] {
         let mut stream = connect(&server, 0);
         let header = b"PROXY TCP4 192.0.2.7 192.0.2.8 50007 11211\r\n";
-        for piece in header.chunks(pieces) {
+        for piece in header.chunks(piece_bytes) {
             stream.write_all(piece).unwrap();
         }
-        let mut client = new_client(stream, &trusted);
+        let mut client = new_client(stream, &trusting_config);
         expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
         client.write_all(b"stats conns\r\nquit\r\n").unwrap();
         client.flush().unwrap();
@@ -217,7 +220,10 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         client.read_to_string(&mut rows).unwrap();
         assert!(rows.contains("tcp:192.0.2.7:50007"), "{rows}");
     }
-    assert!(is_refused(new_client(connect(&server, 0), &trusted)));
+    assert!(is_refused(new_client(
+        connect(&server, 0),
+        &trusting_config
+    )));
 }
 
 #[test]
@@ -229,46 +235,51 @@ fn a_server_without_its_certificate_does_not_start() {
         let config = config(identity, ClientCertificate::NotRequested);
         prepare(config).map(|_| ()).unwrap_err().to_string()
     };
-    let other = authority.sign("other", 2090);
-    let swapped = Identity {
-        key: other.key.clone(),
+    let other_identity = authority.sign("other", 2090);
+    let mismatched_identity = Identity {
+        key_file: other_identity.key_file.clone(),
         ..identity.clone()
     };
-    let text = refusal(&swapped);
+    let text = refusal(&mismatched_identity);
     assert!(
         text.starts_with("ssl_chain_cert: ") && text.contains("server.crt"),
         "{text}"
     );
-    for (file, content, name, why) in [
-        (&identity.chain, None, "ssl_chain_cert: ", "cannot be read"),
+    for (file, content, name, reason) in [
         (
-            &identity.chain,
+            &identity.chain_file,
+            None,
+            "ssl_chain_cert: ",
+            "cannot be read",
+        ),
+        (
+            &identity.chain_file,
             Some(""),
             "ssl_chain_cert: ",
             "has no certificate",
         ),
-        (&identity.key, None, "ssl_key: ", "cannot be read"),
+        (&identity.key_file, None, "ssl_key: ", "cannot be read"),
         (
-            &identity.key,
+            &identity.key_file,
             Some("half"),
             "ssl_key: ",
             "has no private key",
         ),
     ] {
-        let before = fs::read(file).unwrap();
+        let original = fs::read(file).unwrap();
         match content {
             Some(content) => fs::write(file, content).unwrap(),
             None => fs::remove_file(file).unwrap(),
         }
         let text = refusal(&identity);
-        assert!(text.starts_with(name) && text.contains(why), "{text}");
-        fs::write(file, before).unwrap();
+        assert!(text.starts_with(name) && text.contains(reason), "{text}");
+        fs::write(file, original).unwrap();
     }
-    let without = Config {
+    let config_without_tls = Config {
         tls: None,
         ..config(&identity, ClientCertificate::NotRequested)
     };
-    assert!(prepare(without).is_err());
+    assert!(prepare(config_without_tls).is_err());
 }
 
 #[test]
@@ -302,30 +313,34 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     };
     let server = start(settings()).unwrap();
     let value = vec![b'a'; 700_000];
-    let set = |value: &[u8]| [&b"set a 0 0 700000\r\n"[..], value, b"\r\n"].concat();
-    let mut idle = client(&server, client_config(&authority, None));
-    expect_reply(&mut idle, &set(&value), b"STORED\r\n");
+    let set_request = |value: &[u8]| [&b"set a 0 0 700000\r\n"[..], value, b"\r\n"].concat();
+    let mut idle_client = connect_client(&server, client_config(&authority, None));
+    expect_reply(&mut idle_client, &set_request(&value), b"STORED\r\n");
     // More than the buffers of the sockets take, so that the reply is pending.
-    let mut slow = client(&server, client_config(&authority, None));
-    slow.write_all(&b"get a\r\n".repeat(20)).unwrap();
-    expect(&mut slow, b"VALUE a 0 700000\r\n");
-    let next = prepare_replacement(settings()).unwrap();
-    let next = next
+    let mut slow_client = connect_client(&server, client_config(&authority, None));
+    slow_client.write_all(&b"get a\r\n".repeat(20)).unwrap();
+    expect_bytes(&mut slow_client, b"VALUE a 0 700000\r\n");
+    let replacement = prepare_replacement(settings()).unwrap();
+    let next_server = replacement
         .connect()
         .unwrap()
         .take_over()
         .unwrap()
         .start()
         .unwrap();
-    assert!(is_refused(idle), "the idle connection is closed");
+    assert!(is_refused(idle_client), "the idle connection is closed");
     // The next server uses the memory again.
-    let mut writer = client(&next, client_config(&authority, None));
+    let mut writer = connect_client(&next_server, client_config(&authority, None));
     for byte in b"bcdefghijklmnopqrstuvwxyz" {
-        expect_reply(&mut writer, &set(&vec![*byte; 700_000]), b"STORED\r\n");
+        expect_reply(
+            &mut writer,
+            &set_request(&vec![*byte; 700_000]),
+            b"STORED\r\n",
+        );
     }
     let mut received = Vec::new();
-    // It ends in order, or at once behind requests that were not read.
-    let _ = slow.read_to_end(&mut received);
+    // It ends after all replies, or at once after requests that were not read.
+    let _ = slow_client.read_to_end(&mut received);
     let reply = [&value[..], b"\r\nEND\r\nVALUE a 0 700000\r\n"].concat();
     assert!(received.len() >= value.len(), "{}", received.len());
     assert!(

@@ -17,15 +17,15 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version
 
 /// An authority and what it signs, as files in a folder.
 pub(crate) struct Authority {
-    pub(crate) file: PathBuf,
+    pub(crate) certificate_file: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key.
 #[derive(Clone)]
 pub(crate) struct Identity {
-    pub(crate) chain: PathBuf,
-    pub(crate) key: PathBuf,
+    pub(crate) chain_file: PathBuf,
+    pub(crate) key_file: PathBuf,
 }
 
 impl Authority {
@@ -36,10 +36,13 @@ impl Authority {
         params
             .distinguished_name
             .push(rcgen::DnType::CommonName, name);
-        let file = folder.join(format!("{name}.pem"));
-        fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
+        let certificate_file = folder.join(format!("{name}.pem"));
+        fs::write(&certificate_file, params.self_signed(&key).unwrap().pem()).unwrap();
         let issuer = Issuer::new(params, key);
-        Authority { file, issuer }
+        Authority {
+            certificate_file,
+            issuer,
+        }
     }
 
     /// A certificate for this machine, valid until the end of `last_year`.
@@ -50,18 +53,18 @@ impl Authority {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(last_year, 12, 31);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let folder = self.file.parent().unwrap();
+        let folder = self.certificate_file.parent().unwrap();
         let identity = Identity {
-            chain: folder.join(format!("{name}.crt")),
-            key: folder.join(format!("{name}.key")),
+            chain_file: folder.join(format!("{name}.crt")),
+            key_file: folder.join(format!("{name}.key")),
         };
-        fs::write(&identity.chain, certificate.pem()).unwrap();
-        fs::write(&identity.key, key.serialize_pem()).unwrap();
+        fs::write(&identity.chain_file, certificate.pem()).unwrap();
+        fs::write(&identity.key_file, key.serialize_pem()).unwrap();
         identity
     }
 }
 
-/// TLS on one free port with what `demand` asks of clients, and the same without TLS on a second one.
+/// TLS on one free port where clients need a certificate as `demand` says, and no TLS on a second one.
 pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     Config {
@@ -75,8 +78,8 @@ pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {
         memory_bytes: 16 << 20,
         workers: 1,
         tls: Some(TlsSettings {
-            chain_file: identity.chain.clone(),
-            key_file: identity.key.clone(),
+            chain_file: identity.chain_file.clone(),
+            key_file: identity.key_file.clone(),
             client_ca_file: None,
             only_tls13: false,
             session_tickets: false,
@@ -86,7 +89,7 @@ pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {
     }
 }
 
-pub(crate) fn serve(identity: &Identity) -> RunningServer {
+pub(crate) fn start_server(identity: &Identity) -> RunningServer {
     start(config(identity, ClientCertificate::NotRequested)).unwrap()
 }
 
@@ -96,26 +99,26 @@ pub(crate) fn connect(server: &RunningServer, index: usize) -> TcpStream {
         panic!("no port")
     };
     let stream = TcpStream::connect(address).unwrap();
-    let patience = Some(Duration::from_secs(20));
-    stream.set_read_timeout(patience).unwrap();
+    let timeout = Some(Duration::from_secs(20));
+    stream.set_read_timeout(timeout).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
 
 /// What a client trusts and presents.
 pub(crate) fn client_config(authority: &Authority, identity: Option<&Identity>) -> ClientConfig {
-    client_config_of(authority, identity, &[&version::TLS13, &version::TLS12])
+    client_config_for_versions(authority, identity, &[&version::TLS13, &version::TLS12])
 }
 
 /// The same with these versions alone.
-pub(crate) fn client_config_of(
+pub(crate) fn client_config_for_versions(
     authority: &Authority,
     identity: Option<&Identity>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots
-        .add(CertificateDer::from_pem_file(&authority.file).unwrap())
+        .add(CertificateDer::from_pem_file(&authority.certificate_file).unwrap())
         .unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -126,8 +129,8 @@ pub(crate) fn client_config_of(
         None => builder.with_no_client_auth(),
         Some(identity) => builder
             .with_client_auth_cert(
-                vec![CertificateDer::from_pem_file(&identity.chain).unwrap()],
-                PrivateKeyDer::from_pem_file(&identity.key).unwrap(),
+                vec![CertificateDer::from_pem_file(&identity.chain_file).unwrap()],
+                PrivateKeyDer::from_pem_file(&identity.key_file).unwrap(),
             )
             .unwrap(),
     }
@@ -144,7 +147,7 @@ pub(crate) fn new_client(stream: TcpStream, config: &Arc<ClientConfig>) -> Clien
 }
 
 /// A client of the first listener, before its handshake.
-pub(crate) fn client(server: &RunningServer, config: ClientConfig) -> Client {
+pub(crate) fn connect_client(server: &RunningServer, config: ClientConfig) -> Client {
     new_client(connect(server, 0), &Arc::new(config))
 }
 
@@ -152,11 +155,11 @@ pub(crate) fn client(server: &RunningServer, config: ClientConfig) -> Client {
 pub(crate) fn expect_reply(client: &mut (impl Read + Write), request: &[u8], reply: &[u8]) {
     client.write_all(request).unwrap();
     client.flush().unwrap();
-    expect(client, reply);
+    expect_bytes(client, reply);
 }
 
 /// Expects exactly `reply`.
-pub(crate) fn expect(client: &mut impl Read, reply: &[u8]) {
+pub(crate) fn expect_bytes(client: &mut impl Read, reply: &[u8]) {
     let mut actual = vec![0; reply.len()];
     client.read_exact(&mut actual).unwrap();
     assert!(actual == reply, "{:?}", String::from_utf8_lossy(&actual));

@@ -118,12 +118,12 @@ impl Relocation<'_> {
             key: store.key_of(item),
             flags: item.header.flags,
             expiry: item.header.expiry,
-            unique: store.unique_for_copy(item),
+            unique_source: store.unique_for_copy(item),
             state_bits: 0,
             last_access: Store::access_of(item, store.state_word_of(item.addr)),
             body,
         };
-        let has_new_unique = matches!(new_record.unique, UniqueSource::Renewed(_));
+        let has_new_unique = matches!(new_record.unique_source, UniqueSource::Renewed(_));
         let appender = self.context.appender;
         let Some(appended) =
             appender.append(self.segment_kind, &new_record, self.segment_request())

@@ -267,7 +267,7 @@ impl RecordHandler<'_> {
             let Some(hit) = self
                 .store()
                 .index
-                .find(self.hash, |slot_item| slot_item == addr)
+                .find(self.hash, |slot_addr| slot_addr == addr)
             else {
                 return RecordOutcome::Continue;
             };
@@ -287,7 +287,7 @@ impl RecordHandler<'_> {
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let (segment_kind, frequency) = match self.decide_item(&item, frequency, bytes) {
+        let (segment_kind, next_frequency) = match self.decide_item(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
                 return RecordOutcome::Continue;
@@ -296,7 +296,7 @@ impl RecordHandler<'_> {
             Decision::Stay { frequency } => (self.sweep.segment_kind_for_survivors(), frequency),
         };
         let copy_outcome = self
-            .new_relocation(&item, segment_kind, frequency)
+            .new_relocation(&item, segment_kind, next_frequency)
             .copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
@@ -336,7 +336,7 @@ impl RecordHandler<'_> {
         } else {
             self.decide_item(head, frequency, bytes)
         };
-        let (segment_kind, next_frequency) = match decision {
+        let (segment_kind, decided_frequency) = match decision {
             Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
                 return RecordOutcome::Continue;
@@ -345,7 +345,7 @@ impl RecordHandler<'_> {
             Decision::Stay { frequency } => (sweep.segment_kind_for_survivors(), frequency),
         };
         let next_frequency = if first_piece == addr {
-            next_frequency
+            decided_frequency
         } else {
             frequency
         };
@@ -393,7 +393,7 @@ impl RecordHandler<'_> {
             item.header.is_chained && store.pieces_of(&item).any(|item_piece| item_piece == piece)
         };
         let hit = store.index.find(self.hash, owns)?;
-        Some((hit, store.locate(hit.entry.item())))
+        Some((hit, store.locate(hit.entry.item_addr())))
     }
 
     fn decide_item(&self, item: &LocatedItem, frequency: u8, bytes: usize) -> Decision {

@@ -67,7 +67,7 @@ fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
 }
 
 #[test]
-fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write() {
+fn a_full_store_without_eviction_searches_for_a_victim_once_and_not_at_every_write() {
     let store = new_store(false);
     let mut worker = store.worker();
     let mut number = 0;

@@ -57,7 +57,7 @@ pub(crate) struct LockedSlot<'i> {
 }
 
 /// A locked chain; dropping it unlocks.
-pub(crate) struct Bucket<'i> {
+pub(crate) struct LockedBucket<'i> {
     index: &'i Index,
     primary: &'i Line,
     /// Its number in the index.
@@ -74,7 +74,7 @@ impl<'i> LockedSlot<'i> {
     }
 }
 
-impl<'i> Bucket<'i> {
+impl<'i> LockedBucket<'i> {
     pub(super) fn lock(index: &'i Index, bucket_number: usize) -> Self {
         let primary = index.bucket_line(bucket_number);
         let mut round = 0;
@@ -90,7 +90,7 @@ impl<'i> Bucket<'i> {
                 )
             };
             if !is_locked(control_word) && try_lock(()).is_ok() {
-                return Bucket {
+                return LockedBucket {
                     index,
                     primary,
                     number: bucket_number,
@@ -112,7 +112,7 @@ impl<'i> Bucket<'i> {
         mut matches: impl FnMut(Addr) -> bool,
     ) -> Option<LockedSlot<'i>> {
         self.slots().find(|locked_slot| {
-            locked_slot.entry.may_match(hash) && matches(locked_slot.entry.item())
+            locked_slot.entry.may_match(hash) && matches(locked_slot.entry.item_addr())
         })
     }
 
@@ -125,7 +125,7 @@ impl<'i> Bucket<'i> {
             .min()?;
         let candidates =
             || used_slots().filter(|locked_slot| locked_slot.entry.frequency() == lowest_frequency);
-        let spread = new_entry.item().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
+        let spread = new_entry.item_addr().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
         let candidate_count = candidates().count();
         candidates().nth(spread as usize % candidate_count.max(1))
     }
@@ -147,7 +147,7 @@ impl<'i> Bucket<'i> {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
         }
-        if self.lines().count() >= CHAIN_LINES_MAX {
+        if self.overflow_lines().count() >= CHAIN_LINES_MAX {
             return Err(ChainFull);
         }
         let (id, line) = self
@@ -163,7 +163,7 @@ impl<'i> Bucket<'i> {
         if let Some(first_slot) = line.slots.first() {
             first_slot.store(entry.0, Ordering::Release);
         }
-        let tail = self.lines().last().unwrap_or(self.primary);
+        let tail = self.overflow_lines().last().unwrap_or(self.primary);
         // Release: a reader that follows the link sees the line filled.
         tail.control_word.store(
             with_link(tail.control_word.load(Ordering::Relaxed), Some(id)),
@@ -241,10 +241,10 @@ impl<'i> Bucket<'i> {
 
     /// Replaces an overflow line by another line, to empty its segment.
     pub(super) fn relocate(&mut self, old: LineId, new: LineId) -> bool {
-        let link = |line: &Line| link_of(line.control_word.load(Ordering::Relaxed));
+        let link_from = |line: &Line| link_of(line.control_word.load(Ordering::Relaxed));
         let predecessor = std::iter::once(self.primary)
-            .chain(self.lines())
-            .find(|line| link(line) == Some(old));
+            .chain(self.overflow_lines())
+            .find(|line| link_from(line) == Some(old));
         let Some(predecessor) = predecessor else {
             return false;
         };
@@ -264,7 +264,7 @@ impl<'i> Bucket<'i> {
     }
 
     /// The overflow lines, in order.
-    fn lines(&self) -> impl Iterator<Item = &'i Line> + use<'i> {
+    fn overflow_lines(&self) -> impl Iterator<Item = &'i Line> + use<'i> {
         let index = self.index;
         let next_line = move |line: &Line| {
             link_of(line.control_word.load(Ordering::Relaxed)).map(|id| index.lines.line(id))
@@ -273,11 +273,13 @@ impl<'i> Bucket<'i> {
     }
 
     fn slots(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i> {
-        let lines = std::iter::once(self.primary).chain(self.lines());
-        lines.flat_map(|line| &line.slots).map(|slot| LockedSlot {
-            slot,
-            entry: Entry(slot.load(Ordering::Relaxed)),
-        })
+        let all_lines = std::iter::once(self.primary).chain(self.overflow_lines());
+        all_lines
+            .flat_map(|line| &line.slots)
+            .map(|slot| LockedSlot {
+                slot,
+                entry: Entry(slot.load(Ordering::Relaxed)),
+            })
     }
 }
 
@@ -287,7 +289,7 @@ fn exchange_slot(slot: &AtomicU64, entry_bits: u64) {
     slot.swap(entry_bits, Ordering::AcqRel);
 }
 
-impl Drop for Bucket<'_> {
+impl Drop for LockedBucket<'_> {
     fn drop(&mut self) {
         let control_word = self.primary.control_word.load(Ordering::Relaxed);
         let version = (control_word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;

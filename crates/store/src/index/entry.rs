@@ -17,18 +17,18 @@ pub(super) const TAG_SHIFT: u32 = 50;
 pub(crate) const TAG_BITS: u32 = u64::BITS - TAG_SHIFT;
 
 impl Entry {
-    /// The entry that names `item`.
-    pub(crate) fn new(hash: KeyHash, frequency: u8, item: Addr) -> Self {
+    /// The entry that names the item at `item_addr`.
+    pub(crate) fn new(hash: KeyHash, frequency: u8, item_addr: Addr) -> Self {
         Entry(
             (hash.0 >> TAG_SHIFT << TAG_SHIFT)
                 | u64::from(frequency & FREQUENCY_MAX) << ADDRESS_BITS
-                | item.0,
+                | item_addr.0,
         )
     }
 
     /// The address of the item.
     #[inline]
-    pub(crate) fn item(self) -> Addr {
+    pub(crate) fn item_addr(self) -> Addr {
         Addr(self.0 & ((1 << ADDRESS_BITS) - 1))
     }
 

@@ -16,7 +16,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
+pub(crate) use bucket::{LINES_MAX, LockedBucket, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use linear_hashing::{bucket_of, next_cursor};
 pub(crate) use overflow::OverflowSnapshot;
@@ -47,9 +47,9 @@ const UNLOCKED_ROUNDS_MAX: u32 = 64;
 /// What the index needs from the owner of the items: the hash, when a bucket is split.
 pub(crate) trait ItemHashes {
     /// The hash of the key of a published item.
-    fn hash_of(&self, item: Addr) -> KeyHash;
+    fn hash_of(&self, addr: Addr) -> KeyHash;
     /// Prefetches the item's bytes for `hash_of`.
-    fn prefetch(&self, _item: Addr) {}
+    fn prefetch(&self, _addr: Addr) {}
 }
 
 /// The source of the index's segments.
@@ -77,8 +77,8 @@ impl Index {
     pub(crate) fn new(lines: Lines, segment: SegmentId, segments_max: usize) -> Self {
         let lines_per_segment = lines.lines_per_segment();
         let directory: Box<[AtomicU32]> = (0..segments_max).map(|_| AtomicU32::new(0)).collect();
-        if let Some(first_entry) = directory.first() {
-            first_entry.store(segment.0, Ordering::Release);
+        if let Some(first_directory_entry) = directory.first() {
+            first_directory_entry.store(segment.0, Ordering::Release);
         }
         Index {
             directory,
@@ -218,12 +218,12 @@ impl Index {
     }
 
     /// Locks the chain of `hash`.
-    pub(crate) fn lock(&self, hash: KeyHash) -> Bucket<'_> {
+    pub(crate) fn lock(&self, hash: KeyHash) -> LockedBucket<'_> {
         // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There
         // is one for each doubling or halving of the table, so the rounds end.
         loop {
             let bucket_number = self.bucket_number(hash);
-            let bucket = Bucket::lock(self, bucket_number);
+            let bucket = LockedBucket::lock(self, bucket_number);
             // A split or merge may have moved the key during the wait, or the bucket to another segment.
             if self.bucket_number(hash) == bucket_number
                 && bucket.starts_at(self.bucket_line(bucket_number))
@@ -341,7 +341,7 @@ fn scan_line<'i>(
         // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was changed
         // since the first read was changed under the lock, so a miss is checked again.
         let entry = Entry(slot.load(Ordering::Acquire));
-        if entry.may_match(hash) && matches(entry.item()) {
+        if entry.may_match(hash) && matches(entry.item_addr()) {
             return Some(Hit { entry, slot });
         }
     }

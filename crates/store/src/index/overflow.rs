@@ -246,7 +246,7 @@ impl Index {
         let Some((new, _)) = self.overflow.allocate_line(&self.lines, source) else {
             return;
         };
-        let is_moved = super::Bucket::lock(self, bucket_number).relocate(old, new);
+        let is_moved = super::LockedBucket::lock(self, bucket_number).relocate(old, new);
         self.overflow
             .free_line(&self.lines, if is_moved { old } else { new });
     }

@@ -6,7 +6,7 @@
 //! clearing finds the version or the count changed. Both hold two locks, that of the old bucket first.
 
 use super::bucket::BUCKETS_MAX;
-use super::{Bucket, Entry, Index, ItemHashes, SegmentSource, bucket_of};
+use super::{Entry, Index, ItemHashes, LockedBucket, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, guard_if_free};
 
@@ -28,7 +28,7 @@ pub(crate) enum ResizeOutcome {
 const LINES_CLEARED_PER_SPLIT: u64 = 8;
 
 /// Overflow lines examined in one step of draining.
-const DRAIN_LINES: u64 = 32;
+const DRAIN_LINES_PER_STEP: u64 = 32;
 
 /// State that only the resizing worker touches.
 pub(super) struct ResizeControl {
@@ -93,16 +93,16 @@ impl Index {
         if new_bucket >= BUCKETS_MAX || !self.prepare_segment(new_bucket, state, source) {
             return ResizeOutcome::NoRoom;
         }
-        let mut old_bucket_guard = Bucket::lock(self, old_bucket);
+        let mut old_bucket_guard = LockedBucket::lock(self, old_bucket);
         old_bucket_guard
             .entries()
-            .for_each(|entry| item_hashes.prefetch(entry.item()));
-        let mut new_bucket_guard = Bucket::lock(self, new_bucket);
+            .for_each(|entry| item_hashes.prefetch(entry.item_addr()));
+        let mut new_bucket_guard = LockedBucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
         for entry in old_bucket_guard.entries() {
             let is_in_old_bucket =
-                bucket_of(item_hashes.hash_of(entry.item()), new_bucket + 1) == old_bucket;
+                bucket_of(item_hashes.hash_of(entry.item_addr()), new_bucket + 1) == old_bucket;
             if is_in_old_bucket {
                 &mut state.kept_entries
             } else {
@@ -135,8 +135,9 @@ impl Index {
             self.resize.segments_ahead.store(0, Ordering::Relaxed);
             source.free_segment(next.segment);
         }
-        let mut old_bucket_guard = Bucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
-        let mut new_bucket_guard = Bucket::lock(self, last_bucket);
+        let mut old_bucket_guard =
+            LockedBucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
+        let mut new_bucket_guard = LockedBucket::lock(self, last_bucket);
         state.kept_entries.clear();
         state.kept_entries.extend(old_bucket_guard.entries());
         state.moved_entries.clear();
@@ -159,7 +160,7 @@ impl Index {
         let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
-        if self.drain_overflow_lines(&mut state.next_drain_line, DRAIN_LINES, source) {
+        if self.drain_overflow_lines(&mut state.next_drain_line, DRAIN_LINES_PER_STEP, source) {
             ResizeOutcome::Done
         } else {
             ResizeOutcome::Idle

@@ -20,13 +20,16 @@ pub(crate) struct IndexSnapshot {
     pub(crate) bucket_count: u64,
     /// Segments of primary buckets, in order.
     pub(crate) directory: Vec<u32>,
-    pub(crate) overflow: Vec<OverflowSnapshot>,
+    pub(crate) overflow_segments: Vec<OverflowSnapshot>,
 }
 
 impl IndexSnapshot {
     /// The numbers of all segments of lines.
     pub(crate) fn segment_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let overflow_segments = self.overflow.iter().map(|overflow| overflow.segment);
+        let overflow_segments = self
+            .overflow_segments
+            .iter()
+            .map(|overflow| overflow.segment);
         self.directory.iter().copied().chain(overflow_segments)
     }
 }
@@ -62,7 +65,7 @@ impl Index {
                 .take(bucket_count.div_ceil(1 << self.lines_per_segment_shift))
                 .map(|segment| segment.load(Ordering::Acquire))
                 .collect(),
-            overflow: self.overflow.snapshot(),
+            overflow_segments: self.overflow.snapshot(),
         }
     }
 
@@ -92,7 +95,7 @@ impl Index {
                 .collect(),
             bucket_count: AtomicUsize::new(bucket_count),
             lines_per_segment_shift: lines_per_segment.trailing_zeros(),
-            overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow),
+            overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow_segments),
             resize: ResizeControl::new(segment_count),
             lines,
         })
@@ -110,7 +113,7 @@ impl Index {
             segments: (0..self.directory.len()).map(|_| None).collect(),
             lines_per_segment,
         };
-        for overflow in &snapshot.overflow {
+        for overflow in &snapshot.overflow_segments {
             if let Some(line_flags) = reached_lines.segments.get_mut(overflow.segment as usize) {
                 *line_flags = Some(vec![false; lines_per_segment].into());
             }
@@ -130,7 +133,7 @@ impl Index {
         if !unused_buckets.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
             return Err("a bucket that is not in use holds something");
         }
-        let mut overflow_segments = snapshot.overflow.iter();
+        let mut overflow_segments = snapshot.overflow_segments.iter();
         overflow_segments.try_for_each(|overflow| self.check_overflow(overflow, &mut reached_lines))
     }
 

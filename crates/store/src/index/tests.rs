@@ -20,8 +20,8 @@ fn item_of(number: u64) -> Addr {
 }
 
 impl ItemHashes for NumberHashes {
-    fn hash_of(&self, item: Addr) -> KeyHash {
-        hash_of(item.0 - ITEM_ADDR_OFFSET)
+    fn hash_of(&self, addr: Addr) -> KeyHash {
+        hash_of(addr.0 - ITEM_ADDR_OFFSET)
     }
 }
 
@@ -127,7 +127,7 @@ mod single_threaded {
             .map(|number| Entry::new(hash_of(0), 0, Addr(ITEM_ADDR_OFFSET + 64 * number)))
             .map(|newcomer| bucket.least_used(newcomer).unwrap().entry)
             .inspect(|victim| assert_eq!(victim.frequency(), 0))
-            .map(|victim| victim.item().0)
+            .map(|victim| victim.item_addr().0)
             .collect();
         let least_used_count = CHAIN_ITEMS_MAX.div_ceil(2);
         assert!(
@@ -215,7 +215,7 @@ mod single_threaded {
     struct PanickingHashes;
 
     impl ItemHashes for PanickingHashes {
-        fn hash_of(&self, _item: Addr) -> KeyHash {
+        fn hash_of(&self, _addr: Addr) -> KeyHash {
             panic!("a hash was requested")
         }
     }
@@ -393,7 +393,7 @@ mod interleaved {
                 thread::spawn(move || {
                     let mut entries = Vec::new();
                     index.entries_of(hash_of(3), &mut entries);
-                    assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
+                    assert!(entries.iter().any(|entry| entry.item_addr() == item_of(3)));
                 })
             };
             assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);

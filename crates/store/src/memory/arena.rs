@@ -141,8 +141,8 @@ impl Arena {
 
     /// Whether huge pages were requested for a segment.
     pub(crate) fn has_huge_pages(&self, segment: SegmentId) -> bool {
-        let start = self.segment_start(segment).0 as usize;
-        start < self.huge_pages_end.load(Ordering::Relaxed)
+        let start_offset = self.segment_start(segment).0 as usize;
+        start_offset < self.huge_pages_end.load(Ordering::Relaxed)
     }
 
     /// Advises the system which pages should back a range of the mapping; if it is refused, small pages are used.
@@ -291,11 +291,13 @@ impl Arena {
     }
 
     fn advise_segment_page_size(&self, segment: SegmentId, page_size: PageSize) {
-        let start = self.segment_start(segment).0 as usize;
-        let end = self.huge_pages_end.load(Ordering::Relaxed);
-        let len = self.segment_bytes().min(end.saturating_sub(start));
+        let start_offset = self.segment_start(segment).0 as usize;
+        let huge_pages_end = self.huge_pages_end.load(Ordering::Relaxed);
+        let len = self
+            .segment_bytes()
+            .min(huge_pages_end.saturating_sub(start_offset));
         if len > 0 {
-            self.advise_page_size(start, len, page_size);
+            self.advise_page_size(start_offset, len, page_size);
         }
     }
 

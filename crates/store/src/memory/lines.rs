@@ -76,13 +76,13 @@ impl Lines {
     }
 
     pub(crate) fn with_segment_count(segment_count: usize, lines_per_segment: usize) -> Self {
-        let line = || Line {
+        let new_line = || Line {
             control_word: AtomicU64::new(0),
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {
             table: (0..segment_count * lines_per_segment)
-                .map(|_| line())
+                .map(|_| new_line())
                 .collect(),
             lines_per_segment,
         }

@@ -67,7 +67,7 @@ impl EntriesBySegment {
     }
 
     pub(super) fn add(&mut self, store: &Store, bucket: usize, entry: Entry) {
-        let addr = entry.item();
+        let addr = entry.item_addr();
         // Compared as 64 bits: a `SegmentId` of an address beyond the arena may be that of a segment in it.
         let segment_number = addr.0 / store.arena().segment_bytes() as u64;
         let index = usize::try_from(segment_number).ok();
@@ -117,28 +117,29 @@ impl SegmentContents {
         }
     }
 
-    /// Walks over a segment and counts its live items; `entries`, sorted, are those that name it.
+    /// Walks over a segment and counts its live items; `sorted_entries` are those that name it.
     fn walk(
         &mut self,
         store: &Store,
         segment: &ItemSegment,
-        entries: &[PackedEntry],
+        sorted_entries: &[PackedEntry],
     ) -> Result<(), RefusalReason> {
         let (start, used_bytes) = (
             store.arena().segment_start(SegmentId(segment.id)),
             segment.used_bytes as usize,
         );
         let bytes = store.arena().published_range(start, used_bytes);
-        let mut segment_entries = entries.iter().copied().peekable();
+        let mut remaining_entries = sorted_entries.iter().copied().peekable();
         let (mut offset, mut live_bytes) = (0, 0);
         while offset < used_bytes {
             let extent = bytes.get(offset..).and_then(parse_extent);
             let extent = extent.ok_or("a segment holds bytes that are not a record")?;
             let addr = start.plus(offset);
-            let entry = segment_entries.next_if(|entry| entry.offset() == offset);
-            match (extent.record, entry) {
-                (Record::Item, Some(entry)) => {
-                    self.verify_item(store, addr, entry)?;
+            let packed_entry =
+                remaining_entries.next_if(|packed_entry| packed_entry.offset() == offset);
+            match (extent.record, packed_entry) {
+                (Record::Item, Some(packed_entry)) => {
+                    self.verify_item(store, addr, packed_entry)?;
                     live_bytes += extent.padded_bytes;
                 }
                 (Record::Item, None) => {}
@@ -155,7 +156,7 @@ impl SegmentContents {
         self.live_bytes_by_segment
             .push((SegmentId(segment.id), live_bytes));
         // Two entries for one item, or one for no start of a record.
-        segment_entries
+        remaining_entries
             .next()
             .map_or(Ok(()), |_| Err("an entry names no item"))
     }
@@ -165,11 +166,11 @@ impl SegmentContents {
         &mut self,
         store: &Store,
         addr: Addr,
-        entry: PackedEntry,
+        packed_entry: PackedEntry,
     ) -> Result<(), RefusalReason> {
         let item = store.locate(addr);
         let hash = store.hash(store.key_of(&item));
-        let (tag, bucket) = entry.tag_and_bucket();
+        let (tag, bucket) = packed_entry.tag_and_bucket();
         let expected = Entry::new(hash, 0, addr);
         if expected.tag() != tag || bucket_of(hash, store.index.bucket_count()) != bucket {
             return Err("an entry names an item with another key");
@@ -213,10 +214,10 @@ impl SegmentContents {
                 piece.is_owned = true;
                 value_bytes += piece.data_bytes;
                 let record_bytes = piece_record_bytes(piece.data_bytes);
-                let segment = store.arena().segment_of(addr);
+                let segment_id = store.arena().segment_of(addr);
                 let segment_index = self
                     .live_bytes_by_segment
-                    .binary_search_by_key(&segment, |&(id, _)| id);
+                    .binary_search_by_key(&segment_id, |&(id, _)| id);
                 if let Some((_, live_bytes)) = segment_index
                     .ok()
                     .and_then(|index| self.live_bytes_by_segment.get_mut(index))
@@ -239,7 +240,7 @@ pub(super) struct SegmentVerifier<'s> {
     pub(super) segments: &'s [ItemSegment],
     /// `None` if they need not be compared.
     pub(super) checksums: Option<&'s [u64]>,
-    pub(super) entries: EntriesBySegment,
+    pub(super) entries_by_segment: EntriesBySegment,
 }
 
 impl SegmentVerifier<'_> {
@@ -252,7 +253,7 @@ impl SegmentVerifier<'_> {
         let store = self.store;
         let next_segment_index = AtomicUsize::new(0);
         let shared_outcome = Mutex::new(Ok(SegmentContents::new(store)));
-        let walk_unclaimed = || {
+        let walk_and_merge = || {
             let contents = self.walk_unclaimed(&next_segment_index);
             let mut outcome = shared_outcome
                 .lock()
@@ -263,18 +264,18 @@ impl SegmentVerifier<'_> {
                 (Err(_), _) => {}
             }
         };
-        in_parallel(&walk_unclaimed);
-        walk_unclaimed();
+        in_parallel(&walk_and_merge);
+        walk_and_merge();
         let outcome = shared_outcome.into_inner();
         let mut contents = outcome.unwrap_or_else(PoisonError::into_inner)?;
         if self.has_unreached_entry() {
             return Err("an entry names an address outside of the items");
         }
         contents.assign_pieces(store)?;
-        for &(segment, live_bytes) in &contents.live_bytes_by_segment {
+        for &(segment_id, live_bytes) in &contents.live_bytes_by_segment {
             store
                 .segments
-                .restore_live_bytes(segment, live_bytes as u32);
+                .restore_live_bytes(segment_id, live_bytes as u32);
         }
         if let Some(block) = store.counter_blocks.first() {
             block.add_all(&contents.counters);
@@ -288,7 +289,7 @@ impl SegmentVerifier<'_> {
         next_segment_index: &AtomicUsize,
     ) -> Result<SegmentContents, RefusalReason> {
         let mut contents = SegmentContents::new(self.store);
-        let mut entries = Vec::new();
+        let mut sorted_entries = Vec::new();
         loop {
             let index = next_segment_index.fetch_add(1, Ordering::Relaxed);
             let Some(segment) = self.segments.get(index) else {
@@ -302,23 +303,29 @@ impl SegmentVerifier<'_> {
                     checksum,
                 )?;
             }
-            let segment_entries = self.entries.by_segment.get(segment.id as usize);
-            entries.clear();
-            entries.extend_from_slice(segment_entries.map_or(&[], Vec::as_slice));
-            entries.sort_unstable();
-            contents.walk(self.store, segment, &entries)?;
+            let segment_entries = self.entries_by_segment.by_segment.get(segment.id as usize);
+            sorted_entries.clear();
+            sorted_entries.extend_from_slice(segment_entries.map_or(&[], Vec::as_slice));
+            sorted_entries.sort_unstable();
+            contents.walk(self.store, segment, &sorted_entries)?;
         }
     }
 
     /// Whether an entry names something outside of the segments that were walked.
     fn has_unreached_entry(&self) -> bool {
         let entry_count = |segment: &ItemSegment| {
-            let segment_entries = self.entries.by_segment.get(segment.id as usize);
+            let segment_entries = self.entries_by_segment.by_segment.get(segment.id as usize);
             segment_entries.map_or(0, Vec::len)
         };
         let walked_entries: usize = self.segments.iter().map(entry_count).sum();
-        self.entries.has_out_of_range
-            || walked_entries != self.entries.by_segment.iter().map(Vec::len).sum()
+        self.entries_by_segment.has_out_of_range
+            || walked_entries
+                != self
+                    .entries_by_segment
+                    .by_segment
+                    .iter()
+                    .map(Vec::len)
+                    .sum()
     }
 }
 

@@ -281,6 +281,6 @@ impl MemoryHandover {
         for (class, &(items, bytes)) in self.by_slab_class.iter().enumerate() {
             block.add_to_class(class, items as i64, bytes as i64);
         }
-        store.approximate_items.store(items, Ordering::Relaxed);
+        store.approximate_item_count.store(items, Ordering::Relaxed);
     }
 }

@@ -176,21 +176,21 @@ fn recover(
         }
         None => None,
     };
-    let mut entries = EntriesBySegment::new(arena.segment_count());
+    let mut entries_by_segment = EntriesBySegment::new(arena.segment_count());
     store.index.check(&snapshot.index, |bucket, entry| {
-        entries.add(&store, bucket, entry);
+        entries_by_segment.add(&store, bucket, entry);
     })?;
     let verifier = SegmentVerifier {
         store: &store,
         segments: item_segments,
         checksums: item_checksums,
-        entries,
+        entries_by_segment,
     };
     verifier.verify(in_parallel)?;
     drop(verifier);
     let item_count = store.counters().items;
     store
-        .approximate_items
+        .approximate_item_count
         .store(item_count as i64, Ordering::Relaxed);
     store.complete_restore(snapshot);
     Ok(store)

@@ -72,10 +72,10 @@ impl Snapshot {
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-        let version = bytes
+        let version_bytes = bytes
             .strip_prefix(MAGIC)
             .and_then(|after_magic| after_magic.first_chunk());
-        let version = u32::from_le_bytes(*version.ok_or(SnapshotError::Foreign)?);
+        let version = u32::from_le_bytes(*version_bytes.ok_or(SnapshotError::Foreign)?);
         if version != LAYOUT_VERSION {
             return Err(SnapshotError::Unusable(format!(
                 "its layout has version {version}, this server has {LAYOUT_VERSION}"
@@ -196,7 +196,7 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
     writer.list(&snapshot.index.directory, |writer, segment| {
         writer.u32(*segment);
     });
-    writer.list(&snapshot.index.overflow, |writer, overflow| {
+    writer.list(&snapshot.index.overflow_segments, |writer, overflow| {
         writer.u32(overflow.segment);
         writer.u32(overflow.used_lines);
         writer.u32(overflow.allocated_end);
@@ -233,7 +233,7 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
         index: IndexSnapshot {
             bucket_count: reader.u64()?,
             directory: reader.list(Reader::u32)?,
-            overflow: reader.list(read_overflow)?,
+            overflow_segments: reader.list(read_overflow)?,
         },
         checksums: reader.list(Reader::u64)?,
     })

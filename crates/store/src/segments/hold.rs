@@ -58,11 +58,11 @@ impl Segments {
 
     fn held_segments_max(&self) -> usize {
         let backing_limit = self.backing_limit();
-        let largest_item_segments = self
-            .largest_item_span
+        let largest_item_allowance = self
+            .largest_item_segment_count
             .min(backing_limit / LARGEST_ITEM_DIVISOR);
         (backing_limit / HELD_DIVISOR)
-            .max(largest_item_segments)
+            .max(largest_item_allowance)
             .max(1)
     }
 

@@ -60,7 +60,7 @@ impl Segments {
     /// Moves a fully live segment to the young end of a queue instead of copying it there.
     pub(crate) fn requeue(&self, id: SegmentId, queue: Queue) {
         let meta = self.meta(id);
-        meta.is_main
+        meta.is_in_main_queue
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.queue_position.store(
             self.next_queue_position.fetch_add(1, Ordering::Relaxed),

@@ -62,7 +62,7 @@ pub(crate) enum Queue {
 #[repr(align(64))]
 pub(crate) struct SegmentMeta {
     state: AtomicU32,
-    is_main: AtomicU32,
+    is_in_main_queue: AtomicU32,
     /// Bytes of records that are still named.
     live_bytes: AtomicU32,
     /// Bytes appended; written when sealed.
@@ -122,7 +122,7 @@ pub(crate) struct Segments {
     /// Segments with at least one hold.
     held_count: AtomicUsize,
     /// Segments that the largest item may occupy, shared with pieces of others.
-    largest_item_span: usize,
+    largest_item_segment_count: usize,
     /// Segments in limbo that are held, as last counted.
     held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
@@ -150,7 +150,7 @@ impl Segments {
     ) -> Self {
         let new_meta = || SegmentMeta {
             state: AtomicU32::new(SegmentState::Free as u32),
-            is_main: AtomicU32::new(0),
+            is_in_main_queue: AtomicU32::new(0),
             live_bytes: AtomicU32::new(0),
             used_bytes: AtomicU32::new(0),
             pins: AtomicU32::new(0),
@@ -186,7 +186,9 @@ impl Segments {
             line_segments_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held_count: AtomicUsize::new(0),
-            largest_item_span: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
+            largest_item_segment_count: 2
+                * (item_bytes_max as usize).div_ceil(arena.segment_bytes())
+                + 2,
             held_in_limbo: AtomicUsize::new(0),
             reusable_count: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
@@ -239,7 +241,7 @@ impl Segments {
     ) -> Option<SegmentId> {
         let id = self.allocate(spare_min, SegmentState::Open)?;
         let (meta, identity) = (self.meta(id), self.identity(id));
-        meta.is_main
+        meta.is_in_main_queue
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
         meta.expires_at_s.store(0, Ordering::Relaxed);
         identity.sequence.store(

@@ -220,10 +220,10 @@ impl Segments {
             first_after_last_swept(&ranking.small),
             first_after_last_swept(&ranking.main),
         ];
-        let flushed = ranking.generations.first().copied();
-        let flushed = flushed.filter(|&(generation, _)| generation < living_generation_min);
-        let expired = ranking.expiring.first().copied();
-        let expired = expired.filter(|&(expires_at_s, _)| expires_at_s <= now);
+        let oldest = ranking.generations.first().copied();
+        let flushed = oldest.filter(|&(generation, _)| generation < living_generation_min);
+        let first_expiring = ranking.expiring.first().copied();
+        let expired = first_expiring.filter(|&(expires_at_s, _)| expires_at_s <= now);
         let dead = flushed.map(|(_, id)| id).or(expired.map(|(_, id)| id));
         Candidates {
             version: self.ranking_version.load(Ordering::Relaxed),

@@ -141,7 +141,7 @@ impl Segments {
         }
         let id = self.claim_segment(segment.id, SegmentState::Sealed)?;
         let (meta, identity) = (self.meta(id), self.identity(id));
-        meta.is_main
+        meta.is_in_main_queue
             .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
         meta.used_bytes.store(segment.used_bytes, Ordering::Relaxed);
         meta.expires_at_s

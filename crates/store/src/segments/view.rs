@@ -59,7 +59,7 @@ impl Segments {
 }
 
 fn queue_of(meta: &SegmentMeta) -> Queue {
-    if meta.is_main.load(Ordering::Relaxed) == 0 {
+    if meta.is_in_main_queue.load(Ordering::Relaxed) == 0 {
         Queue::Small
     } else {
         Queue::Main

@@ -192,7 +192,7 @@ fn under_eviction_a_hit_is_the_last_write() {
 }
 
 #[test]
-fn every_policy_obeys_the_same_rules() {
+fn under_every_policy_a_hit_is_the_last_write() {
     for (policy, _) in PolicyKind::ALL {
         search(
             &RunShape {
@@ -209,7 +209,7 @@ fn every_policy_obeys_the_same_rules() {
 }
 
 #[test]
-fn a_store_of_one_mebibyte_works() {
+fn in_a_store_of_one_mebibyte_a_hit_is_the_last_write() {
     search(
         &RunShape {
             memory_bytes: 1 << 20,

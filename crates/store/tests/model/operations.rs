@@ -132,7 +132,7 @@ pub(crate) fn operate(
             worker.store().flush_prefix(prefix, now).unwrap();
             model.entries.retain(|key, _| !key.starts_with(prefix));
         }
-        _ => upload_in_parts(rng, worker, model, &key, old, value_bytes_max),
+        _ => upload_in_parts(rng, worker, model, &key, value_bytes_max),
     }
 }
 
@@ -198,14 +198,14 @@ fn check_write(
 ) {
     let extends = matches!(options.mode, SetMode::Append | SetMode::Prepend);
     let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
-    let is_mismatch = old.as_ref().is_some_and(|old| {
+    let has_another_unique = old.as_ref().is_some_and(|old| {
         options
             .required_cas
             .is_some_and(|required| required != old.unique)
     });
     match outcome {
         SetOutcome::Stored(unique) => {
-            assert!(!is_mismatch || options.mode == SetMode::Add);
+            assert!(!has_another_unique || options.mode == SetMode::Add);
             let mut entry = Entry {
                 value,
                 flags: options.flags,
@@ -226,7 +226,7 @@ fn check_write(
             record_write(model, key, entry, old.as_ref());
             model.remove_if_evicted(worker, key);
         }
-        SetOutcome::Exists => assert!(is_mismatch && (extends || replaces)),
+        SetOutcome::Exists => assert!(has_another_unique && (extends || replaces)),
         SetOutcome::NotFound => {
             assert!(replaces && old.is_none() && options.required_cas.is_some());
         }
@@ -332,7 +332,6 @@ fn upload_in_parts(
     worker: &mut Worker,
     model: &mut Model,
     key: &[u8],
-    old: Option<Entry>,
     value_bytes_max: usize,
 ) {
     let value = random_value(rng, value_bytes_max);
@@ -364,7 +363,7 @@ fn upload_in_parts(
         }
     }
     model.remove_if_evicted(worker, key);
-    let old = model.live_entry(key).cloned().or(old.filter(|_| false));
+    let old = model.live_entry(key).cloned();
     let outcome = worker.commit(reservation, now);
     check_write(model, worker, key, old, value, &options, outcome);
 }

@@ -1,4 +1,4 @@
-//! The requests of a world and what became of them: which could a reader have seen, and which must be gone.
+//! The requests of a world and what became of them: which values a reader may find, and which must be gone.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::plan::Key;
 /// The number of a request in its world.
 pub(crate) type RequestId = usize;
 
-/// On which condition a value is stored.
+/// The condition under which a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// None.
     Always,
     /// Nothing is there, or nothing has changed.
-    Conditional,
+    AbsentOrUnchanged,
 }
 
 /// What a request does to one key.
@@ -33,7 +33,7 @@ pub(crate) enum Effect {
     Delete,
     /// It removes, with all other keys of a prefix.
     FlushPrefix,
-    /// It gives a new expiry.
+    /// It sets a new expiry.
     Touch,
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct RecordedRequest {
     pub(crate) server: usize,
     /// The connection.
     pub(crate) link: LinkId,
-    /// Its bytes are between these of the connection, with what was written before it.
+    /// Where its bytes begin on the connection, together with those that were written before it.
     pub(crate) begin_offset: u64,
-    /// Behind its last byte.
+    /// The offset after its last byte.
     pub(crate) end_offset: u64,
     /// What it does; a flush does nothing to any one key.
     pub(crate) effects: Vec<(Key, Effect)>,
@@ -65,13 +65,19 @@ pub(crate) struct RecordedRequest {
     pub(crate) known_outcomes: Vec<KnownOutcome>,
     /// It may be made twice.
     pub(crate) is_repeatable: bool,
-    /// The life of the client that made it.
+    /// The incarnation of the client that made it.
     pub(crate) incarnation: usize,
     /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
     pub(crate) is_multi_step: bool,
 }
 
 impl RecordedRequest {
+    /// What it does to the key at this index of its effects.
+    fn effect(&self, effect_index: usize) -> Effect {
+        let (_, effect) = self.effects[effect_index];
+        effect
+    }
+
     /// The offset behind the bytes that must be executed before its first reply may come: its first byte if it is
     /// executed piece by piece.
     pub(crate) fn first_step_offset(&self) -> u64 {
@@ -154,25 +160,25 @@ impl History {
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
-        let begin = || self.first_byte_index(id, network);
+        let begin_index = || self.first_byte_index(id, network);
         match network.execution_state(request.link, request.end_offset) {
             ExecutionState::At(execution_index, _) if is_single_step => {
                 Some((execution_index, execution_index))
             }
             ExecutionState::At(execution_index, _) => {
-                Some((begin().unwrap_or(execution_index), execution_index))
+                Some((begin_index().unwrap_or(execution_index), execution_index))
             }
             ExecutionState::NotYet if is_single_step => {
                 Some((network.execution_index(), ExecutionIndex::MAX))
             }
             ExecutionState::NotYet => Some((
-                begin().unwrap_or(network.execution_index()),
+                begin_index().unwrap_or(network.execution_index()),
                 ExecutionIndex::MAX,
             )),
-            // The first pieces may have been executed.
             ExecutionState::Never if is_single_step => None,
+            // The first pieces may have been executed.
             ExecutionState::Never => {
-                begin().map(|execution_index| (execution_index, ExecutionIndex::MAX))
+                begin_index().map(|execution_index| (execution_index, ExecutionIndex::MAX))
             }
         }
     }
@@ -186,8 +192,8 @@ impl History {
         }
     }
 
-    /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
-    fn overwrite_window(
+    /// When a change was made that certainly removed or replaced the value before it; `None` if that is not certain.
+    fn overwrite_range(
         &self,
         id: RequestId,
         effect_index: usize,
@@ -195,7 +201,7 @@ impl History {
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let (effect, known_outcome) = (
-            request.effects[effect_index].1,
+            request.effect(effect_index),
             request.known_outcomes[effect_index],
         );
         if !certainly_overwrites(effect, known_outcome) {
@@ -204,7 +210,7 @@ impl History {
         let (first, last) = self.execution_range(id, network)?;
         let was_stored = matches!(known_outcome, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
-            // If it was refused the older value went when its line was read.
+            // A refused value removes the older one as soon as its line is read.
             return Some((self.first_byte_index(id, network).unwrap_or(first), last));
         }
         Some((first, last))
@@ -221,11 +227,11 @@ impl History {
         let is_between = |(first, last): ExecutionRange| first > after && last < before;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut changes = key_changes.filter(|(id, effect_index)| {
-            source_of(self.requests[*id].effects[*effect_index].1) != Some(excluded_source)
+            source_of(self.requests[*id].effect(*effect_index)) != Some(excluded_source)
         });
         let server = self.server_of(key);
         changes.any(|(id, effect_index)| {
-            self.overwrite_window(*id, *effect_index, network)
+            self.overwrite_range(*id, *effect_index, network)
                 .is_some_and(is_between)
         }) || self.flushes.iter().any(|id| {
             Some(self.requests[*id].server) == server
@@ -256,35 +262,36 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten().rev();
         key_changes.filter_map(move |(id, effect_index)| {
             let request = &self.requests[*id];
-            let source = source_of(request.effects[*effect_index].1)?;
+            let source = source_of(request.effect(*effect_index))?;
             let may_be_done = request.known_outcomes[*effect_index] != KnownOutcome::NotDone;
             may_be_done.then_some((*id, source))
         })
     }
 
-    /// Whether a read within `read` may find what comes from `source`.
+    /// Whether a read within `read_range` may find what comes from `source`.
     pub(crate) fn may_find(
         &self,
         key: Key,
         source: Source,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.requests_from_source(key, source)
-            .any(|id| self.may_find_store(key, (id, source), read, network))
+            .any(|id| self.may_find_store(key, (id, source), read_range, network))
     }
 
-    /// Whether a read within `read` may find what one request stored.
+    /// Whether a read within `read_range` may find what one request stored.
     fn may_find_store(
         &self,
         key: Key,
         (id, source): (RequestId, Source),
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
         self.execution_range(id, network)
             .is_some_and(|(first, last)| {
-                first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
+                let (read_first, read_last) = read_range;
+                first <= read_last && !self.is_overwritten(key, (last, read_first), source, network)
             })
     }
 
@@ -299,19 +306,24 @@ impl History {
         self.is_overwritten(key, (read, later), source, network)
     }
 
-    /// Whether anything may be under a key within `read`.
-    pub(crate) fn may_exist(&self, key: Key, read: ExecutionRange, network: &Network) -> bool {
+    /// Whether anything may be under a key within `read_range`.
+    pub(crate) fn may_exist(
+        &self,
+        key: Key,
+        read_range: ExecutionRange,
+        network: &Network,
+    ) -> bool {
         self.stores_of(key)
-            .any(|store| self.may_find_store(key, store, read, network))
+            .any(|store| self.may_find_store(key, store, read_range, network))
     }
 
     /// What is known of a key, for a message.
     pub(crate) fn describe_changes(&self, key: Key, network: &Network) -> String {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let changes = key_changes.map(|(id, effect_index)| {
+        let change_texts = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (effect, known_outcome) = (
-                request.effects[*effect_index].1,
+                request.effect(*effect_index),
                 request.known_outcomes[*effect_index],
             );
             format!(
@@ -323,58 +335,63 @@ impl History {
             .removals
             .iter()
             .filter(|(removed_key, _)| *removed_key == key);
-        let removals = removals.map(|(_, range)| format!("removed {range:?}"));
-        changes.chain(removals).collect::<Vec<_>>().join(", ")
+        let removal_texts = removals.map(|(_, range)| format!("removed {range:?}"));
+        change_texts
+            .chain(removal_texts)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
-    /// Whether an addition may be in a counter that was read within `read`.
+    /// Whether an addition may be in a counter that was read within `read_range`.
     pub(crate) fn may_have_added(
         &self,
         key: Key,
         addition: u8,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> bool {
+        let (_, read_last) = read_range;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
-            request.effects[*effect_index].1 == Effect::Add(addition)
+            request.effect(*effect_index) == Effect::Add(addition)
                 && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
             self.execution_range(*id, network)
-                .is_some_and(|range| range.0 <= read.1)
+                .is_some_and(|(first, _)| first <= read_last)
         })
     }
 
-    /// Additions to the counters of a creation that must be in what is read within `read`.
+    /// Additions to the counters of a creation that must be in what is read within `read_range`.
     pub(crate) fn must_have_added(
         &self,
         key: Key,
         creation: u16,
-        read: ExecutionRange,
+        read_range: ExecutionRange,
         network: &Network,
     ) -> Vec<u8> {
+        let (read_first, _) = read_range;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let bits = key_changes.filter_map(|(id, effect_index)| {
+        let required_additions = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
             let (Effect::Add(addition), KnownOutcome::Done(Some(counter))) = (
-                request.effects[*effect_index].1,
+                request.effect(*effect_index),
                 request.known_outcomes[*effect_index],
             ) else {
                 return None;
             };
-            let range = self.execution_range(*id, network)?;
-            (counter.creation == creation && range.1 < read.0).then_some(addition)
+            let (_, last) = self.execution_range(*id, network)?;
+            (counter.creation == creation && last < read_first).then_some(addition)
         });
-        bits.collect()
+        required_additions.collect()
     }
 
     /// Whether a key was ever given a new expiry.
     pub(crate) fn was_touched(&self, key: Key) -> bool {
         let mut key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         key_changes
-            .any(|(id, effect_index)| self.requests[*id].effects[*effect_index].1 == Effect::Touch)
+            .any(|(id, effect_index)| self.requests[*id].effect(*effect_index) == Effect::Touch)
     }
 
     /// The latest second at which what comes from `source` was stored; `None` where that is not known.
@@ -395,7 +412,7 @@ fn certainly_overwrites(effect: Effect, known_outcome: KnownOutcome) -> bool {
     match effect {
         // One that is refused removes the older value too.
         Effect::Store(_, Condition::Always) | Effect::Delete | Effect::FlushPrefix => true,
-        Effect::Store(_, Condition::Conditional) | Effect::Create(_) => {
+        Effect::Store(_, Condition::AbsentOrUnchanged) | Effect::Create(_) => {
             matches!(known_outcome, KnownOutcome::Done(_))
         }
         Effect::Read | Effect::Add(_) | Effect::Touch => false,

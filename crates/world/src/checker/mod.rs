@@ -102,7 +102,8 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// For a world whose servers take values up to these `value_bytes_limits`; `has_protocol_text`: values have text of the protocol in them.
+    /// For a world whose servers take values up to these `value_bytes_limits`; with `has_protocol_text`, values contain
+    /// text of the protocol.
     pub(crate) fn new(value_bytes_limits: Vec<u32>, has_protocol_text: bool) -> Self {
         Self {
             history: History::default(),
@@ -131,25 +132,31 @@ impl Checker {
 
     /// A client is created or forked; returns the number of its incarnation.
     pub(crate) fn begin_incarnation(&mut self) -> usize {
-        let uncertain = self
+        let uncertain_by_server = self
             .value_bytes_limits
             .iter()
             .map(|_| UncertainKeys::default())
             .collect();
         self.incarnations.push(ClientIncarnation {
-            uncertain_by_server: uncertain,
+            uncertain_by_server,
             quiet_writes: Vec::new(),
         });
         self.incarnations.len() - 1
     }
 
-    /// The body of a write, which is noted.
-    pub(crate) fn value_body(&mut self, write: WriteId, key: Key, bytes: u32, ttl: Ttl) -> Vec<u8> {
-        self.writes_by_id.insert(write, (key, bytes, ttl));
-        value_body(write, key, bytes, self.has_protocol_text)
+    /// Notes a write; returns the body of its value.
+    pub(crate) fn record_write(
+        &mut self,
+        write_id: WriteId,
+        key: Key,
+        value_bytes: u32,
+        ttl: Ttl,
+    ) -> Vec<u8> {
+        self.writes_by_id.insert(write_id, (key, value_bytes, ttl));
+        value_body(write_id, key, value_bytes, self.has_protocol_text)
     }
 
-    /// The creation of a counter.
+    /// The number of the next creation of a counter.
     pub(crate) fn next_creation(&mut self) -> u16 {
         self.creation_count += 1;
         self.creation_count
@@ -192,40 +199,41 @@ impl Checker {
         }
     }
 
-    /// A read found a value, of which all is checked that can be: with a server that misbehaves, only whose it is.
-    pub(crate) fn found_values(
+    /// Checks a value that a read found: all that can be checked, but of a server that misbehaves only whose it is.
+    pub(crate) fn check_found_value(
         &mut self,
         (id, key): (RequestId, Key),
-        (flags_read, bytes): (u32, &[u8]),
+        (read_flags, body): (u32, &[u8]),
         network: &Network,
     ) -> Option<Source> {
         let has_misbehaved = network.has_misbehaved(self.history.request(id).server);
         if is_counter_key(key) {
-            let Some(counter) = CounterValue::read(bytes) else {
-                let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
+            let Some(counter) = CounterValue::parse(body) else {
+                let text = format!("key {key} has {:?}", String::from_utf8_lossy(body));
                 self.report_broken(Invariant::ValueWasWritten, text);
                 return None;
             };
             self.check_counter((id, key), counter, None, network);
             return Some(Source::Creation(counter.creation));
         }
-        let write = parse_write_id(bytes);
-        let written = write.and_then(|write| Some((write, *self.writes_by_id.get(&write)?)));
-        let is_own = written.is_some_and(|(write, (written_key, length, _))| {
-            let is_equal = value_body(write, written_key, length, self.has_protocol_text) == bytes;
-            written_key == key && is_equal && (has_misbehaved || flags(write) == flags_read)
+        let write_id = parse_write_id(body);
+        let written =
+            write_id.and_then(|write_id| Some((write_id, *self.writes_by_id.get(&write_id)?)));
+        let is_own = written.is_some_and(|(write_id, (written_key, length, _))| {
+            let is_equal =
+                value_body(write_id, written_key, length, self.has_protocol_text) == body;
+            written_key == key && is_equal && (has_misbehaved || flags(write_id) == read_flags)
         });
-        let Some((write, (.., ttl))) = written.filter(|_| is_own) else {
-            let value_begin =
-                String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
+        let Some((write_id, (.., ttl))) = written.filter(|_| is_own) else {
+            let value_begin = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
             let text = format!(
-                "key {key} has {} bytes with flags {flags_read} that nobody wrote: {value_begin:?}",
-                bytes.len()
+                "key {key} has {} bytes with flags {read_flags} that nobody wrote: {value_begin:?}",
+                body.len()
             );
             self.report_broken(Invariant::ValueWasWritten, text);
             return None;
         };
-        let source = Source::Write(write);
+        let source = Source::Write(write_id);
         if !has_misbehaved {
             self.check_fresh((id, key), source, network);
             self.check_expiry((id, key), source, ttl, network);
@@ -241,13 +249,13 @@ impl Checker {
     }
 
     fn check_fresh(&mut self, (id, key): (RequestId, Key), source: Source, network: &Network) {
-        let Some(read) = self.check_executed(id, network) else {
+        let Some(read_range) = self.check_executed(id, network) else {
             return;
         };
-        if !self.history.may_find(key, source, read, network) {
+        if !self.history.may_find(key, source, read_range, network) {
             let history_of_key = self.history.describe_changes(key, network);
             let text = format!(
-                "key {key} has {source:?}, which was replaced before {read:?}: {history_of_key}"
+                "key {key} has {source:?}, which was replaced before {read_range:?}: {history_of_key}"
             );
             self.report_broken(Invariant::ReadsAreFresh, text);
         }
@@ -268,11 +276,12 @@ impl Checker {
         else {
             return;
         };
-        let stored = self.history.stored_second(key, source, network);
-        let is_past_expiry = stored.is_some_and(|stored| second >= stored + seconds);
+        let stored_second = self.history.stored_second(key, source, network);
+        let is_past_expiry = stored_second.is_some_and(|stored| second >= stored + seconds);
         if is_past_expiry && !self.history.was_touched(key) {
-            let text =
-                format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
+            let text = format!(
+                "key {key} has {source:?} at {second}, stored for {seconds} at {stored_second:?}"
+            );
             self.report_broken(Invariant::ExpiredItemsAreGone, text);
         }
     }
@@ -288,7 +297,7 @@ impl Checker {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
-        let Some(read) = self.check_executed(id, network) else {
+        let Some(read_range) = self.check_executed(id, network) else {
             return;
         };
         let source = Source::Creation(counter.creation);
@@ -301,7 +310,7 @@ impl Checker {
                 Invariant::AdditionsCountOnce,
                 "an addition was made twice, or is not in it".to_owned(),
             ));
-        } else if !history.may_find(key, source, read, network) {
+        } else if !history.may_find(key, source, read_range, network) {
             broken = Some((
                 Invariant::ReadsAreFresh,
                 "it was replaced before".to_owned(),
@@ -309,7 +318,7 @@ impl Checker {
         }
         for addition in 0..crate::plan::ADDITIONS_MAX {
             if counter.contains_addition(addition)
-                && !history.may_have_added(key, addition, read, network)
+                && !history.may_have_added(key, addition, read_range, network)
             {
                 broken = Some((
                     Invariant::AdditionsCountOnce,
@@ -317,7 +326,8 @@ impl Checker {
                 ));
             }
         }
-        let required_additions = history.must_have_added(key, counter.creation, read, network);
+        let required_additions =
+            history.must_have_added(key, counter.creation, read_range, network);
         if let Some(addition) = required_additions
             .into_iter()
             .find(|addition| !counter.contains_addition(*addition))
@@ -330,7 +340,7 @@ impl Checker {
         if let Some((invariant, reason)) = broken {
             self.report_broken(
                 invariant,
-                format!("key {key} has {counter:?} in {read:?}: {reason}"),
+                format!("key {key} has {counter:?} in {read_range:?}: {reason}"),
             );
         }
     }
@@ -352,35 +362,36 @@ impl Checker {
         }
     }
 
-    /// A comparison with what a read by `read` found succeeded.
+    /// A comparison with what the request `read_request` found succeeded.
     pub(crate) fn check_cas(
         &mut self,
         (id, key): (RequestId, Key),
-        (source, read): (Source, RequestId),
+        (source, read_request): (Source, RequestId),
         network: &Network,
     ) {
         let server = self.history.request(id).server;
-        let windows = (
+        let ranges = (
             self.check_executed(id, network),
-            self.history.execution_range(read, network),
+            self.history.execution_range(read_request, network),
         );
-        let (Some(write_range), Some(read)) = windows else {
+        let (Some(write_range), Some(read_range)) = ranges else {
             return;
         };
+        let ((read_first, read_last), (write_first, write_last)) = (read_range, write_range);
         // A server that starts again begins anew with its uniques too.
         let mut restarts = network.restart_indexes(server).iter();
-        let has_restarted = restarts.any(|restart_position| {
-            read.0 < *restart_position && *restart_position < write_range.1
-        });
+        let has_restarted = restarts
+            .any(|restart_index| read_first < *restart_index && *restart_index < write_last);
         if network.has_misbehaved(server) || has_restarted {
             return;
         }
         if self
             .history
-            .has_changed(key, source, (read.1, write_range.0), network)
+            .has_changed(key, source, (read_last, write_first), network)
         {
-            let text =
-                format!("key {key}: {source:?}, read in {read:?}, had changed by {write_range:?}");
+            let text = format!(
+                "key {key}: {source:?}, read in {read_range:?}, had changed by {write_range:?}"
+            );
             self.report_broken(Invariant::CasSeesChanges, text);
         }
     }
@@ -428,16 +439,16 @@ impl Checker {
     /// What a request left behind is not known to the client that made it.
     pub(crate) fn record_uncertain(&mut self, id: RequestId, network: &Network) {
         let request = self.history.request(id);
-        let uncertain =
+        let uncertain_keys =
             &mut self.incarnations[request.incarnation].uncertain_by_server[request.server];
         for (key, effect) in &request.effects {
-            // The client does not remove a counter whose addition is doubtful: it is right either way.
+            // The client does not remove a counter whose addition is uncertain: it is right either way.
             let is_removed = matches!(
                 effect,
                 Effect::Store(..) | Effect::Create(_) | Effect::Delete
             );
             if is_removed && !network.has_misbehaved(request.server) {
-                uncertain.add(*key, network.execution_index());
+                uncertain_keys.add(*key, network.execution_index());
             }
         }
     }
@@ -447,7 +458,7 @@ impl Checker {
         let incarnation = self.history.request(id).incarnation;
         self.incarnations[incarnation]
             .quiet_writes
-            .retain(|quiet| *quiet != id);
+            .retain(|quiet_write| *quiet_write != id);
     }
 
     /// Whether a request was executed.
@@ -462,10 +473,10 @@ impl Checker {
     /// Whether a request stores a value that its server certainly refuses.
     fn is_too_large(&self, request: &RecordedRequest) -> bool {
         request.effects.iter().any(|(_, effect)| match effect {
-            Effect::Store(write, _) => {
+            Effect::Store(write_id, _) => {
                 let length = self
                     .writes_by_id
-                    .get(write)
+                    .get(write_id)
                     .map_or(0, |(_, length, _)| *length);
                 length > self.value_bytes_limits[request.server]
             }
@@ -473,22 +484,22 @@ impl Checker {
         })
     }
 
-    /// Quiet writes of a life that were never executed or certainly refused, and all of them.
+    /// Quiet writes of an incarnation that were never executed or certainly refused, and all of them.
     pub(crate) fn count_quiet_writes(&self, incarnation: usize, network: &Network) -> (u64, u64) {
-        let quiet = &self.incarnations[incarnation].quiet_writes;
+        let quiet_writes = &self.incarnations[incarnation].quiet_writes;
         let is_lost = |id: &&RequestId| {
             let request = self.history.request(**id);
             network.execution_state(request.link, request.end_offset) == ExecutionState::Never
                 || self.is_too_large(request) && !network.has_misbehaved(request.server)
         };
         (
-            quiet.iter().filter(is_lost).count() as u64,
-            quiet.len() as u64,
+            quiet_writes.iter().filter(is_lost).count() as u64,
+            quiet_writes.len() as u64,
         )
     }
 
     /// What can be checked only at the end.
-    pub(crate) fn end(&mut self, network: &Network) {
+    pub(crate) fn check_at_end(&mut self, network: &Network) {
         let executed_although_reported = self.reported_unexecuted.iter().copied().find(|id| {
             let request = self.history.request(*id);
             !network.has_misbehaved(request.server)

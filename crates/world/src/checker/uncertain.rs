@@ -1,17 +1,17 @@
 //! Keys whose last write or removal ended without a reply: the next call to their server removes them.
 //!
-//! An invariant of the client, which can be held against it only where it is plain which call was the next: one that had
-//! its server for itself from its begin to its good end.
+//! The checker can require this only of a call that was certainly the next one: a call that was alone at its server from
+//! its begin to its end by a reply.
 
 use crate::network::ExecutionIndex;
 use crate::plan::Key;
 
-/// The doubts of one client about one server.
+/// The uncertain keys of one client at one server.
 #[derive(Debug, Default)]
 pub(super) struct UncertainKeys {
     keys: Vec<(Key, ExecutionIndex)>,
     in_flight: usize,
-    /// The call in flight that began alone, and how many doubts there were then; nothing has failed since.
+    /// The call in flight that began alone, and how many uncertain keys there were then; nothing has failed since.
     sole_call: Option<(usize, usize)>,
 }
 
@@ -30,15 +30,15 @@ impl UncertainKeys {
         self.in_flight += 1;
     }
 
-    /// A call ended; returns the keys that are certainly removed, each with the place behind which that was.
-    /// `had_reply`: it ended by a reply.
+    /// A call ended, by a reply if `had_reply`; returns the keys that are certainly removed, each with the execution index
+    /// after which it was removed.
     pub(super) fn end(&mut self, call: usize, had_reply: bool) -> Vec<(Key, ExecutionIndex)> {
         self.in_flight = self.in_flight.saturating_sub(1);
         if !had_reply {
             self.sole_call = None;
         }
         match self.sole_call {
-            Some((sole_call, keys_before)) if sole_call == call => {
+            Some((sole_call_id, keys_before)) if sole_call_id == call => {
                 self.sole_call = None;
                 let is_still_alone = self.in_flight == 0;
                 self.keys
@@ -54,8 +54,8 @@ impl UncertainKeys {
 mod tests {
     use super::*;
 
-    fn removed_keys(uncertain: &mut UncertainKeys, call: usize) -> Vec<Key> {
-        uncertain
+    fn end_with_reply(uncertain_keys: &mut UncertainKeys, call: usize) -> Vec<Key> {
+        uncertain_keys
             .end(call, true)
             .into_iter()
             .map(|(key, _)| key)
@@ -63,29 +63,29 @@ mod tests {
     }
 
     #[test]
-    fn a_call_alone_removes_what_was_doubtful_before_it() {
-        let mut uncertain = UncertainKeys::default();
-        uncertain.add(3, 5);
-        uncertain.begin(1);
-        uncertain.add(4, 12);
-        assert_eq!(removed_keys(&mut uncertain, 1), [3]);
-        uncertain.begin(2);
-        assert_eq!(removed_keys(&mut uncertain, 2), [4]);
-        uncertain.begin(3);
-        assert!(removed_keys(&mut uncertain, 3).is_empty());
+    fn a_call_alone_removes_what_was_uncertain_before_it() {
+        let mut uncertain_keys = UncertainKeys::default();
+        uncertain_keys.add(3, 5);
+        uncertain_keys.begin(1);
+        uncertain_keys.add(4, 12);
+        assert_eq!(end_with_reply(&mut uncertain_keys, 1), [3]);
+        uncertain_keys.begin(2);
+        assert_eq!(end_with_reply(&mut uncertain_keys, 2), [4]);
+        uncertain_keys.begin(3);
+        assert!(end_with_reply(&mut uncertain_keys, 3).is_empty());
     }
 
     #[test]
     fn a_call_among_others_or_without_a_reply_proves_nothing() {
-        let mut uncertain = UncertainKeys::default();
-        uncertain.add(3, 5);
-        uncertain.begin(1);
-        uncertain.begin(2);
-        assert!(removed_keys(&mut uncertain, 1).is_empty());
-        assert!(removed_keys(&mut uncertain, 2).is_empty());
-        uncertain.begin(4);
-        assert!(uncertain.end(4, false).is_empty());
-        uncertain.begin(5);
-        assert_eq!(removed_keys(&mut uncertain, 5), [3]);
+        let mut uncertain_keys = UncertainKeys::default();
+        uncertain_keys.add(3, 5);
+        uncertain_keys.begin(1);
+        uncertain_keys.begin(2);
+        assert!(end_with_reply(&mut uncertain_keys, 1).is_empty());
+        assert!(end_with_reply(&mut uncertain_keys, 2).is_empty());
+        uncertain_keys.begin(4);
+        assert!(uncertain_keys.end(4, false).is_empty());
+        uncertain_keys.begin(5);
+        assert_eq!(end_with_reply(&mut uncertain_keys, 5), [3]);
     }
 }

@@ -8,23 +8,28 @@ const CREATION_SHIFT: u32 = 48;
 /// The number of a write in its world.
 pub(crate) type WriteId = u32;
 
-/// The bytes of a value: whose write, under which key, and a filling that follows from these.
-pub(crate) fn value_body(write: WriteId, key: Key, bytes: u32, has_protocol_text: bool) -> Vec<u8> {
-    let mut body = format!("w{write:08x}:").into_bytes();
+/// The bytes of a value: the id of its write, its key, and a padding that follows from these.
+pub(crate) fn value_body(
+    write_id: WriteId,
+    key: Key,
+    value_bytes: u32,
+    has_protocol_text: bool,
+) -> Vec<u8> {
+    let mut body = format!("w{write_id:08x}:").into_bytes();
     body.extend_from_slice(&wire_key(key));
     body.push(b':');
     let protocol_text: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
     let plain_text: &[u8] = b"the quick brown fox jumps over the lazy dog ";
     // Text of the protocol within values shows whether lengths are kept.
-    let padding = if has_protocol_text && write.is_multiple_of(3) {
+    let padding = if has_protocol_text && write_id.is_multiple_of(3) {
         protocol_text
     } else {
         plain_text
     };
-    let first_letter = write as usize % padding.len();
-    let length = (bytes as usize).max(body.len());
+    let first_offset = write_id as usize % padding.len();
+    let length = (value_bytes as usize).max(body.len());
     body.reserve_exact(length - body.len());
-    body.extend_from_slice(&padding[first_letter..]);
+    body.extend_from_slice(&padding[first_offset..]);
     while body.len() < length {
         body.extend_from_slice(padding);
     }
@@ -33,19 +38,19 @@ pub(crate) fn value_body(write: WriteId, key: Key, bytes: u32, has_protocol_text
 }
 
 /// Client flags of a write.
-pub(crate) fn flags(write: WriteId) -> u32 {
-    if write.is_multiple_of(4) {
+pub(crate) fn flags(write_id: WriteId) -> u32 {
+    if write_id.is_multiple_of(4) {
         0
     } else {
-        write.wrapping_mul(0x9E37_79B1)
+        write_id.wrapping_mul(0x9E37_79B1)
     }
 }
 
 /// The write that a value names.
 pub(crate) fn parse_write_id(body: &[u8]) -> Option<WriteId> {
     let digits = body.strip_prefix(b"w")?.get(..8)?;
-    let digits = std::str::from_utf8(digits).ok()?;
-    WriteId::from_str_radix(digits, 16).ok()
+    let digits_text = std::str::from_utf8(digits).ok()?;
+    WriteId::from_str_radix(digits_text, 16).ok()
 }
 
 /// The value of a counter at its creation.
@@ -76,7 +81,7 @@ impl CounterValue {
     }
 
     /// The parts of the value that this text shows.
-    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         text.trim_end().parse().ok().map(Self::from_value)
     }
@@ -102,11 +107,11 @@ mod tests {
 
     #[test]
     fn a_value_names_its_write_and_has_its_length() {
-        for (write, bytes) in [(3, 24), (4, 300), (0x0102_0304, 9000)] {
-            let body = value_body(write, 2, bytes, true);
+        for (write_id, value_bytes) in [(3, 24), (4, 300), (0x0102_0304, 9000)] {
+            let body = value_body(write_id, 2, value_bytes, true);
             assert_eq!(
                 (body.len(), parse_write_id(&body)),
-                (bytes as usize, Some(write))
+                (value_bytes as usize, Some(write_id))
             );
         }
         assert_eq!(parse_write_id(b"x00000001:"), None);
@@ -115,13 +120,13 @@ mod tests {
     #[test]
     fn a_counter_names_its_additions_and_shows_what_was_added_twice() {
         let value = initial_counter_value(7) + addend(0) + addend(5);
-        let read = CounterValue::read(value.to_string().as_bytes()).unwrap();
-        assert_eq!(read.creation, 7);
+        let counter = CounterValue::parse(value.to_string().as_bytes()).unwrap();
+        assert_eq!(counter.creation, 7);
         assert!(
-            read.contains_addition(0)
-                && read.contains_addition(5)
-                && !read.contains_addition(1)
-                && !read.has_double_additions()
+            counter.contains_addition(0)
+                && counter.contains_addition(5)
+                && !counter.contains_addition(1)
+                && !counter.has_double_additions()
         );
         assert!(CounterValue::from_value(value + addend(5)).has_double_additions());
         assert!(

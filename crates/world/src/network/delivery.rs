@@ -5,7 +5,7 @@
 //! how a server alters its replies in `misbehaviour`.
 
 use super::host::Host;
-use super::link::{End, LinkId, Packet};
+use super::link::{Direction, End, LinkId, Packet};
 use super::queue::Event;
 use super::{Network, misbehaviour};
 use crate::plan::{Misbehaviour, Sabotage};
@@ -19,47 +19,47 @@ impl Network {
         if let Packet::Bytes(bytes) = &packet {
             self.add_to_digest(bytes);
         }
-        let state = &mut self.links[link];
+        let link_state = &mut self.links[link];
         match packet {
             Packet::Bytes(bytes) => {
-                state.to_client.bytes -= bytes.len();
+                link_state.to_client.bytes_in_transit -= bytes.len();
                 // Nothing is received behind an end.
-                if state.client_end.is_none() {
-                    append_arrived(&mut state.client_input, bytes);
+                if link_state.end_at_client.is_none() {
+                    append_arrived(&mut link_state.client_input, bytes);
                 }
             }
             Packet::End(end) => {
                 if end == End::Reset {
-                    state.client_input.clear();
+                    link_state.client_input.clear();
                 }
-                state.client_end = Some(end);
+                link_state.end_at_client = Some(end);
             }
         }
-        (!state.is_closed).then_some(link)
+        (!link_state.is_closed_by_client).then_some(link)
     }
 
     pub(super) fn arrive_at_server(&mut self, link: LinkId) -> Option<LinkId> {
         if self.delay_if_partitioned(link, Event::ToServer(link)) {
             return None;
         }
-        let state = &mut self.links[link];
-        let packet = state.to_server.packets.pop_front()?;
-        if state.session.is_none() {
-            // Nobody is there: whoever sends learns of it.
+        let link_state = &mut self.links[link];
+        let packet = link_state.to_server.packets.pop_front()?;
+        if link_state.session.is_none() {
+            // The server's end is gone, so the sender gets a reset.
             if let Packet::Bytes(bytes) = &packet {
-                state.to_server.bytes -= bytes.len();
-                self.break_client(link);
+                link_state.to_server.bytes_in_transit -= bytes.len();
+                self.reset_client(link);
             }
             return None;
         }
         if let Packet::Bytes(bytes) = &packet {
             self.add_to_digest(bytes);
         }
-        let state = &mut self.links[link];
+        let link_state = &mut self.links[link];
         match packet {
             Packet::Bytes(bytes) => {
-                state.to_server.bytes -= bytes.len();
-                append_arrived(&mut state.server_input, bytes);
+                link_state.to_server.bytes_in_transit -= bytes.len();
+                append_arrived(&mut link_state.server_input, bytes);
                 self.serve(link);
             }
             Packet::End(End::InOrder)
@@ -76,17 +76,17 @@ impl Network {
         None
     }
 
-    /// Tells the client that the connection broke, after a while.
-    fn break_client(&mut self, link: LinkId) {
-        if self.links[link].client_end.is_none() {
-            self.enqueue_end(link, false, End::Reset);
+    /// Resets the client's end, after a while.
+    fn reset_client(&mut self, link: LinkId) {
+        if self.links[link].end_at_client.is_none() {
+            self.enqueue_end(link, Direction::ToClient, End::Reset);
         }
     }
 
     pub(super) fn end_session(&mut self, link: LinkId) {
-        let state = &mut self.links[link];
-        state.end_session();
-        let server = state.server;
+        let link_state = &mut self.links[link];
+        link_state.end_session();
+        let server = link_state.server;
         self.hosts[server]
             .links
             .retain(|waiting_link| *waiting_link != link);
@@ -102,15 +102,16 @@ impl Network {
         if self.random.below(8) == 0 {
             self.hosts[server].maintain(self.now);
             // Others may have waited for room that there is now.
-            let waits = |waiting_link: &LinkId| {
+            let has_unread_requests = |waiting_link: &LinkId| {
                 let session = self.links[*waiting_link].session.as_ref();
-                *waiting_link != link && session.is_some_and(|(_, s)| s.pending_bytes() > 0)
+                *waiting_link != link
+                    && session.is_some_and(|session| session.connection.pending_bytes() > 0)
             };
             let waiting: Vec<LinkId> = self.hosts[server]
                 .links
                 .iter()
                 .copied()
-                .filter(waits)
+                .filter(has_unread_requests)
                 .collect();
             for waiting_link in waiting {
                 self.serve_link(waiting_link);
@@ -119,45 +120,45 @@ impl Network {
     }
 
     fn serve_link(&mut self, link: LinkId) {
-        let state = &mut self.links[link];
-        let host = &mut self.hosts[state.server];
-        let mut input = std::mem::take(&mut state.server_input);
-        if !state.has_passed_proxy && !input.is_empty() {
-            let Some((consumed, reply, closes)) = host.apply_proxy(&input) else {
-                state.server_input = input;
+        let link_state = &mut self.links[link];
+        let host = &mut self.hosts[link_state.server];
+        let mut input = std::mem::take(&mut link_state.server_input);
+        if !link_state.has_passed_proxy && !input.is_empty() {
+            let Some((consumed_bytes, proxy_reply, closes)) = host.apply_proxy(&input) else {
+                link_state.server_input = input;
                 return;
             };
-            state.has_passed_proxy = true;
-            state.bytes_passed_to_session += consumed as u64;
-            input.drain(..consumed);
+            link_state.has_passed_proxy = true;
+            link_state.bytes_passed_to_session += consumed_bytes as u64;
+            input.drain(..consumed_bytes);
             if closes {
                 self.end_session(link);
-                return self.enqueue_end(link, false, End::InOrder);
+                return self.enqueue_end(link, Direction::ToClient, End::InOrder);
             }
-            if !reply.is_empty() {
-                self.transmit(link, false, reply);
+            if !proxy_reply.is_empty() {
+                self.transmit(link, Direction::ToClient, proxy_reply);
             }
         }
-        let state = &mut self.links[link];
-        let host = &mut self.hosts[state.server];
-        let Some(session) = &mut state.session else {
+        let link_state = &mut self.links[link];
+        let host = &mut self.hosts[link_state.server];
+        let Some(session) = &mut link_state.session else {
             return;
         };
-        let clock_is_stopped = self.sabotage == Some(Sabotage::StopsItsClock);
-        let reply = host.execute(session, &input, if clock_is_stopped { 0 } else { self.now });
-        let is_closed = session.1.is_closed();
-        state.bytes_passed_to_session += input.len() as u64;
+        let is_clock_stopped = self.sabotage == Some(Sabotage::StopsItsClock);
+        let reply = host.execute(session, &input, if is_clock_stopped { 0 } else { self.now });
+        let is_closed = session.connection.is_closed();
+        link_state.bytes_passed_to_session += input.len() as u64;
         self.run_number += 1;
         let second = host.clock_second(self.now);
-        state.record_execution(self.run_number, second);
-        if std::mem::take(&mut state.is_blocked) {
+        link_state.record_execution(self.run_number, second);
+        if std::mem::take(&mut link_state.is_blocked) {
             self.schedule(0, Event::Writable(link));
         }
         self.send_reply(link, reply);
         self.begin_flood(link, &input);
         if is_closed {
             self.end_session(link);
-            self.enqueue_end(link, false, End::InOrder);
+            self.enqueue_end(link, Direction::ToClient, End::InOrder);
         }
     }
 
@@ -179,19 +180,19 @@ impl Network {
         }
         self.has_misbehaved[server] |= is_wrong;
         let cut = host.cut_reply.take();
-        let sent_bytes = cut.map_or(altered.len(), |(cut_after_thousandths, _)| {
-            altered.len() * usize::from(cut_after_thousandths) / 1000
+        let sent_bytes = cut.map_or(altered.len(), |cut| {
+            altered.len() * usize::from(cut.after_thousandths) / 1000
         });
-        self.transmit(link, false, &altered[..sent_bytes]);
-        if repeats_earlier(&self.hosts[server]) {
+        self.transmit(link, Direction::ToClient, &altered[..sent_bytes]);
+        if repeats_previous_replies(&self.hosts[server]) {
             self.links[link].last_reply = altered;
         }
         match cut {
-            Some((_, false)) => {
+            Some(cut) if !cut.restarts_server => {
                 self.end_session(link);
-                self.enqueue_end(link, false, End::Reset);
+                self.enqueue_end(link, Direction::ToClient, End::Reset);
             }
-            Some((_, true)) => self.restart(server, Some(End::Reset)),
+            Some(_) => self.restart(server, Some(End::Reset)),
             None => {}
         }
     }
@@ -206,6 +207,6 @@ fn append_arrived(unread: &mut Vec<u8>, arrived: Vec<u8>) {
     }
 }
 
-fn repeats_earlier(host: &Host) -> bool {
+fn repeats_previous_replies(host: &Host) -> bool {
     matches!(host.misbehaviour, Some((Misbehaviour::RepeatsPrevious, _)))
 }

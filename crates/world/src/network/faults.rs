@@ -1,25 +1,25 @@
 //! What goes wrong with servers and connections.
 
 use super::Network;
-use super::host::Recovery;
-use super::link::{End, ExecutionIndex, RUN_SHIFT};
+use super::host::{CutReply, Recovery};
+use super::link::{Direction, End, ExecutionIndex, RUN_SHIFT};
 use super::queue::Event;
 use crate::plan::{InjectedFault, Sabotage};
 
 impl Network {
-    /// Ends all connections of a server; `to_client`: what the clients learn of it.
-    pub(super) fn end_connections(&mut self, server: usize, to_client: Option<End>) {
+    /// Ends all connections of a server; its clients receive `client_end`, or nothing.
+    pub(super) fn end_connections(&mut self, server: usize, client_end: Option<End>) {
         for link in self.hosts[server].links.clone() {
             self.end_session(link);
             self.links[link].to_server.clear();
-            if let Some(end) = to_client {
-                self.enqueue_end(link, false, end);
+            if let Some(end) = client_end {
+                self.enqueue_end(link, Direction::ToClient, end);
             }
         }
     }
 
-    pub(super) fn restart(&mut self, server: usize, to_client: Option<End>) {
-        self.end_connections(server, to_client);
+    pub(super) fn restart(&mut self, server: usize, client_end: Option<End>) {
+        self.end_connections(server, client_end);
         self.start(server);
     }
 
@@ -34,7 +34,7 @@ impl Network {
         self.restart_indexes[server].push(self.run_number << RUN_SHIFT);
     }
 
-    /// The places at which a server lost all its items.
+    /// The execution indexes at which a server lost all its items.
     pub(crate) fn restart_indexes(&self, server: usize) -> &[ExecutionIndex] {
         &self.restart_indexes[server]
     }
@@ -50,21 +50,21 @@ impl Network {
         recovery
     }
 
-    /// Has something go wrong; what became of the items of a server that stopped cleanly and started again with them.
+    /// Has something go wrong. Returns what became of the items of a server that stopped cleanly and started again with them.
     pub(crate) fn inject(&mut self, fault: InjectedFault) -> Option<Recovery> {
         let now = self.now;
         match fault {
             InjectedFault::Reset(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
-                    self.enqueue_end(link, false, End::Reset);
+                    self.enqueue_end(link, Direction::ToClient, End::Reset);
                 }
                 self.end_connections(server, None);
             }
             InjectedFault::ResetToClient(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
-                    self.enqueue_end(link, false, End::Reset);
+                    self.enqueue_end(link, Direction::ToClient, End::Reset);
                 }
             }
             InjectedFault::ResetToServer(server) => self.end_connections(server, None),
@@ -95,10 +95,16 @@ impl Network {
                 self.schedule(duration, Event::Up(server));
             }
             InjectedFault::CutReply(server, cut_after_thousandths) => {
-                self.hosts[server].cut_reply = Some((cut_after_thousandths, false));
+                self.hosts[server].cut_reply = Some(CutReply {
+                    after_thousandths: cut_after_thousandths,
+                    restarts_server: false,
+                });
             }
             InjectedFault::KillInReply(server, cut_after_thousandths) => {
-                self.hosts[server].cut_reply = Some((cut_after_thousandths, true));
+                self.hosts[server].cut_reply = Some(CutReply {
+                    after_thousandths: cut_after_thousandths,
+                    restarts_server: true,
+                });
             }
             InjectedFault::CutRequest(server, cut_after_thousandths) => {
                 self.hosts[server].cut_request = Some(cut_after_thousandths);

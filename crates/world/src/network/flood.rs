@@ -1,7 +1,7 @@
 //! A flood: a server sends refusals without end, to quiet writes as to requests that have a reply.
 
 use super::Network;
-use super::link::{Flood, LinkId};
+use super::link::{Direction, Flood, LinkId};
 use super::queue::Event;
 use crate::plan::{Micros, Misbehaviour};
 
@@ -25,68 +25,70 @@ const OUT_OF_MEMORY: u8 = 0x82;
 /// How often a server writes to one connection, at most.
 const WRITES_MAX: u32 = 200;
 /// The longest time between two of these.
-const PAUSE_MAX_MICROS: Micros = 500;
+const PAUSE_MICROS_MAX: Micros = 500;
 
 impl Network {
-    /// Begins a flood behind `request`, if the server is to.
+    /// Begins a flood after `request`, if the server is to send one.
     pub(super) fn begin_flood(&mut self, link: LinkId, request: &[u8]) {
-        let state = &mut self.links[link];
-        let Some((Misbehaviour::Flood, one_in)) = self.hosts[state.server].misbehaviour else {
+        let link_state = &mut self.links[link];
+        let Some((Misbehaviour::Flood, one_in)) = self.hosts[link_state.server].misbehaviour else {
             return;
         };
-        if state.flood.is_some() || request.is_empty() || self.random.below(u64::from(one_in)) != 0
+        if link_state.flood.is_some()
+            || request.is_empty()
+            || self.random.below(u64::from(one_in)) != 0
         {
             return;
         }
-        let is_of_first = self.random.chance(50);
-        state.flood = Some(Flood {
-            refusal: refusal_of(request, is_of_first),
+        let refuses_first = self.random.chance(50);
+        link_state.flood = Some(Flood {
+            refusal: refusal_of(request, refuses_first),
             writes_left: WRITES_MAX,
         });
-        self.has_misbehaved[state.server] = true;
+        self.has_misbehaved[link_state.server] = true;
         self.schedule(0, Event::Flood(link));
     }
 
     /// Sends as many refusals as the client's socket takes, and more of them later.
     pub(super) fn continue_flood(&mut self, link: LinkId) {
-        let window = self.plan.receive_window_bytes;
-        let state = &mut self.links[link];
-        let host = &self.hosts[state.server];
+        let receive_window_bytes = self.plan.receive_window_bytes;
+        let link_state = &mut self.links[link];
+        let host = &self.hosts[link_state.server];
         let is_flooding = matches!(host.misbehaviour, Some((Misbehaviour::Flood, _)))
-            && state.session.is_some()
-            && state.client_end.is_none();
+            && link_state.session.is_some()
+            && link_state.end_at_client.is_none();
         let is_serving = host.is_serving(self.now);
-        let Some(flood) = &mut state.flood else {
+        let Some(flood) = &mut link_state.flood else {
             return;
         };
         if !is_flooding || flood.writes_left == 0 {
-            state.flood = None;
+            link_state.flood = None;
             return;
         }
         flood.writes_left -= 1;
-        let unread_bytes = state.to_client.bytes + state.client_input.len();
-        let count = window.saturating_sub(unread_bytes) / flood.refusal.len();
-        let refusals = flood.refusal.repeat(count);
+        let unread_bytes = link_state.to_client.bytes_in_transit + link_state.client_input.len();
+        let refusal_count = receive_window_bytes.saturating_sub(unread_bytes) / flood.refusal.len();
+        let refusals = flood.refusal.repeat(refusal_count);
         if is_serving {
-            self.transmit(link, false, &refusals);
+            self.transmit(link, Direction::ToClient, &refusals);
         }
-        let pause = self.random.between(1, PAUSE_MAX_MICROS);
+        let pause = self.random.between(1, PAUSE_MICROS_MAX);
         self.schedule(pause, Event::Flood(link));
     }
 }
 
 /// The refusal of the first or of the last whole request, in its protocol.
-fn refusal_of(request: &[u8], is_of_first: bool) -> Vec<u8> {
+fn refusal_of(request: &[u8], refuses_first: bool) -> Vec<u8> {
     let mut refused_header = None;
     let mut remaining = request;
     while remaining.first() == Some(&MAGIC_REQUEST)
         && let Some((header, body)) = remaining.split_first_chunk::<HEADER_BYTES>()
     {
-        if refused_header.is_none() || !is_of_first {
+        if refused_header.is_none() || !refuses_first {
             refused_header = Some(header);
         }
-        let length = &header[BODY_LENGTH_OFFSET..OPAQUE_OFFSET];
-        let body_bytes = length
+        let body_length_field = &header[BODY_LENGTH_OFFSET..OPAQUE_OFFSET];
+        let body_bytes = body_length_field
             .iter()
             .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         remaining = body.get(body_bytes..).unwrap_or_default();
@@ -112,7 +114,7 @@ mod tests {
             refusal_of(b"set a 0 0 1 noreply\r\nx\r\n", true),
             TEXT_REFUSAL
         );
-        let request = |opaque| {
+        let new_request = |opaque| {
             let mut packet = [0; HEADER_BYTES];
             packet[0] = MAGIC_REQUEST;
             packet[OPCODE_OFFSET] = 0x11;
@@ -120,7 +122,7 @@ mod tests {
             packet[OPAQUE_END - 1] = opaque;
             [&packet[..], b"k1"].concat()
         };
-        let requests = [request(7), request(8)].concat();
+        let requests = [new_request(7), new_request(8)].concat();
         assert_eq!(refusal_of(&requests, true)[OPAQUE_END - 1], 7);
         let refusal = refusal_of(&requests, false);
         assert_eq!(refusal[..2], [MAGIC_RESPONSE, 0x11]);

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use glasscache_server::{
-    Config, InMemoryConnection, InMemoryWorker, RestartableMemory, UsersFile, UsersFileFormat,
-};
+use glasscache_server::{Config, InMemoryWorker, RestartableMemory, UsersFile, UsersFileFormat};
 
-use super::link::LinkId;
+use super::link::{LinkId, Session};
 use super::misbehaviour;
 use crate::plan::{Micros, Misbehaviour, Proxy, ServerPlan};
 use crate::random::Random;
@@ -15,11 +13,11 @@ use crate::random::Random;
 /// The second that a server's clock shows when the world begins.
 const FIRST_SECOND: u32 = 10;
 /// The Unix time when the world begins.
-pub(crate) const FIRST_UNIX: i64 = 1_700_000_000;
+pub(crate) const FIRST_UNIX_S: i64 = 1_700_000_000;
 /// Microseconds of a second.
 const MICROS_PER_SECOND: Micros = 1_000_000;
-/// Values that fill a server's memory.
-const FILL_BYTES: usize = 7000;
+/// Length of the values that fill a server's memory.
+const FILL_VALUE_BYTES: usize = 7000;
 
 /// The user and the password of servers that require a login.
 pub(crate) const USER: &str = "user";
@@ -29,8 +27,8 @@ pub(crate) const PASSWORD: &str = "password of the world";
 fn users_file() -> UsersFile {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     let path = PATH.get_or_init(|| {
-        let name = format!("glasscache-world-users-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let file_name = format!("glasscache-world-users-{}", std::process::id());
+        let path = std::env::temp_dir().join(file_name);
         std::fs::write(&path, format!("{USER}:{PASSWORD}\n")).expect("a file of users");
         path
     });
@@ -41,7 +39,7 @@ fn users_file() -> UsersFile {
 }
 
 /// A memory file that no server has used.
-fn make_memory() -> RestartableMemory {
+fn make_memory_file() -> RestartableMemory {
     RestartableMemory::new().expect("a file in memory")
 }
 
@@ -52,13 +50,20 @@ pub(crate) struct Recovery {
     pub(crate) items_at_start: Option<u64>,
 }
 
+/// Where a reply is cut, and what follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CutReply {
+    pub(super) after_thousandths: u16,
+    /// Whether the server restarts then, instead of breaking the connection alone.
+    pub(super) restarts_server: bool,
+}
+
 /// One server.
 pub(super) struct Host {
     pub(super) plan: ServerPlan,
     seed: u64,
     pub(super) workers: Vec<InMemoryWorker>,
-    /// Its memory file.
-    memory: Option<RestartableMemory>,
+    memory_file: Option<RestartableMemory>,
     next_worker: usize,
     /// Connections whose server's end lives.
     pub(super) links: Vec<LinkId>,
@@ -66,8 +71,8 @@ pub(super) struct Host {
     pub(super) paused_until: Micros,
     pub(super) unreachable_until: Micros,
     pub(super) cut_request: Option<u16>,
-    /// Where the next reply is cut, and whether the server restarts then.
-    pub(super) cut_reply: Option<(u16, bool)>,
+    /// Cuts the next reply.
+    pub(super) cut_reply: Option<CutReply>,
     pub(super) misbehaviour: Option<(Misbehaviour, u32)>,
     clock_ahead_s: u32,
     wall_clock_shift_s: i64,
@@ -79,7 +84,7 @@ impl Host {
             plan,
             seed,
             workers: Vec::new(),
-            memory: plan.has_memory_file.then(make_memory),
+            memory_file: plan.has_memory_file.then(make_memory_file),
             next_worker: 0,
             links: Vec::new(),
             is_up: true,
@@ -95,18 +100,18 @@ impl Host {
         host
     }
 
-    /// Stops it cleanly and starts it again; its connections have ended. `None`: without its items, for it has no
-    /// memory file. `loses_items`: a test has it start with another file.
+    /// Stops it cleanly and starts it again; its connections have ended. `None` if it has no memory file and starts
+    /// without its items. With `loses_items`, which a test plants, it starts with another file.
     pub(super) fn restart_cleanly(&mut self, now: Micros, loses_items: bool) -> Option<Recovery> {
         let items_at_stop = self.count_items(now);
         let second = self.clock_second(now);
         let workers = std::mem::take(&mut self.workers);
-        if let Some(memory) = &mut self.memory {
-            let is_saved = InMemoryWorker::stop(workers, memory, second);
+        if let Some(memory_file) = &mut self.memory_file {
+            let is_saved = InMemoryWorker::stop(workers, memory_file, second);
             assert!(is_saved, "a worker still has the store");
         }
         if loses_items {
-            self.memory = self.plan.has_memory_file.then(make_memory);
+            self.memory_file = self.plan.has_memory_file.then(make_memory_file);
         }
         self.start(now);
         self.plan.has_memory_file.then(|| Recovery {
@@ -127,11 +132,11 @@ impl Host {
         };
         // The old store goes first: both would be mapped at once.
         self.workers.clear();
-        let group = match &mut self.memory {
-            Some(memory) => InMemoryWorker::group_in(config, self.plan.workers, memory),
+        let new_workers = match &mut self.memory_file {
+            Some(memory_file) => InMemoryWorker::group_in(config, self.plan.workers, memory_file),
             None => InMemoryWorker::group(config, self.plan.workers),
         };
-        self.workers = group.expect("memory for a small store, and what a clean stop left");
+        self.workers = new_workers.expect("memory for a small store, and what a clean stop left");
         self.links.clear();
         self.is_up = true;
         self.cut_reply = None;
@@ -153,18 +158,22 @@ impl Host {
     }
 
     fn set_wall_clock(&self, now: Micros) {
-        let unix =
-            FIRST_UNIX + i64::from(self.clock_second(now) - FIRST_SECOND) + self.wall_clock_shift_s;
+        let unix_s = FIRST_UNIX_S
+            + i64::from(self.clock_second(now) - FIRST_SECOND)
+            + self.wall_clock_shift_s;
         if let Some(worker) = self.workers.first() {
-            worker.set_wall_clock(unix, self.clock_second(now));
+            worker.set_wall_clock(unix_s, self.clock_second(now));
         }
     }
 
-    /// A session for a new connection, and the worker that it belongs to.
-    pub(super) fn accept(&mut self) -> Option<(usize, InMemoryConnection)> {
+    /// A session for a new connection.
+    pub(super) fn accept(&mut self) -> Option<Session> {
         let worker_index = self.next_worker % self.workers.len();
         self.next_worker += 1;
-        Some((worker_index, self.workers.get_mut(worker_index)?.connect()))
+        Some(Session {
+            worker_index,
+            connection: self.workers.get_mut(worker_index)?.connect(),
+        })
     }
 
     /// Whether it serves at this moment.
@@ -189,18 +198,13 @@ impl Host {
         }
     }
 
-    /// Has a session execute `bytes`.
-    pub(super) fn execute(
-        &mut self,
-        session: &mut (usize, InMemoryConnection),
-        bytes: &[u8],
-        now: Micros,
-    ) -> Vec<u8> {
+    /// Has a session execute `input`.
+    pub(super) fn execute(&mut self, session: &mut Session, input: &[u8], now: Micros) -> Vec<u8> {
         let second = self.clock_second(now);
-        let Some(worker) = self.workers.get_mut(session.0) else {
+        let Some(worker) = self.workers.get_mut(session.worker_index) else {
             return Vec::new();
         };
-        worker.feed(&mut session.1, bytes, second)
+        worker.feed(&mut session.connection, input, second)
     }
 
     /// The background work of its workers.
@@ -240,12 +244,12 @@ impl Host {
             return;
         };
         let mut connection = worker.connect();
-        let body = vec![b'f'; FILL_BYTES];
-        let count = 2 * self.plan.memory_bytes as usize / FILL_BYTES;
-        let mut request = Vec::with_capacity(FILL_BYTES + 64);
-        for item_index in 0..count {
+        let body = vec![b'f'; FILL_VALUE_BYTES];
+        let item_count = 2 * self.plan.memory_bytes as usize / FILL_VALUE_BYTES;
+        let mut request = Vec::with_capacity(FILL_VALUE_BYTES + 64);
+        for item_index in 0..item_count {
             request.clear();
-            let head = format!("set fill{item_index} 0 0 {FILL_BYTES} noreply\r\n");
+            let head = format!("set fill{item_index} 0 0 {FILL_VALUE_BYTES} noreply\r\n");
             request.extend_from_slice(head.as_bytes());
             request.extend_from_slice(&body);
             request.extend_from_slice(b"\r\n");
@@ -255,26 +259,26 @@ impl Host {
 
     /// Bytes of items that its statistics report, and the limit.
     pub(super) fn memory_usage(&mut self, now: Micros) -> Option<(u64, u64)> {
-        let statistics = self.statistics(now, &["bytes", "limit_maxbytes"])?;
+        let statistics = self.read_statistics(now, &["bytes", "limit_maxbytes"])?;
         Some((*statistics.first()?, *statistics.get(1)?))
     }
 
     fn count_items(&mut self, now: Micros) -> Option<u64> {
-        self.statistics(now, &["curr_items"])?.first().copied()
+        self.read_statistics(now, &["curr_items"])?.first().copied()
     }
 
     /// Numbers that its statistics report; `None` where one is not a number, as before a login.
-    fn statistics(&mut self, now: Micros, names: &[&str]) -> Option<Vec<u64>> {
+    fn read_statistics(&mut self, now: Micros, names: &[&str]) -> Option<Vec<u64>> {
         let second = self.clock_second(now);
         let worker = self.workers.first_mut()?;
         let mut connection = worker.connect();
         let reply = worker.feed(&mut connection, b"stats\r\n", second);
-        let reply = String::from_utf8_lossy(&reply);
-        let statistic = |name: &str| -> Option<u64> {
+        let text = String::from_utf8_lossy(&reply);
+        let find_statistic = |name: &str| -> Option<u64> {
             let prefix = format!("STAT {name} ");
-            let line = reply.lines().find_map(|line| line.strip_prefix(&prefix))?;
+            let line = text.lines().find_map(|line| line.strip_prefix(&prefix))?;
             line.trim().parse().ok()
         };
-        names.iter().map(|name| statistic(name)).collect()
+        names.iter().map(|name| find_statistic(name)).collect()
     }
 }

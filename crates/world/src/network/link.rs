@@ -16,7 +16,7 @@ pub(super) struct Flood {
     pub(super) writes_left: u32,
 }
 
-/// A place in the order in which all servers of a world executed requests.
+/// An index in the order in which all servers of a world executed requests.
 pub(crate) type ExecutionIndex = u64;
 
 /// Bits of a [`ExecutionIndex`] below the number of the run.
@@ -38,44 +38,58 @@ pub(super) enum Packet {
     End(End),
 }
 
+/// Where something on a connection travels to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToServer,
+    ToClient,
+}
+
 /// One direction of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     pub(super) packets: VecDeque<Packet>,
     /// When the last of them arrives.
     pub(super) last_arrival: Micros,
-    pub(super) bytes: usize,
+    pub(super) bytes_in_transit: usize,
 }
 
 impl Pipe {
     /// What was under way is lost; the events of its arrival find nothing.
     pub(super) fn clear(&mut self) {
         self.packets.clear();
-        self.bytes = 0;
+        self.bytes_in_transit = 0;
     }
+}
+
+/// A session of a server, and the worker that it belongs to.
+pub(super) struct Session {
+    pub(super) worker_index: usize,
+    pub(super) connection: InMemoryConnection,
 }
 
 /// One connection.
 pub(super) struct Link {
     pub(super) server: usize,
-    /// The client's end: whether it is connected, and which side ended it.
+    /// Whether the client's end is connected.
     pub(super) is_connected: bool,
-    pub(super) client_end: Option<End>,
+    /// How the connection ended, as the client has received it.
+    pub(super) end_at_client: Option<End>,
     /// The client has closed its end.
-    pub(super) is_closed: bool,
+    pub(super) is_closed_by_client: bool,
     /// Arrived at the client and not received.
     pub(super) client_input: Vec<u8>,
     pub(super) to_client: Pipe,
     pub(super) to_server: Pipe,
     /// Arrived at the server and not read.
     pub(super) server_input: Vec<u8>,
-    /// The server's end: its worker and session.
-    pub(super) session: Option<(usize, InMemoryConnection)>,
+    /// The server's end.
+    pub(super) session: Option<Session>,
     /// The proxy before the server has looked at the first bytes.
     pub(super) has_passed_proxy: bool,
     /// The client could not send all that it wanted to.
     pub(super) is_blocked: bool,
-    /// The client's end has arrived at a server that stands still.
+    /// The end that the client sent has arrived at a paused server.
     pub(super) has_pending_end: bool,
     pub(super) bytes_passed_to_session: u64,
     pub(super) executions: Vec<ExecutionMark>,
@@ -112,8 +126,8 @@ impl Link {
         Self {
             server,
             is_connected: false,
-            client_end: None,
-            is_closed: false,
+            end_at_client: None,
+            is_closed_by_client: false,
             client_input: Vec::new(),
             to_client: Pipe::default(),
             to_server: Pipe::default(),
@@ -137,11 +151,13 @@ impl Link {
 
     /// Records what was used up in a run.
     pub(super) fn record_execution(&mut self, run_number: u64, second: u32) {
-        let pending = self
+        let pending_bytes = self
             .session
             .as_ref()
-            .map_or(0, |(_, connection)| connection.pending_bytes());
-        let used_bytes = self.bytes_passed_to_session.saturating_sub(pending as u64);
+            .map_or(0, |session| session.connection.pending_bytes());
+        let used_bytes = self
+            .bytes_passed_to_session
+            .saturating_sub(pending_bytes as u64);
         let used_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
         if used_bytes > used_before {
             self.executions.push(ExecutionMark {
@@ -153,18 +169,21 @@ impl Link {
         }
     }
 
-    /// Whether the requests before byte `end` were executed.
-    pub(super) fn execution_state(&self, end: u64) -> ExecutionState {
-        let execution_index = self
+    /// Whether the requests before byte `end_offset` were executed.
+    pub(super) fn execution_state(&self, end_offset: u64) -> ExecutionState {
+        let mark_index = self
             .executions
-            .partition_point(|mark| mark.used_bytes < end);
-        match self.executions.get(execution_index) {
+            .partition_point(|mark| mark.used_bytes < end_offset);
+        match self.executions.get(mark_index) {
             Some(mark) => {
-                let offset_in_run = (end - mark.used_before).min((1 << RUN_SHIFT) - 2);
+                let offset_in_run = (end_offset - mark.used_before).min((1 << RUN_SHIFT) - 2);
                 ExecutionState::At((mark.run_number << RUN_SHIFT) + offset_in_run, mark.second)
             }
             None if self.session.is_some() => ExecutionState::NotYet,
-            None if !self.is_connected && self.client_end.is_none() && !self.is_closed => {
+            None if !self.is_connected
+                && self.end_at_client.is_none()
+                && !self.is_closed_by_client =>
+            {
                 ExecutionState::NotYet
             }
             None => ExecutionState::Never,

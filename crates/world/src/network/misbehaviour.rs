@@ -22,14 +22,14 @@ pub(super) fn alter_reply(
     random: &mut Random,
 ) -> Vec<u8> {
     let mut altered = reply.to_vec();
-    let offset_in_binary = offset_in_binary(misbehaviour, reply);
+    let binary_offset = find_binary_offset(misbehaviour, reply);
     if reply.first() == Some(&MAGIC_RESPONSE)
         && matches!(
             misbehaviour,
             Misbehaviour::Key | Misbehaviour::Length | Misbehaviour::Opaque
         )
     {
-        if let Some(byte) = offset_in_binary.and_then(|offset| altered.get_mut(offset)) {
+        if let Some(byte) = binary_offset.and_then(|offset| altered.get_mut(offset)) {
             *byte ^= 1;
         }
         return altered;
@@ -75,7 +75,7 @@ pub(super) fn alter_reply(
 
 /// The byte that a misbehaviour changes in the first response in binary: of its key, of the key's length,
 /// or of its opaque. Not the length of the body: nothing follows a value, so no client can know that it is wrong.
-fn offset_in_binary(misbehaviour: Misbehaviour, reply: &[u8]) -> Option<usize> {
+fn find_binary_offset(misbehaviour: Misbehaviour, reply: &[u8]) -> Option<usize> {
     let header = reply.get(..HEADER_BYTES)?;
     match misbehaviour {
         Misbehaviour::Key if header[KEY_LENGTH_OFFSET] > 0 => {
@@ -96,7 +96,7 @@ pub(super) fn change_value(reply: &mut [u8]) {
 
 /// Puts the first reply with a value under a key in the place of a later one.
 pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut Vec<Vec<u8>>) {
-    let key = |reply: &[u8]| {
+    let key_of_single_value = |reply: &[u8]| {
         let line = reply.strip_prefix(b"VALUE ")?;
         let key = line.split(|byte| *byte == b' ').next()?;
         // One value, without its unique.
@@ -104,12 +104,14 @@ pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut 
             reply.ends_with(b"END\r\n") && index_of(&reply[1..], b"VALUE ").is_none();
         is_single_value.then(|| key.to_vec())
     };
-    let Some(reply_key) = key(reply) else { return };
+    let Some(reply_key) = key_of_single_value(reply) else {
+        return;
+    };
     match first_replies
         .iter()
-        .find(|other| key(other).as_deref() == Some(&reply_key[..]))
+        .find(|other| key_of_single_value(other).as_deref() == Some(&reply_key[..]))
     {
-        Some(old) => reply.clone_from(old),
+        Some(first_reply) => reply.clone_from(first_reply),
         None => first_replies.push(reply.clone()),
     }
 }
@@ -122,10 +124,10 @@ fn index_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
 
 /// Where the length of the first value ends.
 fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
-    let value = index_of(reply, b"VALUE ");
-    let meta = index_of(reply, b"VA ");
-    let line_start = value.or(meta)?;
-    let field_count = if value.is_some() { 4 } else { 2 };
+    let classic_start = index_of(reply, b"VALUE ");
+    let meta_start = index_of(reply, b"VA ");
+    let line_start = classic_start.or(meta_start)?;
+    let field_count = if classic_start.is_some() { 4 } else { 2 };
     let line_end = line_start + index_of(&reply[line_start..], b"\r\n")?;
     let line = &reply[line_start..line_end];
     let word_ends = line

@@ -16,9 +16,9 @@ use rapidhash::v3::rapidhash_v3;
 use crate::plan::{Micros, NetworkPlan, Plan, Proxy, Sabotage};
 use crate::random::Random;
 use host::Host;
-pub(crate) use host::{FIRST_UNIX, PASSWORD, USER};
+pub(crate) use host::{FIRST_UNIX_S, PASSWORD, USER};
+use link::{Direction, Link, Packet, Pipe, RUN_SHIFT};
 pub(crate) use link::{End, ExecutionIndex, ExecutionState, LinkId};
-use link::{Link, Packet, Pipe, RUN_SHIFT};
 pub(crate) use queue::Event;
 use queue::Queue;
 
@@ -61,13 +61,13 @@ impl Network {
     /// The servers of a plan, started.
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut random = Random::new(plan.seed ^ 0x5EED);
-        let hosts = plan.servers.iter();
+        let server_plans = plan.servers.iter();
         Self {
             now: 0,
             plan: plan.network,
             queue: Queue::default(),
-            hosts: hosts
-                .map(|host| Host::new(*host, random.next_u64()))
+            hosts: server_plans
+                .map(|server_plan| Host::new(*server_plan, random.next_u64()))
                 .collect(),
             random,
             links: Vec::new(),
@@ -118,14 +118,14 @@ impl Network {
         self.has_misbehaved(server) && self.hosts[server].plan.proxy != Proxy::None
     }
 
-    /// The place behind all that was executed so far.
+    /// The index after all that was executed so far.
     pub(crate) fn execution_index(&self) -> ExecutionIndex {
         (self.run_number << RUN_SHIFT) | ((1 << RUN_SHIFT) - 1)
     }
 
-    /// Whether the requests before byte `end` of a connection were executed.
-    pub(crate) fn execution_state(&self, link: LinkId, end: u64) -> ExecutionState {
-        self.links[link].execution_state(end)
+    /// Whether the requests before byte `end_offset` of a connection were executed.
+    pub(crate) fn execution_state(&self, link: LinkId, end_offset: u64) -> ExecutionState {
+        self.links[link].execution_state(end_offset)
     }
 
     /// Bytes of a server's items and their limit.
@@ -154,8 +154,8 @@ impl Network {
 
     /// Whether a connection is made, `None` while it is not known.
     pub(crate) fn is_connected(&self, link: LinkId) -> Option<bool> {
-        let link = &self.links[link];
-        match (link.is_connected, link.client_end) {
+        let link_state = &self.links[link];
+        match (link_state.is_connected, link_state.end_at_client) {
             (true, _) => Some(true),
             (false, Some(_)) => Some(false),
             (false, None) => None,
@@ -164,113 +164,125 @@ impl Network {
 
     /// Whether neither end has more for the other.
     pub(crate) fn is_drained_both_ways(&self, link: LinkId) -> bool {
-        let link = &self.links[link];
-        let pending = link.session.as_ref().map_or(0, |(_, s)| s.pending_bytes());
-        let bytes_in_transit = link.to_client.bytes + link.to_server.bytes;
-        bytes_in_transit + pending + link.client_input.len() + link.server_input.len() == 0
+        let link_state = &self.links[link];
+        let session = link_state.session.as_ref();
+        let pending_bytes = session.map_or(0, |session| session.connection.pending_bytes());
+        let bytes_in_transit =
+            link_state.to_client.bytes_in_transit + link_state.to_server.bytes_in_transit;
+        bytes_in_transit
+            + pending_bytes
+            + link_state.client_input.len()
+            + link_state.server_input.len()
+            == 0
     }
 
     /// Whether both ends of a connection live.
     pub(crate) fn is_established(&self, link: LinkId) -> bool {
-        let link = &self.links[link];
-        link.session.is_some() && link.client_end.is_none() && !link.is_closed
+        let link_state = &self.links[link];
+        link_state.session.is_some()
+            && link_state.end_at_client.is_none()
+            && !link_state.is_closed_by_client
     }
 
     fn draw_latency(&mut self) -> Micros {
         let NetworkPlan {
-            latency_min: min,
-            latency_max: max,
+            latency_min,
+            latency_max,
             ..
         } = self.plan;
-        // Mostly fast: that one in some is slow is what reorders.
-        let latency_max = if self.random.chance(80) {
-            (min + max) / 8
+        // Most are fast: the few slow ones change the order.
+        let drawn_max = if self.random.chance(80) {
+            (latency_min + latency_max) / 8
         } else {
-            max
+            latency_max
         };
-        self.random.between(min, latency_max.max(min))
+        self.random.between(latency_min, drawn_max.max(latency_min))
     }
 
     /// Sends what the peer's socket takes of `bytes`; an error: the connection broke.
     pub(crate) fn send(&mut self, link: LinkId, bytes: &[u8]) -> Result<usize, End> {
         let receive_window_bytes = self.plan.receive_window_bytes;
-        let state = &mut self.links[link];
-        if state.client_end == Some(End::Reset) {
+        let link_state = &mut self.links[link];
+        if link_state.end_at_client == Some(End::Reset) {
             return Err(End::Reset);
         }
-        let unread_bytes = state.to_server.bytes + state.server_input.len();
-        let accepted = bytes
+        let unread_bytes = link_state.to_server.bytes_in_transit + link_state.server_input.len();
+        let accepted_bytes = bytes
             .len()
             .min(receive_window_bytes.saturating_sub(unread_bytes));
-        state.is_blocked = accepted < bytes.len();
-        let server = state.server;
-        let cut_request = self.hosts[server].cut_request.take_if(|_| accepted > 0);
-        let arriving = cut_request.map_or(accepted, |cut_after_thousandths| {
-            accepted * usize::from(cut_after_thousandths) / 1000
+        link_state.is_blocked = accepted_bytes < bytes.len();
+        let server = link_state.server;
+        let cut_request = self.hosts[server]
+            .cut_request
+            .take_if(|_| accepted_bytes > 0);
+        let arriving_bytes = cut_request.map_or(accepted_bytes, |cut_after_thousandths| {
+            accepted_bytes * usize::from(cut_after_thousandths) / 1000
         });
-        self.transmit(link, true, &bytes[..arriving]);
+        self.transmit(link, Direction::ToServer, &bytes[..arriving_bytes]);
         if cut_request.is_some() {
-            self.enqueue_end(link, true, End::Reset);
-            self.enqueue_end(link, false, End::Reset);
+            self.enqueue_end(link, Direction::ToServer, End::Reset);
+            self.enqueue_end(link, Direction::ToClient, End::Reset);
         }
-        Ok(accepted)
+        Ok(accepted_bytes)
     }
 
     /// Takes what has arrived at the client.
     pub(crate) fn receive(&mut self, link: LinkId) -> Received {
-        let link = &mut self.links[link];
-        if !link.client_input.is_empty() {
-            return Received::Bytes(std::mem::take(&mut link.client_input));
+        let link_state = &mut self.links[link];
+        if !link_state.client_input.is_empty() {
+            return Received::Bytes(std::mem::take(&mut link_state.client_input));
         }
-        link.client_end.map_or(Received::Nothing, Received::End)
+        link_state
+            .end_at_client
+            .map_or(Received::Nothing, Received::End)
     }
 
     /// Whether there is something to receive.
     pub(crate) fn is_readable(&self, link: LinkId) -> bool {
-        let link = &self.links[link];
-        !link.client_input.is_empty() || link.client_end.is_some()
+        let link_state = &self.links[link];
+        !link_state.client_input.is_empty() || link_state.end_at_client.is_some()
     }
 
     /// Closes the client's end; what was sent still arrives.
     pub(crate) fn close(&mut self, link: LinkId) {
-        let state = &mut self.links[link];
-        if !std::mem::replace(&mut state.is_closed, true) && state.session.is_some() {
-            self.enqueue_end(link, true, End::InOrder);
+        let link_state = &mut self.links[link];
+        if !std::mem::replace(&mut link_state.is_closed_by_client, true)
+            && link_state.session.is_some()
+        {
+            self.enqueue_end(link, Direction::ToServer, End::InOrder);
         }
     }
 
-    fn pipe(&mut self, link: LinkId, to_server: bool) -> &mut Pipe {
-        let link = &mut self.links[link];
-        if to_server {
-            &mut link.to_server
-        } else {
-            &mut link.to_client
+    fn pipe(&mut self, link: LinkId, direction: Direction) -> &mut Pipe {
+        let link_state = &mut self.links[link];
+        match direction {
+            Direction::ToServer => &mut link_state.to_server,
+            Direction::ToClient => &mut link_state.to_client,
         }
     }
 
-    fn enqueue_packet(&mut self, link: LinkId, to_server: bool, packet: Packet) {
+    fn enqueue_packet(&mut self, link: LinkId, direction: Direction, packet: Packet) {
         let arrival = self.now + self.draw_latency();
-        let pipe = self.pipe(link, to_server);
+        let pipe = self.pipe(link, direction);
         pipe.last_arrival = pipe.last_arrival.max(arrival);
         if let Packet::Bytes(bytes) = &packet {
-            pipe.bytes += bytes.len();
+            pipe.bytes_in_transit += bytes.len();
         }
         pipe.packets.push_back(packet);
         let arrives_at = pipe.last_arrival;
-        let event = if to_server {
-            Event::ToServer(link)
-        } else {
-            Event::ToClient(link)
+        let event = match direction {
+            Direction::ToServer => Event::ToServer(link),
+            Direction::ToClient => Event::ToClient(link),
         };
         self.queue.push(arrives_at, event);
     }
 
-    fn enqueue_end(&mut self, link: LinkId, to_server: bool, end: End) {
-        self.enqueue_packet(link, to_server, Packet::End(end));
+    fn enqueue_end(&mut self, link: LinkId, direction: Direction, end: End) {
+        self.enqueue_packet(link, direction, Packet::End(end));
     }
 
     /// Sends bytes on their way, in one piece or in several.
-    fn transmit(&mut self, link: LinkId, to_server: bool, mut bytes: &[u8]) {
+    fn transmit(&mut self, link: LinkId, direction: Direction, mut bytes: &[u8]) {
         let cuts = if self.random.chance(self.plan.cut_percent) {
             self.random.between(1, 4)
         } else {
@@ -290,12 +302,12 @@ impl Network {
                     cut_index
                 };
                 let (piece, rest) = bytes.split_at(cut_index);
-                self.enqueue_packet(link, to_server, Packet::Bytes(piece.to_vec()));
+                self.enqueue_packet(link, direction, Packet::Bytes(piece.to_vec()));
                 bytes = rest;
             }
         }
         if !bytes.is_empty() {
-            self.enqueue_packet(link, to_server, Packet::Bytes(bytes.to_vec()));
+            self.enqueue_packet(link, direction, Packet::Bytes(bytes.to_vec()));
         }
     }
 
@@ -338,18 +350,20 @@ impl Network {
     }
 
     fn finish_connect(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.links[link].is_closed || self.delay_if_partitioned(link, Event::Connected(link)) {
+        if self.links[link].is_closed_by_client
+            || self.delay_if_partitioned(link, Event::Connected(link))
+        {
             return None;
         }
         let server = self.links[link].server;
         let host = &mut self.hosts[server];
-        let state = &mut self.links[link];
+        let link_state = &mut self.links[link];
         if host.is_up {
-            state.session = host.accept();
-            state.is_connected = true;
+            link_state.session = host.accept();
+            link_state.is_connected = true;
             host.links.push(link);
         } else {
-            state.client_end = Some(End::Reset);
+            link_state.end_at_client = Some(End::Reset);
         }
         Some(link)
     }

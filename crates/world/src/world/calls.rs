@@ -20,7 +20,7 @@ use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
 
 /// Whether quiet writes are acknowledged by a request after them.
-pub(super) fn has_quiet_writes(engine: &Connection) -> bool {
+pub(super) fn acknowledges_quiet_writes(engine: &Connection) -> bool {
     let command_set = engine.server().command_set();
     command_set.is_some_and(|command_set| command_set != CommandSet::Classic)
 }
@@ -46,8 +46,9 @@ impl World {
 
     /// The process and the server of a server call.
     pub(super) fn process_and_server_of(&self, server_call: ServerCallId) -> (usize, usize) {
-        let server_call = &self.server_calls[server_call];
-        (self.calls[server_call.call].process, server_call.server)
+        let server_call_state = &self.server_calls[server_call];
+        let call = &self.calls[server_call_state.call];
+        (call.process, server_call_state.server)
     }
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
@@ -77,20 +78,21 @@ impl World {
         if self.sabotage == Some(Sabotage::ForgetsUncertainKeys) {
             engine.server().uncertain.take_all();
         }
-        let has_quiet = has_quiet_writes(engine);
+        let acknowledges_quiet = acknowledges_quiet_writes(engine);
         let begin_offset = engine.appended_bytes();
         let is_owned = client_connection.owner.is_some();
-        let (ticket, is_repeatable) = server_operation.with_requests(has_quiet, |requests| {
-            let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
-            // A driver that has the connection for itself sends a long body from its own buffer.
-            let ticket = if is_owned {
-                engine.submit_without_body(requests, attempt)
-            } else {
-                engine.submit(requests, attempt)
-            };
-            (ticket, is_repeatable)
-        });
-        let end = engine.appended_bytes();
+        let (ticket, is_repeatable) =
+            server_operation.with_requests(acknowledges_quiet, |requests| {
+                let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
+                // A driver that has the connection for itself sends a long body from its own buffer.
+                let ticket = if is_owned {
+                    engine.submit_without_body(requests, attempt)
+                } else {
+                    engine.submit(requests, attempt)
+                };
+                (ticket, is_repeatable)
+            });
+        let end_offset = engine.appended_bytes();
         let ticket = match ticket {
             Ok(ticket) => ticket,
             Err(error) => return self.fail_server_call(server_call, &error),
@@ -102,7 +104,7 @@ impl World {
             server,
             link: client_connection.link,
             begin_offset,
-            end_offset: end,
+            end_offset,
             known_outcomes: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
             effects,
             is_repeatable,
@@ -110,23 +112,25 @@ impl World {
             is_multi_step: server_operation.is_multi_step(),
         };
         let is_flush = matches!(server_operation, ServerOperation::Flush);
-        let id = self
-            .checker
-            .record_request(request, is_flush, is_quiet && has_quiet);
+        let request_id =
+            self.checker
+                .record_request(request, is_flush, is_quiet && acknowledges_quiet);
         self.log_event(|_| {
-            format!("connection {connection} request {id} of server call {server_call}: {begin_offset} to {end}")
+            format!("connection {connection} request {request_id} of server call {server_call}: {begin_offset} to {end_offset}")
         });
         let client_connection = &mut self.connections[connection];
         let server_call_state = &mut self.server_calls[server_call];
         server_call_state.connection = Some(connection);
-        server_call_state.requests.push(id);
+        server_call_state.request_ids.push(request_id);
         if let Some(ticket) = ticket {
-            client_connection.calls.push((ticket, server_call));
+            client_connection
+                .server_calls_in_flight
+                .push((ticket, server_call));
         } else {
             server_call_state.quiet_begin_offset = Some(begin_offset);
             client_connection
                 .quiet_writes
-                .extend(has_quiet.then_some(id));
+                .extend(acknowledges_quiet.then_some(request_id));
         }
         self.set_timer(connection);
         if self.connections[connection].owner.is_none() {
@@ -152,13 +156,13 @@ impl World {
             return;
         };
         let server = self.server_calls[server_call].server;
-        let Some(&request) = self.server_calls[server_call].requests.last() else {
+        let Some(&request_id) = self.server_calls[server_call].request_ids.last() else {
             return;
         };
         let task = self.calls[self.server_calls[server_call].call].task;
         // A refusal comes as soon as the line is read, before the value.
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
-            self.checker.check_executed(request, &self.network);
+            self.checker.check_executed(request_id, &self.network);
         }
         let handles_per_value = if self.is_sabotaged_by(Sabotage::HandlesValuesTwice) {
             2
@@ -168,7 +172,7 @@ impl World {
         let context = ReplyContext {
             pipeline: engine.pipeline(),
             server: &engine.server().name,
-            request,
+            request_id,
             network: &self.network,
             checker: &mut self.checker,
             handles_per_value,
@@ -183,18 +187,18 @@ impl World {
             ReplyEffect::NextRoundTrip => {
                 self.next_round_trip(connection, server_call, server_operation);
             }
-            ReplyEffect::Next(server_operation) => {
+            ReplyEffect::NextOperation(server_operation) => {
                 self.next_round_trip(connection, server_call, server_operation);
             }
-            ReplyEffect::Ended(end) => {
+            ReplyEffect::Ended(outcome) => {
                 if let Some(key) = server_operation.removed_key() {
                     let call = &self.calls[self.server_calls[server_call].call];
                     let range = (call.start_index, self.network.execution_index());
                     self.checker
-                        .record_removal(request, key, range, &self.network);
+                        .record_removal(request_id, key, range, &self.network);
                 }
                 self.forget_ticket(connection, server_call);
-                self.finish_server_call(server_call, end);
+                self.finish_server_call(server_call, outcome);
             }
             ReplyEffect::Failed(error) => {
                 self.check_error(server_call, &error);
@@ -212,10 +216,10 @@ impl World {
         server_operation: ServerOperation,
     ) {
         self.forget_ticket(connection, server_call);
-        let call_server_call = &mut self.server_calls[server_call];
-        call_server_call.server_operation = Some(server_operation);
-        call_server_call.requests.clear();
-        call_server_call.is_retry = false;
+        let server_call_state = &mut self.server_calls[server_call];
+        server_call_state.server_operation = Some(server_operation);
+        server_call_state.request_ids.clear();
+        server_call_state.is_retry = false;
         let accepts_requests = self.connections[connection]
             .engine_connection
             .as_mut()
@@ -233,7 +237,7 @@ impl World {
 
     pub(super) fn forget_ticket(&mut self, connection: ConnectionId, server_call: ServerCallId) {
         self.connections[connection]
-            .calls
+            .server_calls_in_flight
             .retain(|(_, other_server_call)| *other_server_call != server_call);
     }
 
@@ -301,8 +305,8 @@ impl World {
         error: &Error,
     ) {
         let call = &self.calls[self.server_calls[server_call].call];
-        let allowed = Duration::from_micros(call.deadline - call.started);
-        if matches!(error, Error::Deadline(_)) && allowed < COUNTED_TIMEOUT_MIN {
+        let allowed_time = Duration::from_micros(call.deadline - call.started);
+        if matches!(error, Error::Deadline(_)) && allowed_time < COUNTED_TIMEOUT_MIN {
             return;
         }
         let (process, server) = self.process_and_server_of(server_call);
@@ -320,7 +324,7 @@ impl World {
             return;
         };
         let sent_bytes = engine.sent_bytes();
-        for id in self.server_calls[server_call].requests.clone() {
+        for id in self.server_calls[server_call].request_ids.clone() {
             let request = self.checker.history.request(id);
             if request.link == self.connections[connection].link && request.end_offset <= sent_bytes
             {
@@ -334,7 +338,7 @@ impl World {
         if let Error::Unavailable(context, _) | Error::Deadline(context) = error
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
-            for id in self.server_calls[server_call].requests.clone() {
+            for id in self.server_calls[server_call].request_ids.clone() {
                 self.checker.record_unexecuted(id);
             }
         }
@@ -359,8 +363,9 @@ impl World {
         }
     }
 
-    pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, end: &'static str) {
-        self.end_server_call(server_call, end, true);
+    /// Ends a server call by a reply, or after the writing of quiet writes.
+    pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, outcome: &'static str) {
+        self.end_server_call(server_call, outcome, true);
     }
 
     /// A server call ends in the child of a fork; the parent still has it.
@@ -368,38 +373,43 @@ impl World {
         self.end_server_call(server_call, "forked", false);
     }
 
-    fn end_server_call(&mut self, server_call: ServerCallId, end: &'static str, had_reply: bool) {
+    fn end_server_call(
+        &mut self,
+        server_call: ServerCallId,
+        outcome: &'static str,
+        had_reply: bool,
+    ) {
         if std::mem::replace(&mut self.server_calls[server_call].is_ended, true) {
             return self.checker.report_broken(
                 Invariant::CallEndsOnce,
                 format!("server call {server_call} ended twice"),
             );
         }
-        self.count(end);
-        self.log_event(|_| format!("server call {server_call} ends: {end}"));
+        self.count(outcome);
+        self.log_event(|_| format!("server call {server_call} ends: {outcome}"));
         let (process, server) = self.process_and_server_of(server_call);
         let execution_index = self.network.execution_index();
         let incarnation = self.processes[process].incarnation;
-        let had_reply = had_reply && end != "quiet";
+        let had_reply = had_reply && outcome != "quiet";
         self.checker.record_call_end(
             incarnation,
             server,
             (server_call, had_reply),
             execution_index,
         );
-        let call = self.server_calls[server_call].call;
+        let call_id = self.server_calls[server_call].call;
         let mut hasher = DefaultHasher::new();
-        (self.results_hash, server_call, end, self.network.now).hash(&mut hasher);
+        (self.results_hash, server_call, outcome, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
         if let Some(connection) = self.server_calls[server_call].connection.take() {
             self.release_connection(connection, server_call);
         }
-        if self.is_sabotaged_by(Sabotage::EndsTwice) && end == "hit" {
+        if self.is_sabotaged_by(Sabotage::EndsTwice) && outcome == "hit" {
             self.end_server_call(server_call, "again", true);
         }
-        self.calls[call].server_calls_left -= 1;
-        if self.calls[call].server_calls_left == 0 {
-            self.end_call(call);
+        self.calls[call_id].server_calls_left -= 1;
+        if self.calls[call_id].server_calls_left == 0 {
+            self.end_call(call_id);
         }
     }
 
@@ -468,9 +478,9 @@ impl World {
             && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
         if opens_for_call
             || client_connection
-                .calls
+                .server_calls_in_flight
                 .iter()
-                .any(|(_, it)| *it == server_call)
+                .any(|(_, other_server_call)| *other_server_call == server_call)
         {
             return; // the engine ends it
         }
@@ -515,7 +525,7 @@ impl World {
         connection: ConnectionId,
         server_call: ServerCallId,
         begin_offset: u64,
-        end: connection::NoReplyReason<'_>,
+        no_reply_reason: connection::NoReplyReason<'_>,
     ) -> Option<Failure> {
         let attempt = self.calls[self.server_calls[server_call].call]
             .new_attempt(self.server_calls[server_call].is_retry);
@@ -529,24 +539,25 @@ impl World {
             return None;
         };
         let failure = server_operation.with_requests(true, |requests| {
-            engine.fail_quiet(requests, attempt, begin_offset, end)
+            engine.fail_quiet(requests, attempt, begin_offset, no_reply_reason)
         });
-        let (is_orderly, reason) = match end {
+        let (is_orderly, reason) = match no_reply_reason {
             connection::NoReplyReason::Closed { is_orderly, reason } => (is_orderly, reason),
             connection::NoReplyReason::Deadline => (false, "quiet writes were late"),
         };
         engine.handle_disconnect(is_orderly, reason);
-        let requests = self.server_calls[server_call].requests.clone();
+        let request_ids = self.server_calls[server_call].request_ids.clone();
         let quiet_writes = &mut self.connections[connection].quiet_writes;
-        quiet_writes.retain(|quiet| !requests.contains(quiet));
+        quiet_writes.retain(|quiet_write| !request_ids.contains(quiet_write));
         let earlier_count = quiet_writes.len() as u64;
-        for id in requests {
+        for id in request_ids {
             self.checker.forget_quiet_write(id);
         }
-        let counted = server_state.noreply_failures.load(Ordering::Relaxed) - counted_before;
-        if counted > earlier_count {
+        let counted_failures =
+            server_state.noreply_failures.load(Ordering::Relaxed) - counted_before;
+        if counted_failures > earlier_count {
             let text = format!(
-                "connection {connection} had {earlier_count} quiet writes of earlier calls, {counted} counted as failed"
+                "connection {connection} had {earlier_count} quiet writes of earlier calls, {counted_failures} counted as failed"
             );
             self.checker
                 .report_broken(Invariant::QuietWriteIsCounted, text);

@@ -4,7 +4,7 @@ use glasscache_client::engine::connection::{Connection, ConnectionEvent};
 use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::Phase;
 
-use super::calls::has_quiet_writes;
+use super::calls::acknowledges_quiet_writes;
 use super::{ClientConnection, ConnectionId, EventReceiver, ServerCallId, World};
 use crate::checker::Invariant;
 use crate::network::Received;
@@ -84,8 +84,8 @@ impl World {
     /// Gives a server call a request slot on the connection that an event loop has to its server.
     pub(super) fn submit_on_shared(&mut self, server_call: ServerCallId) {
         let (process, server) = self.process_and_server_of(server_call);
-        let shared = self.processes[process].servers[server].shared_connection;
-        let usable_connection = shared.filter(|connection| {
+        let shared_connection = self.processes[process].servers[server].shared_connection;
+        let usable_connection = shared_connection.filter(|connection| {
             let client_connection = &self.connections[*connection];
             let accepts_requests = client_connection
                 .engine_connection
@@ -128,7 +128,7 @@ impl World {
             is_open: false,
             is_ready: false,
             owner: None,
-            calls: Vec::new(),
+            server_calls_in_flight: Vec::new(),
             waiting_server_calls: Vec::new(),
             idle_since: 0,
             timer: None,
@@ -178,12 +178,13 @@ impl World {
     }
 
     fn handle_connected(&mut self, connection: ConnectionId) {
-        let Some(&first) = self.waiting_on(connection).first() else {
-            return self.close_connection(connection); // whoever wanted it gave up
+        let Some(&first_server_call) = self.waiting_on(connection).first() else {
+            return self.close_connection(connection); // the call that needed it was given up
         };
-        let server_call = &self.server_calls[first];
-        let attempt = self.calls[server_call.call].new_attempt(server_call.is_retry);
-        let presumes_classic = server_call.presumes_classic;
+        let server_call_state = &self.server_calls[first_server_call];
+        let call = &self.calls[server_call_state.call];
+        let attempt = call.new_attempt(server_call_state.is_retry);
+        let presumes_classic = server_call_state.presumes_classic;
         let client_connection = &mut self.connections[connection];
         client_connection.is_open = true;
         if let Some(engine) = &mut client_connection.engine_connection {
@@ -213,13 +214,13 @@ impl World {
         self.check_health(process, server);
     }
 
-    /// A connection without anything in flight has nothing under way either.
+    /// Checks that the network carries nothing for a connection on which no request is in flight.
     pub(super) fn check_in_sync(&mut self, connection: ConnectionId) {
         let client_connection = &self.connections[connection];
         let Some(engine) = &client_connection.engine_connection else {
             return;
         };
-        let has_nothing_pending = has_quiet_writes(engine)
+        let has_nothing_pending = acknowledges_quiet_writes(engine)
             && engine.accepts_requests()
             && !engine.has_unacknowledged_writes();
         if has_nothing_pending
@@ -249,10 +250,10 @@ impl World {
         let client_connection = &mut self.connections[connection];
         client_connection.owner = None;
         let (process, server) = (client_connection.process, client_connection.server);
-        let keeps_unread = self.sabotage == Some(Sabotage::ReusesUnreadConnections);
+        let reuses_unread = self.sabotage == Some(Sabotage::ReusesUnreadConnections);
         if let Some(engine) = &mut client_connection.engine_connection {
             engine.release();
-            if client_connection.is_ready && (keeps_unread || engine.is_ready_for_reuse()) {
+            if client_connection.is_ready && (reuses_unread || engine.is_ready_for_reuse()) {
                 client_connection.idle_since = self.network.now;
                 self.check_in_sync(connection);
                 self.processes[process].servers[server]
@@ -265,7 +266,7 @@ impl World {
         self.start_next_waiting_server_call(process, server);
     }
 
-    /// Whoever waits longest for a connection gets what there is now.
+    /// Starts the server call that has waited longest, if a connection is free or may be opened.
     fn start_next_waiting_server_call(&mut self, process: usize, server: usize) {
         let Driver::Pooled(connections_max) = self.processes[process].plan.driver else {
             return;
@@ -274,12 +275,12 @@ impl World {
         if pool.idle_connections.is_empty() && pool.open_count >= connections_max {
             return;
         }
-        if let Some(next) = pool.waiting_server_calls.pop_front() {
-            self.check_out(next, connections_max);
+        if let Some(server_call) = pool.waiting_server_calls.pop_front() {
+            self.check_out(server_call, connections_max);
         }
     }
 
-    /// Begins anew for a server call whose connection was of no use; its place in the pool is kept.
+    /// Opens a new connection for a server call whose connection was of no use; the pool counts one for the other.
     pub(super) fn replace_connection(
         &mut self,
         connection: ConnectionId,
@@ -326,23 +327,28 @@ impl World {
         self.network.close(link);
         self.set_receiver(link, EventReceiver::Gone);
         let sent_bytes = engine.sent_bytes();
-        let has_pending = engine.has_unacknowledged_writes();
+        let has_unacknowledged_writes = engine.has_unacknowledged_writes();
         if self.is_sabotaged_by(Sabotage::ForgetsQuietWrites) {
             engine.abandon();
         }
-        let calls = std::mem::take(&mut self.connections[connection].calls);
+        let server_calls_in_flight =
+            std::mem::take(&mut self.connections[connection].server_calls_in_flight);
         let mut failed_server_calls = Vec::new();
-        if !calls.is_empty() {
+        if !server_calls_in_flight.is_empty() {
             engine.handle_disconnect(false, "it was closed");
             while let ConnectionEvent::Failed(ticket, failure) = engine.poll() {
-                let server_calls = calls.iter().filter(|call| call.0 == ticket);
-                failed_server_calls.extend(server_calls.map(|call| (call.1, failure.clone())));
+                let server_calls_of_ticket = server_calls_in_flight
+                    .iter()
+                    .filter(|(other_ticket, _)| *other_ticket == ticket);
+                failed_server_calls.extend(
+                    server_calls_of_ticket.map(|(_, server_call)| (*server_call, failure.clone())),
+                );
             }
         }
         drop(engine);
         for id in quiet_writes {
             let request = self.checker.history.request(id);
-            if has_pending
+            if has_unacknowledged_writes
                 && request.end_offset <= sent_bytes
                 && !self.checker.is_executed(id, &self.network)
             {
@@ -353,12 +359,12 @@ impl World {
             let pool = &mut self.processes[process].servers[server];
             pool.open_count -= 1;
             pool.idle_connections
-                .retain(|other_server_call| *other_server_call != connection);
+                .retain(|other_connection| *other_connection != connection);
         } else if self.processes[process].servers[server].shared_connection == Some(connection) {
             self.processes[process].servers[server].shared_connection = None;
         }
         for (server_call, failure) in failed_server_calls {
-            for id in self.server_calls[server_call].requests.clone() {
+            for id in self.server_calls[server_call].request_ids.clone() {
                 let request = self.checker.history.request(id);
                 if request.link == link && request.end_offset <= sent_bytes {
                     self.checker.record_uncertain(id, &self.network);
@@ -375,10 +381,10 @@ impl World {
     /// Once all calls have ended no more connections are open than are of use.
     pub(super) fn check_connections(&mut self, process: usize) {
         for server in 0..self.server_count() {
-            let is_of_server = |connection: &&ClientConnection| {
-                connection.process == process
-                    && connection.server == server
-                    && connection.engine_connection.is_some()
+            let is_of_server = |client_connection: &&ClientConnection| {
+                client_connection.process == process
+                    && client_connection.server == server
+                    && client_connection.engine_connection.is_some()
             };
             let open_count = self.connections.iter().filter(is_of_server).count();
             let connections_max = match self.processes[process].plan.driver {

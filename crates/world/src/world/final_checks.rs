@@ -6,11 +6,11 @@ use super::{Process, ServerPool, World};
 use crate::checker::Invariant;
 
 /// More than any value has.
-const LONGEST_VALUE_BYTES: u64 = 1 << 20;
+const VALUE_BYTES_BOUND: u64 = 1 << 20;
 
 impl World {
     /// What can be seen once all is over: connections are closed, and nothing is left open or uncounted.
-    pub(super) fn end(&mut self) {
+    pub(super) fn run_final_checks(&mut self) {
         for process in 0..self.processes.len() {
             self.check_connections(process);
         }
@@ -36,7 +36,7 @@ impl World {
                 self.checker.report_broken(Invariant::MemoryIsBounded, text);
             }
         }
-        self.checker.end(&self.network);
+        self.checker.check_at_end(&self.network);
     }
 
     pub(super) fn server_count(&self) -> usize {
@@ -49,10 +49,10 @@ impl World {
     /// reader takes.
     fn check_protocol_faults(&mut self, process: usize) {
         let Process { plan, servers, .. } = &self.processes[process];
-        let reads_all = plan.value_bytes_max > LONGEST_VALUE_BYTES;
+        let reads_all_values = plan.value_bytes_max > VALUE_BYTES_BOUND;
         let broken = servers.iter().enumerate().find(|(server, pool)| {
             let faults = pool.server_state.faults.load(Ordering::Relaxed);
-            faults > 0 && reads_all && !self.network.has_misbehaved(*server)
+            faults > 0 && reads_all_values && !self.network.has_misbehaved(*server)
         });
         if let Some((server, _)) = broken {
             let text = format!("process {process}: server {server} broke the protocol");
@@ -70,13 +70,13 @@ impl World {
         } = &self.processes[process];
         let failures =
             |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
-        let counted: u64 = servers.iter().map(failures).sum();
+        let counted_failures: u64 = servers.iter().map(failures).sum();
         let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
         let (lost_count, quiet_count) =
             self.checker.count_quiet_writes(*incarnation, &self.network);
-        if counted < lost_count || counted > quiet_count && !any_misbehaved {
+        if counted_failures < lost_count || counted_failures > quiet_count && !any_misbehaved {
             let text = format!(
-                "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted} counted as failed"
+                "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted_failures} counted as failed"
             );
             self.checker
                 .report_broken(Invariant::QuietWriteIsCounted, text);

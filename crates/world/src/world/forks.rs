@@ -22,27 +22,28 @@ impl World {
             self.checker
                 .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
-        let servers = self.server_count();
-        for server in 0..servers {
-            let peer = &mut self.processes[process].servers[server];
-            let waiting_server_calls = std::mem::take(&mut peer.waiting_server_calls);
+        let server_count = self.server_count();
+        for server in 0..server_count {
+            let pool = &mut self.processes[process].servers[server];
+            let waiting_server_calls = std::mem::take(&mut pool.waiting_server_calls);
             for server_call in waiting_server_calls {
                 self.fail_forked(server_call);
             }
             self.end_probe(process, server);
         }
         let incarnation = self.checker.begin_incarnation();
-        let process = &mut self.processes[process];
-        process.incarnation = incarnation;
-        let inherited = std::mem::take(&mut process.servers);
-        let require_login = inherited.iter().map(|peer| peer.requires_login);
-        process.servers = new_server_pools(require_login, process.plan.protocol);
+        let process_state = &mut self.processes[process];
+        process_state.incarnation = incarnation;
+        let inherited_pools = std::mem::take(&mut process_state.servers);
+        let requires_login_by_server = inherited_pools.iter().map(|pool| pool.requires_login);
+        process_state.servers =
+            new_server_pools(requires_login_by_server, process_state.plan.protocol);
     }
 
     fn noreply_failures(&self, process: usize) -> u64 {
         let servers = self.processes[process].servers.iter();
         servers
-            .map(|peer| peer.server_state.noreply_failures.load(Ordering::Relaxed))
+            .map(|pool| pool.server_state.noreply_failures.load(Ordering::Relaxed))
             .sum()
     }
 
@@ -63,26 +64,26 @@ impl World {
             self.checker
                 .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
-        let peer = engine.server().clone();
+        let server_state = engine.server().clone();
         drop(engine);
-        let keys_after = peer.uncertain.take_all();
+        let keys_after = server_state.uncertain.take_all();
         if keys_after.len() != keys_before {
             let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
             self.checker
                 .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
-        peer.uncertain.add(keys_after);
+        server_state.uncertain.add(keys_after);
         let link = client_connection.link;
-        let calls = std::mem::take(&mut client_connection.calls)
+        let server_calls_in_flight = std::mem::take(&mut client_connection.server_calls_in_flight)
             .into_iter()
-            .map(|call| call.1);
+            .map(|(_, server_call)| server_call);
         let waiting_server_calls = std::mem::take(&mut client_connection.waiting_server_calls);
         let server_calls: Vec<usize> = client_connection
             .owner
             .take()
             .into_iter()
             .chain(waiting_server_calls)
-            .chain(calls)
+            .chain(server_calls_in_flight)
             .collect();
         self.set_receiver(link, super::EventReceiver::Gone);
         self.network.close(link);

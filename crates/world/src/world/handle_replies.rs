@@ -1,6 +1,6 @@
-//! What replies mean, and whether they may.
+//! What the replies to a server call mean, and whether the server may have sent them.
 //!
-//! The same descriptions of operations read them that the real clients use.
+//! They are parsed by the operations of the client's engine, as in the real clients.
 
 use std::collections::HashMap;
 
@@ -18,6 +18,7 @@ use super::server_operation::{
 use crate::checker::{Checker, CounterValue, KnownOutcome, RequestId, Source};
 use crate::network::Network;
 use crate::plan::{Key, is_counter_key};
+
 /// What a reply came to.
 #[derive(Debug)]
 pub(super) enum ReplyEffect {
@@ -26,7 +27,7 @@ pub(super) enum ReplyEffect {
     /// The next round trip follows.
     NextRoundTrip,
     /// Another operation follows.
-    Next(ServerOperation),
+    NextOperation(ServerOperation),
     /// That was all: what it is counted as.
     Ended(&'static str),
     /// It failed.
@@ -37,7 +38,7 @@ pub(super) enum ReplyEffect {
 pub(super) struct ReplyContext<'r> {
     pub(super) pipeline: &'r Pipeline,
     pub(super) server: &'r str,
-    pub(super) request: RequestId,
+    pub(super) request_id: RequestId,
     pub(super) network: &'r Network,
     pub(super) checker: &'r mut Checker,
     /// How often the driver handles each value of a bulk read: once, unless it is sabotaged.
@@ -54,8 +55,8 @@ impl ServerOperation {
         mut context: ReplyContext<'_>,
     ) -> ReplyEffect {
         let effect = match self {
-            Self::SingleKey(key, bytes, action) => {
-                handle_single_reply(*key, bytes, action, reply, &mut context)
+            Self::SingleKey(key, key_bytes, action) => {
+                handle_single_reply(*key, key_bytes, action, reply, &mut context)
             }
             Self::GetMany(keys, _) => handle_get_many_reply(keys, reply, &mut context),
             Self::SetMany(entries, _, reply_index) => {
@@ -64,9 +65,12 @@ impl ServerOperation {
             Self::DeleteMany(keys, _, reply_index) => {
                 handle_delete_many_reply(keys, reply_index, reply, &mut context)
             }
-            Self::Counter(key, addition, _, counter) => {
-                handle_counter_reply(*key, *addition, counter, reply, &mut context)
-            }
+            Self::Counter {
+                key,
+                addition,
+                counter,
+                ..
+            } => handle_counter_reply(*key, *addition, counter, reply, &mut context),
             Self::TooLarge(_, steps) => {
                 let result = steps
                     .step()
@@ -91,19 +95,20 @@ impl ServerOperation {
 }
 
 impl ReplyContext<'_> {
-    fn set_known_outcome(&mut self, reply_index: usize, known: KnownOutcome) {
+    fn set_known_outcome(&mut self, effect_index: usize, known_outcome: KnownOutcome) {
         self.checker
             .history
-            .set_known_outcome(self.request, reply_index, known);
+            .set_known_outcome(self.request_id, effect_index, known_outcome);
     }
 
-    fn found_values(&mut self, key: Key, flags: u32, bytes: &[u8]) -> Option<Source> {
+    fn check_found_value(&mut self, key: Key, flags: u32, body: &[u8]) -> Option<Source> {
         self.checker
-            .found_values((self.request, key), (flags, bytes), self.network)
+            .check_found_value((self.request_id, key), (flags, body), self.network)
     }
 
     fn check_existed(&mut self, key: Key) {
-        self.checker.check_existed(self.request, key, self.network);
+        self.checker
+            .check_existed(self.request_id, key, self.network);
     }
 }
 
@@ -119,15 +124,15 @@ fn known_outcome_of(outcome: WriteOutcome) -> KnownOutcome {
 
 fn handle_single_reply(
     key: Key,
-    bytes: &[u8],
+    key_bytes: &[u8],
     action: &Action,
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    let wire_key = to_wire_key(key, bytes);
+    let wire_key = to_wire_key(key, key_bytes);
     let (pipeline, server) = (context.pipeline, context.server);
     Ok(ReplyEffect::Ended(match action {
-        Action::Get(cas) => {
+        Action::Get { cas } => {
             let value = Get {
                 key: wire_key,
                 cas: *cas,
@@ -145,7 +150,7 @@ fn handle_single_reply(
             check_value_reply(key, value, false, context)
         }
         Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
-        Action::Delete(noreply) => {
+        Action::Delete { noreply } => {
             let noreply = *noreply;
             if (Delete {
                 key: wire_key,
@@ -157,7 +162,7 @@ fn handle_single_reply(
             }
             "delete"
         }
-        Action::Touch(exptime, noreply) => {
+        Action::Touch { exptime, noreply } => {
             let touch = Touch {
                 key: wire_key,
                 exptime: *exptime,
@@ -168,7 +173,7 @@ fn handle_single_reply(
             }
             "touch"
         }
-        Action::Add(addition, noreply) => {
+        Action::Increment { addition, noreply } => {
             let calculate = Calculate {
                 key: wire_key,
                 arithmetic: addition_arithmetic(*addition),
@@ -190,11 +195,11 @@ fn check_value_reply(
     let Some(value) = value else {
         return "miss";
     };
-    let source = context.found_values(key, value.flags, &value.bytes);
+    let source = context.check_found_value(key, value.flags, &value.bytes);
     if let Some(source) = source.filter(|_| cas && !is_counter_key(key)) {
         context
             .uniques
-            .insert(key, (value.cas, source, context.request));
+            .insert(key, (value.cas, source, context.request_id));
     }
     "hit"
 }
@@ -204,7 +209,7 @@ fn check_counter_reply(key: Key, addition: u8, value: Option<u64>, context: &mut
         return context.set_known_outcome(0, KnownOutcome::NotDone);
     };
     context.checker.check_counter(
-        (context.request, key),
+        (context.request_id, key),
         value,
         Some(addition),
         context.network,
@@ -219,28 +224,28 @@ fn handle_store_reply(
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    let read = store
+    let read_result = store
         .operation(wire_key)
         .read(reply, context.pipeline, context.server);
-    let outcome = match read {
+    let outcome = match read_result {
         Ok(outcome) => outcome,
         Err(error) => {
             context.set_known_outcome(0, KnownOutcome::NotDone);
             return match error {
-                Error::TooLarge { .. } => {
-                    Ok(ReplyEffect::Next(ServerOperation::too_large(key, error)))
-                }
+                Error::TooLarge { .. } => Ok(ReplyEffect::NextOperation(
+                    ServerOperation::too_large(key, error),
+                )),
                 error => Err(error),
             };
         }
     };
     context.set_known_outcome(0, known_outcome_of(outcome));
     match (outcome, store.compared_read) {
-        (WriteOutcome::Done, Some(compared)) => {
-            let request_and_key = (context.request, key);
+        (WriteOutcome::Done, Some(compared_read)) => {
+            let request_and_key = (context.request_id, key);
             context
                 .checker
-                .check_cas(request_and_key, compared, context.network);
+                .check_cas(request_and_key, compared_read, context.network);
         }
         (WriteOutcome::Exists, _) => context.check_existed(key),
         (WriteOutcome::NotStored, None) if store.mode == StoreMode::Add => {
@@ -269,9 +274,9 @@ fn handle_get_many_reply(
     {
         if let Some(&key) = keys.get(value.key_index) {
             if std::mem::replace(&mut has_been_found[value.key_index], true) {
-                context.checker.report_found_twice(context.request, key);
+                context.checker.report_found_twice(context.request_id, key);
             }
-            context.found_values(key, value.flags, pipeline.body(value));
+            context.check_found_value(key, value.flags, pipeline.body(value));
         }
     }
     Ok(ReplyEffect::Ended("get many"))
@@ -284,14 +289,14 @@ fn handle_set_many_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     if let Reply::Quiet(failed_writes, refusals) = reply {
-        // A refusal does not contain which value it was.
-        let known = if refusals.is_empty() {
+        // A refusal does not name its value.
+        let known_outcome = if refusals.is_empty() {
             KnownOutcome::Done(None)
         } else {
             KnownOutcome::Unknown
         };
         for index in 0..entries.len() {
-            context.set_known_outcome(index, known);
+            context.set_known_outcome(index, known_outcome);
         }
         for (index, code) in failed_writes {
             context.set_known_outcome(
@@ -307,11 +312,11 @@ fn handle_set_many_reply(
         return Err(Error::Closed);
     };
     let item = entry.to_item();
-    let known = match store_outcome(reply, item.key, item.body.len(), context.server) {
+    let known_outcome = match store_outcome(reply, item.key, item.body.len(), context.server) {
         Ok(outcome) => known_outcome_of(outcome),
         Err(_) => KnownOutcome::NotDone,
     };
-    context.set_known_outcome(index, known);
+    context.set_known_outcome(index, known_outcome);
     Ok(if *reply_index == entries.len() {
         ReplyEffect::Ended("set many")
     } else {

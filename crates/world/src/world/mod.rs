@@ -92,8 +92,8 @@ pub(crate) fn run(plan: &Plan, keeps_log: bool) -> SimulationResult {
 
 impl World {
     fn new(plan: &Plan, keeps_log: bool) -> Self {
-        let servers = plan.servers.len();
-        let any_misbehaves = (0..servers).any(|server| plan.misbehaves(server));
+        let server_count = plan.servers.len();
+        let any_misbehaves = (0..server_count).any(|server| plan.misbehaves(server));
         let item_bytes_limits = plan.servers.iter().map(|server| server.item_bytes_max);
         let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process| Process {
@@ -152,13 +152,13 @@ impl World {
     }
 
     fn run(&mut self) {
-        let mut events = 0;
+        let mut event_count = 0;
         while self.checker.violation().is_none() {
             let Some(event) = self.network.next_event() else {
                 break;
             };
-            events += 1;
-            if events > EVENTS_MAX {
+            event_count += 1;
+            if event_count > EVENTS_MAX {
                 self.checker
                     .report_broken(Invariant::CallEndsOnce, "the world does not end");
             }
@@ -166,7 +166,7 @@ impl World {
             self.check_causes_of_down();
         }
         if self.checker.violation().is_none() {
-            self.end();
+            self.run_final_checks();
         }
     }
 
@@ -317,9 +317,9 @@ impl World {
                     self.server_by_key[usize::from(*key)] == server && !is_base64(*key)
                 });
                 // A client that accepts only short values may read a longer one, which is an error.
-                let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
+                let reads_all_values = self.processes[process].plan.value_bytes_max > 1 << 20;
                 steps.extend(
-                    key.filter(|_| reads_all)
+                    key.filter(|_| reads_all_values)
                         .map(|key| final_call(Operation::Get(key), true)),
                 );
                 steps.push_back(final_call(Operation::Version(server), true));

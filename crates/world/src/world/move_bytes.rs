@@ -11,10 +11,10 @@ use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
 
-/// Questions about quiet writes that may be open when a call of quiet writes ends.
+/// Requests for an acknowledgement that may be in flight when a call of quiet writes ends, at most.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 /// An event loop sends what its calls wrote after so long at most.
-const SEND_DELAY_MAX_MICROS: Micros = 50;
+const SEND_DELAY_MICROS_MAX: Micros = 50;
 /// What a connection may have to send, at most: the requests of all tasks, and those of login and probe before them.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The longest reply, which has a value for each key; the longest value has 70 KiB.
@@ -30,7 +30,7 @@ impl World {
             let Some(engine) = &mut client_connection.engine_connection else {
                 return;
             };
-            // Whoever has a connection for itself looks at replies when all is sent.
+            // A call that has the connection for itself reads replies only when all is sent.
             if client_connection.owner.is_some() && !engine.is_all_sent() && !engine.must_close() {
                 if self.move_bytes(connection) {
                     continue;
@@ -39,7 +39,7 @@ impl World {
             }
             let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsedBytes)
                 && client_connection.owner.is_none()
-                && client_connection.calls.is_empty()
+                && client_connection.server_calls_in_flight.is_empty()
                 && engine.has_unacknowledged_writes()
                 && !engine.must_close();
             if keeps_unparsed {
@@ -48,12 +48,12 @@ impl World {
                 }
                 break;
             }
-            let was_over = engine.must_close();
-            let progress = engine.poll();
-            let broke_protocol = !was_over && engine.must_close();
+            let had_to_close = engine.must_close();
+            let event = engine.poll();
+            let broke_protocol = !had_to_close && engine.must_close();
             let pool =
                 &mut self.processes[client_connection.process].servers[client_connection.server];
-            if matches!(progress, ConnectionEvent::Reply(..)) {
+            if matches!(event, ConnectionEvent::Reply(..)) {
                 // Of a server that went down a moment ago, the cause is still to be checked.
                 if !pool.server_state.health.is_down() {
                     pool.bad_calls = BadCalls::default();
@@ -61,20 +61,18 @@ impl World {
             } else if broke_protocol {
                 pool.bad_calls.add(connection, self.network.now, "protocol");
             }
-            match progress {
+            match event {
                 ConnectionEvent::Ready => self.submit_waiting(connection),
                 ConnectionEvent::Reply(ticket, reply) => {
                     client_connection.was_refused |= matches!(reply, Reply::Refused(_));
-                    let calls = self.connections[connection].calls.iter();
-                    let server_call = if self.is_sabotaged_by(Sabotage::MixesReplies) {
-                        calls.clone().next_back().map(|call| call.1)
+                    let mut in_flight = self.connections[connection].server_calls_in_flight.iter();
+                    let ticket_and_server_call = if self.is_sabotaged_by(Sabotage::MixesReplies) {
+                        in_flight.next_back()
                     } else {
-                        calls
-                            .clone()
-                            .find(|call| call.0 == ticket)
-                            .map(|call| call.1)
+                        in_flight.find(|(other_ticket, _)| *other_ticket == ticket)
                     };
-                    // Nobody waits for what a caller gave up.
+                    let server_call = ticket_and_server_call.map(|(_, server_call)| *server_call);
+                    // A call that was given up has no entry.
                     if let Some(server_call) = server_call {
                         self.dispatch_reply(connection, server_call, reply);
                     }
@@ -112,7 +110,7 @@ impl World {
         (client_connection.process, client_connection.server)
     }
 
-    /// Those whom a failure concerns: who waits while a connection is opened, or one call.
+    /// The server calls that fail with a ticket: those that wait while a connection is opened, or one.
     fn server_calls_of_ticket(
         &self,
         connection: ConnectionId,
@@ -121,10 +119,10 @@ impl World {
         if ticket == Ticket::OPENING {
             return self.waiting_on(connection);
         }
-        let calls = self.connections[connection].calls.iter();
-        calls
-            .filter(|call| call.0 == ticket)
-            .map(|call| call.1)
+        let in_flight = self.connections[connection].server_calls_in_flight.iter();
+        in_flight
+            .filter(|(other_ticket, _)| *other_ticket == ticket)
+            .map(|(_, server_call)| *server_call)
             .collect()
     }
 
@@ -148,15 +146,20 @@ impl World {
         }
         let mut end = None;
         if !client_connection.is_send_scheduled && !engine.is_all_sent() {
-            let body = client_connection
+            let server_operation = client_connection
                 .owner
                 .and_then(|server_call| self.server_calls[server_call].server_operation.as_ref());
-            match send(&mut self.network, client_connection.link, engine, body) {
+            match send(
+                &mut self.network,
+                client_connection.link,
+                engine,
+                server_operation,
+            ) {
                 Ok(()) => {}
                 Err(error) => end = Some(error),
             }
         }
-        // Whoever has a connection for itself reads when a reply is due: what a server did not do of quiet writes
+        // A call that has the connection for itself reads only when a reply is due: what a server reports of quiet writes
         // is left in the socket until the engine requests it.
         let is_reply_due = client_connection.owner.is_none() || engine.awaits_replies();
         let received = match end {
@@ -185,9 +188,9 @@ impl World {
     fn lose_transport(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
         self.log_event(|_| format!("connection {connection}: {reason}"));
         self.fail_unsent_quiet(connection, is_orderly, reason);
-        let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuietWrites);
+        let forgets_quiet_writes = self.is_sabotaged_by(Sabotage::ForgetsQuietWrites);
         if let Some(engine) = &mut self.connections[connection].engine_connection {
-            if forgets {
+            if forgets_quiet_writes {
                 engine.abandon();
             }
             engine.handle_disconnect(is_orderly, reason);
@@ -202,8 +205,9 @@ impl World {
         let Some(begin_offset) = self.server_calls[server_call].quiet_begin_offset else {
             return;
         };
-        let end = connection::NoReplyReason::Closed { is_orderly, reason };
-        let Some(failure) = self.fail_quiet_writes(connection, server_call, begin_offset, end)
+        let no_reply_reason = connection::NoReplyReason::Closed { is_orderly, reason };
+        let Some(failure) =
+            self.fail_quiet_writes(connection, server_call, begin_offset, no_reply_reason)
         else {
             return;
         };
@@ -211,7 +215,7 @@ impl World {
         self.handle_failed_attempt(connection, server_call, &failure);
     }
 
-    /// Sees to it that deadlines of a connection's calls are looked at in time.
+    /// Schedules the next check of the deadlines of a connection's calls.
     pub(super) fn set_timer(&mut self, connection: ConnectionId) {
         let client_connection = &mut self.connections[connection];
         let deadline = client_connection
@@ -326,7 +330,7 @@ impl World {
     }
 
     fn send_delay(&mut self) -> Micros {
-        self.network.random().below(SEND_DELAY_MAX_MICROS)
+        self.network.random().below(SEND_DELAY_MICROS_MAX)
     }
 
     /// An event loop sends what its calls wrote after all of them have run in this iteration.
@@ -350,16 +354,17 @@ impl World {
     }
 }
 
-/// Gives a connection what was received: in place, as whoever reads a socket himself does, or by copy.
+/// Gives a connection what was received: in place if `is_direct`, as a call that reads the socket itself does, or by copy.
 fn feed_received(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
     if !is_direct {
         return engine.feed(bytes);
     }
     while !bytes.is_empty() {
         let receive_buffer = engine.receive_space(1);
-        let (now, remaining_bytes) = bytes.split_at(bytes.len().min(receive_buffer.len()));
-        receive_buffer[..now.len()].copy_from_slice(now);
-        engine.mark_received(now.len());
+        let (fitting_bytes, remaining_bytes) =
+            bytes.split_at(bytes.len().min(receive_buffer.len()));
+        receive_buffer[..fitting_bytes.len()].copy_from_slice(fitting_bytes);
+        engine.mark_received(fitting_bytes.len());
         bytes = remaining_bytes;
     }
 }
@@ -373,26 +378,26 @@ fn send(
 ) -> Result<(), End> {
     let output = engine.output();
     if !output.is_empty() {
-        let length = output.len();
-        let bytes = network.send(link, output)?;
-        engine.mark_sent(bytes);
-        if bytes < length {
+        let output_bytes = output.len();
+        let sent_bytes = network.send(link, output)?;
+        engine.mark_sent(sent_bytes);
+        if sent_bytes < output_bytes {
             return Ok(());
         }
     }
     if engine.is_all_sent() {
         return Ok(());
     }
-    let sent = engine.sent_external_body_bytes();
+    let sent_body_bytes = engine.sent_external_body_bytes();
     let unsent_body = server_operation.map(|server_operation| {
         server_operation.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
             let mut unsent_body = body.unwrap_or_default().to_vec();
             unsent_body.extend_from_slice(engine.body_end());
-            unsent_body.split_off(sent)
+            unsent_body.split_off(sent_body_bytes)
         })
     });
-    let bytes = network.send(link, &unsent_body.unwrap_or_default())?;
-    engine.mark_sent(bytes);
+    let sent_bytes = network.send(link, &unsent_body.unwrap_or_default())?;
+    engine.mark_sent(sent_bytes);
     Ok(())
 }

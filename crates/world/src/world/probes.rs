@@ -12,7 +12,7 @@ use crate::plan::{Micros, Sabotage};
 const BAD_CALLS_MAX: u32 = 3;
 
 impl World {
-    /// Sees to it that a server that is down is probed, and that no call meets its idle connections.
+    /// Schedules a probe of a server that has just gone down, and closes its idle connections.
     pub(super) fn check_health(&mut self, process: usize, server: usize) {
         let pool = &mut self.processes[process].servers[server];
         if !pool.server_state.health.take_needs_probe() {
@@ -29,8 +29,8 @@ impl World {
     /// Checks why servers went down by what has just happened. Not before all of it is counted: calls that fail together
     /// are handled one by one.
     pub(super) fn check_causes_of_down(&mut self) {
-        for (process, state) in self.processes.iter_mut().enumerate() {
-            for (server, pool) in state.servers.iter_mut().enumerate() {
+        for (process, process_state) in self.processes.iter_mut().enumerate() {
+            for (server, pool) in process_state.servers.iter_mut().enumerate() {
                 let is_due = std::mem::take(&mut pool.must_explain_down);
                 let BadCalls {
                     count,

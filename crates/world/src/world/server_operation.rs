@@ -14,18 +14,25 @@ pub(super) type ReadUnique = (u64, Source, RequestId);
 /// The operation of a call on one server.
 #[derive(Debug)]
 pub(super) enum ServerOperation {
-    /// Something about one key.
+    /// Something about one key, and the key as it is sent.
     SingleKey(Key, Vec<u8>, Action),
+    /// The keys, and the same as they are sent.
     GetMany(Vec<Key>, Vec<Vec<u8>>),
-    /// Writes, and how many replies have come where each has its own.
+    /// Writes, their exptime, and how many replies have come where each has its own.
     SetMany(Vec<BulkEntry>, i64, usize),
+    /// The keys, the same as they are sent, and how many replies have come.
     DeleteMany(Vec<Key>, Vec<Vec<u8>>, usize),
     /// An addition to a counter that is created where there is none.
-    Counter(Key, u8, u16, Box<Counter>),
+    Counter {
+        key: Key,
+        addition: u8,
+        creation: u16,
+        counter: Box<Counter>,
+    },
     /// What follows where a value was too large.
     TooLarge(Key, Box<RefusedValueSteps>),
     Flush,
-    /// What begins with this prefix, which these keys do.
+    /// Removes what begins with this prefix, as these keys do.
     FlushPrefix(Vec<u8>, Vec<Key>),
     Version,
 }
@@ -35,36 +42,49 @@ pub(super) enum ServerOperation {
 pub(super) struct BulkEntry {
     pub(super) key: Key,
     pub(super) wire_key: Vec<u8>,
-    pub(super) write: WriteId,
+    pub(super) write_id: WriteId,
     pub(super) body: Vec<u8>,
 }
 
 /// Something about one key.
 #[derive(Debug)]
 pub(super) enum Action {
-    Get(bool),
+    Get {
+        /// Whether the CAS unique is read as well.
+        cas: bool,
+    },
+    /// A read with a new exptime.
     GetAndTouch(i64),
     Store(StoreAction),
-    Delete(bool),
-    Touch(i64, bool),
-    Add(u8, bool),
+    Delete {
+        noreply: bool,
+    },
+    Touch {
+        exptime: i64,
+        noreply: bool,
+    },
+    /// An addition to a counter.
+    Increment {
+        addition: u8,
+        noreply: bool,
+    },
 }
 
 /// One value to store.
 #[derive(Debug)]
 pub(super) struct StoreAction {
     pub(super) mode: StoreMode,
-    pub(super) write: WriteId,
+    pub(super) write_id: WriteId,
     pub(super) body: Vec<u8>,
     pub(super) exptime: i64,
     pub(super) noreply: bool,
-    /// What a comparison refers to.
+    /// The source and the request of the read that a comparison refers to.
     pub(super) compared_read: Option<(Source, RequestId)>,
 }
 
-pub(super) fn to_wire_key(key: Key, bytes: &[u8]) -> WireKey<'_> {
+pub(super) fn to_wire_key(key: Key, key_bytes: &[u8]) -> WireKey<'_> {
     WireKey {
-        bytes,
+        bytes: key_bytes,
         is_base64: is_base64(key),
     }
 }
@@ -73,7 +93,7 @@ impl BulkEntry {
     pub(super) fn to_item(&self) -> Item<'_> {
         Item {
             key: to_wire_key(self.key, &self.wire_key),
-            flags: flags(self.write),
+            flags: flags(self.write_id),
             body: &self.body,
         }
     }
@@ -83,7 +103,7 @@ impl StoreAction {
     pub(super) fn operation<'s>(&'s self, key: WireKey<'s>) -> Store<'s> {
         let item = Item {
             key,
-            flags: flags(self.write),
+            flags: flags(self.write_id),
             body: &self.body,
         };
         Store::new(self.mode, item, self.exptime, self.noreply)
@@ -93,7 +113,7 @@ impl StoreAction {
         if self.mode == StoreMode::Set {
             Condition::Always
         } else {
-            Condition::Conditional
+            Condition::AbsentOrUnchanged
         }
     }
 }
@@ -112,13 +132,13 @@ impl ServerOperation {
         Self::SingleKey(key, wire_key(key), action)
     }
 
-    /// Whether a value is so long that the client does not send it at all, and what it does instead.
+    /// This operation, or what the client does instead if the value is too long to be sent.
     pub(super) fn unless_too_large(self, value_bytes_max: u64) -> Self {
-        let Self::SingleKey(key, bytes, Action::Store(store)) = &self else {
+        let Self::SingleKey(key, key_bytes, Action::Store(store)) = &self else {
             return self;
         };
         match store
-            .operation(to_wire_key(*key, bytes))
+            .operation(to_wire_key(*key, key_bytes))
             .refusal(value_bytes_max)
         {
             Some(error) => Self::too_large(*key, error),
@@ -127,24 +147,24 @@ impl ServerOperation {
     }
 
     pub(super) fn too_large(key: Key, error: Error) -> Self {
-        let bytes = wire_key(key);
+        let key_bytes = wire_key(key);
         Self::TooLarge(
             key,
-            Box::new(RefusedValueSteps::new(to_wire_key(key, &bytes), error)),
+            Box::new(RefusedValueSteps::new(to_wire_key(key, &key_bytes), error)),
         )
     }
 
-    /// Has `write` write the requests of the round trip that is next. `is_quiet`: bulk writes are acknowledged together.
+    /// Has `write_requests` write the requests of the next round trip. With `is_quiet`, bulk writes are acknowledged together.
     pub(super) fn with_requests<R>(
         &self,
         is_quiet: bool,
-        write: impl FnOnce(&[Request<'_>]) -> R,
+        write_requests: impl FnOnce(&[Request<'_>]) -> R,
     ) -> R {
         match self {
-            Self::SingleKey(key, bytes, action) => {
-                let key = to_wire_key(*key, bytes);
+            Self::SingleKey(key, key_bytes, action) => {
+                let key = to_wire_key(*key, key_bytes);
                 let request = match action {
-                    Action::Get(cas) => Request::Get { key, cas: *cas },
+                    Action::Get { cas } => Request::Get { key, cas: *cas },
                     Action::GetAndTouch(exptime) => Request::GetAndTouch {
                         key,
                         exptime: *exptime,
@@ -163,26 +183,26 @@ impl ServerOperation {
                             noreply,
                         }
                     }
-                    Action::Delete(noreply) => Request::Delete {
+                    Action::Delete { noreply } => Request::Delete {
                         key,
                         noreply: *noreply,
                     },
-                    Action::Touch(exptime, noreply) => Request::Touch {
+                    Action::Touch { exptime, noreply } => Request::Touch {
                         key,
                         exptime: *exptime,
                         noreply: *noreply,
                     },
-                    Action::Add(addition, noreply) => Request::Arithmetic {
+                    Action::Increment { addition, noreply } => Request::Arithmetic {
                         key,
                         arithmetic: addition_arithmetic(*addition),
                         noreply: *noreply,
                     },
                 };
-                write(&[request])
+                write_requests(&[request])
             }
             Self::GetMany(_, wire_keys) => {
                 let keys: Vec<&[u8]> = wire_keys.iter().map(Vec::as_slice).collect();
-                write(&[Request::GetMany {
+                write_requests(&[Request::GetMany {
                     prefix: b"",
                     keys: &keys,
                     cas: false,
@@ -190,7 +210,7 @@ impl ServerOperation {
             }
             Self::SetMany(entries, exptime, _) => {
                 let items: Vec<Item<'_>> = entries.iter().map(BulkEntry::to_item).collect();
-                write(&[Request::StoreMany {
+                write_requests(&[Request::StoreMany {
                     mode: StoreMode::Set,
                     items: &items,
                     exptime: *exptime,
@@ -201,26 +221,26 @@ impl ServerOperation {
                 let keys: Vec<WireKey<'_>> = keys
                     .iter()
                     .zip(wire_keys)
-                    .map(|(key, bytes)| to_wire_key(*key, bytes))
+                    .map(|(key, key_bytes)| to_wire_key(*key, key_bytes))
                     .collect();
-                write(&[Request::DeleteMany { keys: &keys }])
+                write_requests(&[Request::DeleteMany { keys: &keys }])
             }
-            Self::Counter(.., counter) => match counter.step() {
-                Some(step) => write(&[step.request]),
-                None => write(&[]),
+            Self::Counter { counter, .. } => match counter.step() {
+                Some(step) => write_requests(&[step.request]),
+                None => write_requests(&[]),
             },
             Self::TooLarge(_, steps) => match steps.step() {
-                Some(step) => write(&[step.request]),
-                None => write(&[]),
+                Some(step) => write_requests(&[step.request]),
+                None => write_requests(&[]),
             },
-            Self::Flush => write(&[Request::Flush { delay_s: 0 }]),
-            Self::FlushPrefix(bytes, _) => write(&[Request::FlushPrefix {
+            Self::Flush => write_requests(&[Request::Flush { delay_s: 0 }]),
+            Self::FlushPrefix(bytes, _) => write_requests(&[Request::FlushPrefix {
                 prefix: WireKey {
                     bytes,
                     is_base64: false,
                 },
             }]),
-            Self::Version => write(&[Request::Version]),
+            Self::Version => write_requests(&[Request::Version]),
         }
     }
 
@@ -245,30 +265,33 @@ impl ServerOperation {
         match self {
             Self::SingleKey(key, _, action) => {
                 let effect = match action {
-                    Action::Get(_) => Effect::Read,
-                    Action::GetAndTouch(_) | Action::Touch(..) => Effect::Touch,
-                    Action::Store(store) => Effect::Store(store.write, store.condition()),
-                    Action::Delete(_) => Effect::Delete,
-                    Action::Add(addition, _) => Effect::Add(*addition),
+                    Action::Get { .. } => Effect::Read,
+                    Action::GetAndTouch(_) | Action::Touch { .. } => Effect::Touch,
+                    Action::Store(store) => Effect::Store(store.write_id, store.condition()),
+                    Action::Delete { .. } => Effect::Delete,
+                    Action::Increment { addition, .. } => Effect::Add(*addition),
                 };
                 vec![(*key, effect)]
             }
             Self::GetMany(keys, _) => keys.iter().map(|key| (*key, Effect::Read)).collect(),
             Self::SetMany(entries, ..) => {
-                let effect = |entry: &BulkEntry| Effect::Store(entry.write, Condition::Always);
+                let effect = |entry: &BulkEntry| Effect::Store(entry.write_id, Condition::Always);
                 entries
                     .iter()
                     .map(|entry| (entry.key, effect(entry)))
                     .collect()
             }
             Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
-            Self::Counter(key, addition, creation, counter) => {
-                match counter.step().map(|step| step.request) {
-                    Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
-                    Some(_) => vec![(*key, Effect::Add(*addition))],
-                    None => Vec::new(),
-                }
-            }
+            Self::Counter {
+                key,
+                addition,
+                creation,
+                counter,
+            } => match counter.step().map(|step| step.request) {
+                Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
+                Some(_) => vec![(*key, Effect::Add(*addition))],
+                None => Vec::new(),
+            },
             Self::TooLarge(key, steps) => match steps.step().map(|step| step.request) {
                 Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
                 _ => Vec::new(),

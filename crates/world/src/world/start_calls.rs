@@ -6,7 +6,7 @@ use glasscache_client::engine::{Counter, InitialNumber};
 use super::server_operation::{Action, BulkEntry, ServerOperation, StoreAction};
 use super::{CallState, MUST_SUCCEED_CALL_SERIAL, ServerCall, World};
 use crate::checker::{WriteId, initial_counter_value};
-use crate::network::{Event, FIRST_UNIX};
+use crate::network::{Event, FIRST_UNIX_S};
 use crate::plan::{
     COUNTER_KEYS, Call, Key, Micros, Operation, Prefix, Sabotage, Ttl, VALUE_KEYS, ValueWrite,
     WRITES_PER_CALL_MAX, is_base64, wire_key,
@@ -43,7 +43,7 @@ impl World {
                 is_retry: false,
                 presumes_classic: false,
                 is_ended: false,
-                requests: Vec::new(),
+                request_ids: Vec::new(),
                 quiet_begin_offset: None,
             });
         }
@@ -78,34 +78,36 @@ impl World {
             Ttl::Never => 0,
             Ttl::Seconds(seconds) => i64::from(seconds),
             Ttl::Absolute(seconds) => {
-                FIRST_UNIX + (self.network.now / MICROS_PER_SECOND) as i64 + i64::from(seconds)
+                FIRST_UNIX_S + (self.network.now / MICROS_PER_SECOND) as i64 + i64::from(seconds)
             }
         }
     }
 
     /// The operations of a call, by server.
     fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, ServerOperation)> {
-        let write = call.serial.wrapping_mul(WRITES_PER_CALL_MAX);
+        let write_id = call.serial.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
-            Operation::Get(key) => (*key, Action::Get(false)),
-            Operation::Gets(key) => (*key, Action::Get(true)),
+            Operation::Get(key) => (*key, Action::Get { cas: false }),
+            Operation::Gets(key) => (*key, Action::Get { cas: true }),
             Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.to_exptime(*ttl))),
             Operation::Set(key, write_options) => (
                 *key,
-                self.new_store_action(StoreMode::Set, write, *key, *write_options),
+                self.new_store_action(StoreMode::Set, write_id, *key, *write_options),
             ),
             Operation::Add(key, write_options) => (
                 *key,
-                self.new_store_action(StoreMode::Add, write, *key, *write_options),
+                self.new_store_action(StoreMode::Add, write_id, *key, *write_options),
             ),
             Operation::Cas(key, write_options) => (
                 *key,
-                self.compare_and_store(task, write, *key, *write_options),
+                self.compare_and_store(task, write_id, *key, *write_options),
             ),
-            Operation::Delete { key, noreply } => (*key, Action::Delete(*noreply)),
+            Operation::Delete { key, noreply } => (*key, Action::Delete { noreply: *noreply }),
             Operation::Touch { key, ttl, noreply } => {
-                (*key, Action::Touch(self.to_exptime(*ttl), *noreply))
+                let exptime = self.to_exptime(*ttl);
+                let noreply = *noreply;
+                (*key, Action::Touch { exptime, noreply })
             }
             Operation::Increment {
                 key,
@@ -120,7 +122,13 @@ impl World {
                 addition,
                 noreply,
                 ..
-            } => (*key, Action::Add(*addition, *noreply)),
+            } => (
+                *key,
+                Action::Increment {
+                    addition: *addition,
+                    noreply: *noreply,
+                },
+            ),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
@@ -128,7 +136,7 @@ impl World {
                 });
             }
             Operation::SetMany(keys, write_options) => {
-                return self.set_many_operations(write, keys, *write_options);
+                return self.set_many_operations(write_id, keys, *write_options);
             }
             Operation::DeleteMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
@@ -153,7 +161,7 @@ impl World {
         let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
             b"another".to_vec()
         } else {
-            prefix.bytes()
+            prefix.to_bytes()
         };
         ServerOperation::FlushPrefix(bytes, keys.collect())
     }
@@ -161,27 +169,30 @@ impl World {
     fn new_store_action(
         &mut self,
         mode: StoreMode,
-        write: WriteId,
+        write_id: WriteId,
         key: Key,
         write_options: ValueWrite,
     ) -> Action {
         Action::Store(StoreAction {
             mode,
-            write,
-            body: self
-                .checker
-                .value_body(write, key, write_options.bytes, write_options.ttl),
+            write_id,
+            body: self.checker.record_write(
+                write_id,
+                key,
+                write_options.value_bytes,
+                write_options.ttl,
+            ),
             exptime: self.to_exptime(write_options.ttl),
             noreply: write_options.noreply,
             compared_read: None,
         })
     }
 
-    /// A comparison with what the task has read, else an addition. Its caller always waits.
+    /// A comparison with what the task has read, or else an `add`. Its caller always waits.
     fn compare_and_store(
         &mut self,
         task: usize,
-        write: WriteId,
+        write_id: WriteId,
         key: Key,
         write_options: ValueWrite,
     ) -> Action {
@@ -190,14 +201,14 @@ impl World {
             ..write_options
         };
         let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
-            return self.new_store_action(StoreMode::Add, write, key, write_options);
+            return self.new_store_action(StoreMode::Add, write_id, key, write_options);
         };
         let mode = if self.is_sabotaged_by(Sabotage::ReplacesCasBySet) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)
         };
-        match self.new_store_action(mode, write, key, write_options) {
+        match self.new_store_action(mode, write_id, key, write_options) {
             Action::Store(store) => Action::Store(StoreAction {
                 compared_read: Some((source, read_request)),
                 ..store
@@ -225,14 +236,19 @@ impl World {
         let server = self.server_by_key[usize::from(key)];
         (
             server,
-            ServerOperation::Counter(key, addition, creation, counter),
+            ServerOperation::Counter {
+                key,
+                addition,
+                creation,
+                counter,
+            },
         )
     }
 
     fn split_by_server(
         &self,
         keys: &[Key],
-        server_operation: impl Fn(&Self, Vec<Key>) -> ServerOperation,
+        new_operation: impl Fn(&Self, Vec<Key>) -> ServerOperation,
     ) -> Vec<(usize, ServerOperation)> {
         let keys_of = |server: usize| {
             let keys_of_call = keys.iter().copied();
@@ -243,24 +259,28 @@ impl World {
         let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
         let servers_used = servers.filter(|(_, keys)| !keys.is_empty());
         servers_used
-            .map(|(server, keys)| (server, server_operation(self, keys)))
+            .map(|(server, keys)| (server, new_operation(self, keys)))
             .collect()
     }
 
     fn set_many_operations(
         &mut self,
-        write: WriteId,
+        write_id: WriteId,
         keys: &[Key],
         write_options: ValueWrite,
     ) -> Vec<(usize, ServerOperation)> {
-        let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
+        let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write_id..)
             .zip(keys)
-            .map(|(write, key)| {
+            .map(|(write_id, key)| {
                 (
                     *key,
-                    write,
-                    self.checker
-                        .value_body(write, *key, write_options.bytes, write_options.ttl),
+                    write_id,
+                    self.checker.record_write(
+                        write_id,
+                        *key,
+                        write_options.value_bytes,
+                        write_options.ttl,
+                    ),
                 )
             })
             .collect();
@@ -269,7 +289,7 @@ impl World {
             let entry = |key| BulkEntry {
                 key,
                 wire_key: wire_key(key),
-                write: 0,
+                write_id: 0,
                 body: Vec::new(),
             };
             ServerOperation::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
@@ -279,8 +299,10 @@ impl World {
                 continue;
             };
             for entry in entries {
-                if let Some((_, write, body)) = bodies.iter_mut().find(|it| it.0 == entry.key) {
-                    entry.write = *write;
+                if let Some((_, write_id, body)) =
+                    bodies.iter_mut().find(|(key, ..)| *key == entry.key)
+                {
+                    entry.write_id = *write_id;
                     entry.body = std::mem::take(body);
                 }
             }

@@ -15,7 +15,7 @@ use crate::network::{ExecutionIndex, LinkId, PASSWORD, USER};
 use crate::plan::{Key, Micros, ProcessPlan, TaskStep};
 
 /// Connections to a server, counted from 0, whose login has a wrong password.
-pub(super) const WRONG_PASSWORD_LOGINS: std::ops::Range<u32> = 1..3;
+pub(super) const CONNECTIONS_WITH_WRONG_PASSWORD: std::ops::Range<u32> = 1..3;
 
 pub(super) type CallId = usize;
 pub(super) type ServerCallId = usize;
@@ -90,7 +90,7 @@ pub(super) struct ClientConnection {
     pub(super) is_ready: bool,
     /// The only server call that may use it, if it comes from a pool.
     pub(super) owner: Option<ServerCallId>,
-    pub(super) calls: Vec<(Ticket, ServerCallId)>,
+    pub(super) server_calls_in_flight: Vec<(Ticket, ServerCallId)>,
     /// Server calls that wait until it takes requests.
     pub(super) waiting_server_calls: Vec<ServerCallId>,
     pub(super) idle_since: Micros,
@@ -129,7 +129,7 @@ pub(super) struct ServerCall {
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
     /// The requests of the current round trip.
-    pub(super) requests: Vec<RequestId>,
+    pub(super) request_ids: Vec<RequestId>,
     /// The first byte of quiet writes that are not all sent.
     pub(super) quiet_begin_offset: Option<u64>,
 }
@@ -142,11 +142,11 @@ pub(super) struct Task {
 
 /// The servers as a new process knows them.
 pub(super) fn new_server_pools(
-    require_login: impl Iterator<Item = bool>,
+    requires_login_by_server: impl Iterator<Item = bool>,
     protocol: Protocol,
 ) -> Vec<ServerPool> {
-    let peer = |(server, requires_login)| new_server_pool(server, requires_login, protocol);
-    require_login.enumerate().map(peer).collect()
+    let new_pool = |(server, requires_login)| new_server_pool(server, requires_login, protocol);
+    requires_login_by_server.enumerate().map(new_pool).collect()
 }
 
 pub(super) fn new_server_pool(
@@ -154,7 +154,7 @@ pub(super) fn new_server_pool(
     requires_login: bool,
     protocol: Protocol,
 ) -> ServerPool {
-    let login = requires_login.then(test_login);
+    let login = requires_login.then(new_login);
     ServerPool {
         requires_login,
         server_state: Arc::new(
@@ -175,10 +175,11 @@ pub(super) fn new_server_pool(
 
 /// The login of one process at one server: after the first connection the password is wrong twice, as one that has
 /// just been changed.
-pub(super) fn test_login() -> Login {
-    let connections = AtomicU32::new(0);
+pub(super) fn new_login() -> Login {
+    let connection_count = AtomicU32::new(0);
     Login::with_provider(USER, move || {
-        let is_wrong = WRONG_PASSWORD_LOGINS.contains(&connections.fetch_add(1, Ordering::Relaxed));
+        let is_wrong = CONNECTIONS_WITH_WRONG_PASSWORD
+            .contains(&connection_count.fetch_add(1, Ordering::Relaxed));
         Ok(if is_wrong { "wrong" } else { PASSWORD }.into())
     })
 }

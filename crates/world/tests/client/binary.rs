@@ -8,21 +8,21 @@ use glasscache_client::{
 };
 use glasscache_server::{UsersFile, UsersFileFormat};
 
-use crate::either_client::{EitherClient, item, long_timeout, plain, with_both};
+use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
 use crate::server_methods::Server;
 
-fn binary() -> Options {
+fn binary_options() -> Options {
     Options {
         protocol: Protocol::Binary,
         ..long_timeout()
     }
 }
 
-fn blocking(server: &Server) -> EitherClient {
-    EitherClient::blocking(&server.address, binary())
+fn connect_blocking(server: &Server) -> EitherClient {
+    EitherClient::blocking(&server.address, binary_options())
 }
 
-fn client(either_client: &EitherClient) -> (&Client, Budget<'static>) {
+fn client_and_budget(either_client: &EitherClient) -> (&Client, Budget<'static>) {
     (
         either_client.core(),
         Budget::new(either_client.core().options().timeout),
@@ -40,7 +40,7 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
     let server = Server::with_users(Some(users));
     let options = |password: &str| Options {
         login: Some(Login::new("app", password)),
-        ..binary()
+        ..binary_options()
     };
     with_both(&server.address, &options("pass word"), |either_client| {
         assert_eq!(either_client.set("k", b"v"), Ok(WriteOutcome::Done));
@@ -53,7 +53,7 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
             "{refused:?}"
         );
     });
-    with_both(&server.address, &binary(), |either_client| {
+    with_both(&server.address, &binary_options(), |either_client| {
         let refused = either_client.get("k");
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     });
@@ -68,10 +68,10 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
         is_base64: true,
     };
     let (in_binary, in_meta) = (
-        blocking(&server),
+        connect_blocking(&server),
         EitherClient::blocking(&server.address, long_timeout()),
     );
-    let (client_in_binary, budget) = client(&in_binary);
+    let (client_in_binary, budget) = client_and_budget(&in_binary);
     let item = Item {
         key,
         flags: 3,
@@ -80,7 +80,7 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
     let stored = client_in_binary.store(StoreMode::Set, item, 0, false, &budget);
     assert_eq!(stored, Ok(WriteOutcome::Done));
     for either_client in [&in_binary, &in_meta] {
-        let (client, budget) = client(either_client);
+        let (client, budget) = client_and_budget(either_client);
         let value = client.get(key, false, &budget).unwrap().unwrap();
         assert_eq!((value.flags, &value.bytes[..]), (3, &b"v"[..]));
     }
@@ -90,7 +90,7 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
 #[test]
 fn a_negative_ttl_ends_an_item_and_a_unique_of_zero_is_refused() {
     let server = Server::start();
-    with_both(&server.address, &binary(), |either_client| {
+    with_both(&server.address, &binary_options(), |either_client| {
         either_client.set("k", b"v").unwrap();
         assert_eq!(either_client.touch("k", -1), Ok(true));
         assert_eq!(either_client.get("k"), Ok(None));
@@ -107,8 +107,8 @@ fn a_negative_ttl_ends_an_item_and_a_unique_of_zero_is_refused() {
 #[test]
 fn quiet_writes_of_every_kind_are_acknowledged() {
     let server = Server::start();
-    let either_client = blocking(&server);
-    let (client, budget) = client(&either_client);
+    let either_client = connect_blocking(&server);
+    let (client, budget) = client_and_budget(&either_client);
     let arithmetic = Arithmetic {
         delta: 1,
         is_decrement: false,
@@ -119,49 +119,53 @@ fn quiet_writes_of_every_kind_are_acknowledged() {
         client
             .store(StoreMode::Set, item, 0, true, &budget)
             .unwrap();
-        client.touch(plain("number"), 100, true, &budget).unwrap();
-        client.touch(plain("nobody"), 100, true, &budget).unwrap();
         client
-            .arithmetic(plain("number"), arithmetic, true, &budget)
+            .touch(wire_key("number"), 100, true, &budget)
             .unwrap();
         client
-            .arithmetic(plain("nobody"), arithmetic, true, &budget)
+            .touch(wire_key("nobody"), 100, true, &budget)
             .unwrap();
-        client.delete(plain("nobody"), true, &budget).unwrap();
+        client
+            .arithmetic(wire_key("number"), arithmetic, true, &budget)
+            .unwrap();
+        client
+            .arithmetic(wire_key("nobody"), arithmetic, true, &budget)
+            .unwrap();
+        client.delete(wire_key("nobody"), true, &budget).unwrap();
         assert_eq!(either_client.bytes("number").unwrap(), b"8");
     }
-    let failures = |either_client: &EitherClient| -> u64 {
+    let count_failures = |either_client: &EitherClient| -> u64 {
         let servers = either_client.core().servers();
         let failures = servers.iter().map(|(_, server)| &server.noreply_failures);
         failures
             .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
             .sum()
     };
-    assert_eq!(failures(&either_client), 0);
+    assert_eq!(count_failures(&either_client), 0);
     let added = client.store(StoreMode::Add, item("number", b"1"), 0, true, &budget);
     assert_eq!(added, Ok(WriteOutcome::Done));
     assert_eq!(either_client.bytes("number").unwrap(), b"8");
-    assert_eq!(failures(&either_client), 1);
+    assert_eq!(count_failures(&either_client), 1);
 }
 
 #[test]
-fn administration_is_understood_and_what_has_no_form_is_named() {
+fn version_stats_and_flush_work_and_a_flush_of_a_prefix_is_unsupported() {
     let server = Server::start();
-    let either_client = blocking(&server);
-    let (client, budget) = client(&either_client);
+    let either_client = connect_blocking(&server);
+    let (client, budget) = client_and_budget(&either_client);
     either_client.set("k", b"v").unwrap();
-    let reply = |request: Request<'_>| {
+    let request_reply = |request: Request<'_>| {
         let mut replies = client.request_all(request, &budget).unwrap();
         replies.pop().unwrap().1
     };
     assert!(
-        matches!(reply(Request::Version), Ok(Reply::Version(text)) if text.contains("glasscache"))
+        matches!(request_reply(Request::Version), Ok(Reply::Version(text)) if text.contains("glasscache"))
     );
-    let Ok(Reply::Rows(rows)) = reply(Request::Stats { argument: b"" }) else {
+    let Ok(Reply::Rows(rows)) = request_reply(Request::Stats { argument: b"" }) else {
         panic!("no rows")
     };
     assert!(rows.contains(&("curr_items".to_owned(), "1".to_owned())));
-    let unknown = reply(Request::Stats {
+    let unknown = request_reply(Request::Stats {
         argument: b"nothing",
     });
     assert!(
@@ -169,10 +173,10 @@ fn administration_is_understood_and_what_has_no_form_is_named() {
         "{unknown:?}"
     );
     assert_eq!(either_client.bytes("k").unwrap(), b"v");
-    assert!(reply(Request::Flush { delay_s: 0 }).is_ok());
+    assert!(request_reply(Request::Flush { delay_s: 0 }).is_ok());
     assert_eq!(either_client.get("k"), Ok(None));
-    let prefix = plain("k");
-    let cleared = reply(Request::FlushPrefix { prefix });
+    let prefix = wire_key("k");
+    let cleared = request_reply(Request::FlushPrefix { prefix });
     assert!(
         matches!(cleared, Err(Error::Unsupported { .. })),
         "{cleared:?}"

@@ -9,35 +9,35 @@ use glasscache_client::near::StrategyOptions;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Options};
 
-use crate::either_client::{EitherClient, long_timeout, plain, with_both};
+use crate::either_client::{EitherClient, long_timeout, wire_key, with_both};
 use crate::server_methods::Server;
 
 /// What reports may take on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A near cache that forgets nothing by itself.
-fn options() -> Options {
-    let file = "glasscache-strategy 1\nstrategy lru:10".parse().unwrap();
+fn coherent_options() -> Options {
+    let strategy_file = "glasscache-strategy 1\nstrategy lru:10".parse().unwrap();
     Options {
         strategy: Some(StrategyOptions {
             is_coherent: true,
             near_ttl: None,
-            ..StrategyOptions::new(file)
+            ..StrategyOptions::new(strategy_file)
         }),
         namespace: b"n:".to_vec(),
         ..long_timeout()
     }
 }
 
-fn wait_until(description: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + WAIT_TIMEOUT;
-    while !is_so() {
+    while !condition() {
         assert!(Instant::now() < end, "{description}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-fn near_hits(either_client: &EitherClient) -> u64 {
+fn count_near_hits(either_client: &EitherClient) -> u64 {
     either_client
         .core()
         .near()
@@ -48,10 +48,10 @@ fn near_hits(either_client: &EitherClient) -> u64 {
 
 /// Reads a key until the process serves it.
 fn read_until_kept(either_client: &EitherClient, key: &str) {
-    let before = near_hits(either_client);
+    let hits_before = count_near_hits(either_client);
     wait_until("no value is served from the process", || {
         either_client.get(key).unwrap();
-        near_hits(either_client) > before
+        count_near_hits(either_client) > hits_before
     });
 }
 
@@ -61,7 +61,7 @@ type Change = fn(&EitherClient);
 #[test]
 fn every_change_of_another_client_is_seen() {
     let server = Server::start();
-    let other = EitherClient::blocking(&server.address, long_timeout());
+    let other_client = EitherClient::blocking(&server.address, long_timeout());
     let changes: [(&str, Change, Option<&[u8]>); 6] = [
         (
             "set",
@@ -86,16 +86,23 @@ fn every_change_of_another_client_is_seen() {
         ),
         (
             "flush_prefix",
-            |other| send_request(other, &Request::FlushPrefix { prefix: plain("n") }),
+            |other| {
+                send_request(
+                    other,
+                    &Request::FlushPrefix {
+                        prefix: wire_key("n"),
+                    },
+                );
+            },
             None,
         ),
     ];
-    with_both(&server.address, &options(), |either_client| {
+    with_both(&server.address, &coherent_options(), |either_client| {
         for (name, change, expected) in changes {
-            other.set("n:a", b"1").unwrap();
+            other_client.set("n:a", b"1").unwrap();
             wait_until(name, || either_client.bytes("n:a").as_deref() == Some(b"1"));
             read_until_kept(either_client, "n:a");
-            change(&other);
+            change(&other_client);
             wait_until(name, || either_client.bytes("n:a").as_deref() == expected);
         }
     });
@@ -109,7 +116,7 @@ fn send_request(either_client: &EitherClient, request: &Request<'_>) {
 }
 
 /// How many connections of a server are watchers.
-fn watcher_count(server: &Server) -> String {
+fn read_watcher_count(server: &Server) -> String {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.write_all(b"stats\r\n").unwrap();
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
@@ -119,13 +126,13 @@ fn watcher_count(server: &Server) -> String {
 }
 
 #[test]
-fn changed_expiry_of_another_client_is_seen() {
+fn an_expiry_that_another_client_changes_is_seen() {
     let server = Server::start();
-    let other = EitherClient::blocking(&server.address, long_timeout());
-    with_both(&server.address, &options(), |either_client| {
-        other.set("n:a", b"1").unwrap();
+    let other_client = EitherClient::blocking(&server.address, long_timeout());
+    with_both(&server.address, &coherent_options(), |either_client| {
+        other_client.set("n:a", b"1").unwrap();
         read_until_kept(either_client, "n:a");
-        other.touch("n:a", 1).unwrap();
+        other_client.touch("n:a", 1).unwrap();
         // A value that is kept without a TTL would never end.
         wait_until("touch", || either_client.bytes("n:a").is_none());
     });
@@ -134,14 +141,14 @@ fn changed_expiry_of_another_client_is_seen() {
 #[test]
 fn changes_of_other_namespaces_leave_the_near_cache_alone() {
     let server = Server::start();
-    let other = EitherClient::blocking(&server.address, long_timeout());
-    let either_client = EitherClient::blocking(&server.address, options());
+    let other_client = EitherClient::blocking(&server.address, long_timeout());
+    let either_client = EitherClient::blocking(&server.address, coherent_options());
     for key in ["n:a", "n:b"] {
-        other.set(key, b"1").unwrap();
+        other_client.set(key, b"1").unwrap();
         read_until_kept(&either_client, key);
     }
-    other.set("m:a", b"1").unwrap();
-    other.set("n:b", b"2").unwrap();
+    other_client.set("m:a", b"1").unwrap();
+    other_client.set("n:b", b"2").unwrap();
     wait_until("n:b", || {
         either_client.bytes("n:b").as_deref() == Some(b"2")
     });
@@ -151,14 +158,14 @@ fn changes_of_other_namespaces_leave_the_near_cache_alone() {
 }
 
 #[test]
-fn server_that_ends_takes_the_near_cache_with_it() {
+fn a_server_that_ends_clears_the_near_cache() {
     let server = Server::start();
-    let other = EitherClient::blocking(&server.address, long_timeout());
-    with_both(&server.address, &options(), |either_client| {
-        other.set("n:a", b"1").unwrap();
+    let other_client = EitherClient::blocking(&server.address, long_timeout());
+    with_both(&server.address, &coherent_options(), |either_client| {
+        other_client.set("n:a", b"1").unwrap();
         read_until_kept(either_client, "n:a");
     });
-    let either_client = EitherClient::blocking(&server.address, options());
+    let either_client = EitherClient::blocking(&server.address, coherent_options());
     read_until_kept(&either_client, "n:a");
     drop(server);
     wait_until(
@@ -175,15 +182,15 @@ fn server_that_ends_takes_the_near_cache_with_it() {
 }
 
 #[test]
-fn changed_servers_are_watched_from_then_on() {
+fn new_servers_are_watched_once_the_servers_change() {
     let (first, second) = (Server::start(), Server::start());
-    let either_client = EitherClient::blocking(&first.address, options());
+    let either_client = EitherClient::blocking(&first.address, coherent_options());
     EitherClient::blocking(&first.address, long_timeout())
         .set("n:a", b"1")
         .unwrap();
     read_until_kept(&either_client, "n:a");
-    let other = EitherClient::blocking(&second.address, long_timeout());
-    other.set("n:a", b"2").unwrap();
+    let other_client = EitherClient::blocking(&second.address, long_timeout());
+    other_client.set("n:a", b"2").unwrap();
     let addresses = Address::parse_list(&second.address).unwrap();
     either_client.core().set_servers(&addresses).unwrap();
     assert_eq!(
@@ -192,27 +199,31 @@ fn changed_servers_are_watched_from_then_on() {
         "forgotten at once"
     );
     read_until_kept(&either_client, "n:a");
-    other.set("n:a", b"3").unwrap();
+    other_client.set("n:a", b"3").unwrap();
     wait_until("n:a", || {
         either_client.bytes("n:a").as_deref() == Some(b"3")
     });
 }
 
 #[test]
-fn watch_begins_with_the_first_read_and_ends_with_the_client() {
+fn a_watch_begins_with_the_first_read_and_ends_with_the_client() {
     let server = Server::start();
     EitherClient::blocking(&server.address, long_timeout())
         .set("n:a", b"1")
         .unwrap();
-    with_both(&server.address, &options(), |either_client| {
-        assert_eq!(watcher_count(&server), "0");
+    with_both(&server.address, &coherent_options(), |either_client| {
+        assert_eq!(read_watcher_count(&server), "0");
         read_until_kept(either_client, "n:a");
-        assert_eq!(watcher_count(&server), "1");
+        assert_eq!(read_watcher_count(&server), "1");
         either_client.close();
-        wait_until("a closed client watches", || watcher_count(&server) == "0");
+        wait_until("a closed client watches", || {
+            read_watcher_count(&server) == "0"
+        });
     });
-    let either_client = EitherClient::blocking(&server.address, options());
+    let either_client = EitherClient::blocking(&server.address, coherent_options());
     read_until_kept(&either_client, "n:a");
     drop(either_client);
-    wait_until("a dropped client watches", || watcher_count(&server) == "0");
+    wait_until("a dropped client watches", || {
+        read_watcher_count(&server) == "0"
+    });
 }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use glasscache_client::error::Phase;
 use glasscache_client::{Budget, Error, Options};
 
-use crate::either_client::{EitherClient, long_timeout, plain};
+use crate::either_client::{EitherClient, long_timeout, wire_key};
 use crate::faulty_server::{Behaviour, FaultyServer, LATE_REPLY_DELAY, value_of};
 
-fn keys() -> Vec<String> {
+fn numbered_keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
 /// Waits until the server has this many connections open.
-fn wait_for_open_connections(server: &FaultyServer, open: usize) {
+fn wait_for_open_connections(server: &FaultyServer, open_count: usize) {
     let begin = Instant::now();
-    while server.open_connections() != open {
+    while server.open_connections() != open_count {
         assert!(
             begin.elapsed() < Duration::from_secs(10),
             "{} open",
@@ -28,31 +28,31 @@ fn wait_for_open_connections(server: &FaultyServer, open: usize) {
 
 #[test]
 fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
-    let server = FaultyServer::with_keys(&keys());
+    let server = FaultyServer::with_keys(&numbered_keys());
     let either_client = EitherClient::tokio(&server.address, long_timeout());
     let EitherClient::Tokio(client, _) = &either_client else {
         unreachable!()
     };
-    for turn in 0..5 {
+    for round in 0..5 {
         assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-        let accepted = server.accepted_connections();
+        let accepted_before = server.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         let budget = Budget::new(Duration::from_secs(20));
-        let call = client.get(plain("k1"), false, &budget);
-        let cut = either_client
+        let call = client.get(wire_key("k1"), false, &budget);
+        let timeout_result = either_client
             .block_on(async { tokio::time::timeout(LATE_REPLY_DELAY / 8, call).await });
-        assert!(cut.is_err(), "the call was cancelled");
+        assert!(timeout_result.is_err(), "the call was cancelled");
         server.set_behaviour(Behaviour::Correct);
-        for key in keys() {
+        for key in numbered_keys() {
             assert_eq!(
                 either_client.bytes(&key).unwrap(),
                 value_of(&key),
-                "turn {turn}"
+                "round {round}"
             );
         }
         assert_eq!(
             server.accepted_connections(),
-            accepted + 1,
+            accepted_before + 1,
             "its connection was not used again"
         );
         wait_for_open_connections(&server, 1);
@@ -61,7 +61,7 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
 
 #[test]
 fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
-    let server = FaultyServer::with_keys(&keys());
+    let server = FaultyServer::with_keys(&numbered_keys());
     let either_client = EitherClient::tokio(&server.address, long_timeout());
     let EitherClient::Tokio(client, _) = &either_client else {
         unreachable!()
@@ -70,18 +70,18 @@ fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
     server.set_behaviour(Behaviour::Hang);
     let budget = Budget::new(Duration::from_secs(20));
     let item = crate::either_client::item("k0", b"new");
-    let word = glasscache_client::StoreMode::Set;
-    let call = client.store(word, item, 0, false, &budget);
-    let cut = either_client
+    let mode = glasscache_client::StoreMode::Set;
+    let call = client.store(mode, item, 0, false, &budget);
+    let timeout_result = either_client
         .block_on(async { tokio::time::timeout(Duration::from_millis(50), call).await });
-    assert!(cut.is_err(), "the call was cancelled");
+    assert!(timeout_result.is_err(), "the call was cancelled");
     server.set_behaviour(Behaviour::Correct);
     assert_eq!(either_client.get("k0"), Ok(None));
 }
 
 #[test]
 fn a_hundred_tasks_share_two_connections() {
-    let server = FaultyServer::with_keys(&keys());
+    let server = FaultyServer::with_keys(&numbered_keys());
     let options = Options {
         connections_max: 2,
         ..long_timeout()
@@ -91,13 +91,13 @@ fn a_hundred_tasks_share_two_connections() {
     };
     let client = Arc::new(client);
     let tasks: Vec<_> = (0..100)
-        .map(|number| {
+        .map(|task_index| {
             let client = client.clone();
             runtime.spawn(async move {
-                for turn in 0..20 {
-                    let key = format!("k{}", (number + turn) % 20);
+                for round in 0..20 {
+                    let key = format!("k{}", (task_index + round) % 20);
                     let budget = Budget::new(Duration::from_secs(20));
-                    let value = client.get(plain(&key), false, &budget).await.unwrap();
+                    let value = client.get(wire_key(&key), false, &budget).await.unwrap();
                     assert_eq!(value.unwrap().bytes, value_of(&key));
                 }
             })
@@ -115,7 +115,7 @@ fn a_hundred_tasks_share_two_connections() {
 
 #[test]
 fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
-    let server = FaultyServer::with_keys(&keys());
+    let server = FaultyServer::with_keys(&numbered_keys());
     let options = Options {
         connections_max: 1,
         ..long_timeout()
@@ -126,14 +126,14 @@ fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
         unreachable!()
     };
     server.set_behaviour(Behaviour::Hang);
-    let (long, short) = (
+    let (long_budget, short_budget) = (
         Budget::new(Duration::from_secs(1)),
         Budget::new(Duration::from_millis(100)),
     );
     let (first, second) = either_client.block_on(async {
         tokio::join!(
-            client.get(plain("k0"), false, &long),
-            client.get(plain("k1"), false, &short)
+            client.get(wire_key("k0"), false, &long_budget),
+            client.get(wire_key("k1"), false, &short_budget)
         )
     });
     assert!(matches!(first, Err(Error::Deadline(context)) if context.phase == Phase::Read));
@@ -142,22 +142,25 @@ fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
 
 #[test]
 fn slow_servers_are_waited_for_together() {
-    let keys = keys();
+    let keys = numbered_keys();
     let servers: Vec<FaultyServer> = (0..4).map(|_| FaultyServer::with_keys(&keys)).collect();
-    let addresses: Vec<&str> = servers.iter().map(|s| s.address.as_str()).collect();
-    let addresses = addresses.join(",");
-    crate::either_client::with_both(&addresses, &long_timeout(), |either_client| {
-        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        assert_eq!(either_client.get_many(&names).unwrap().0.len(), 20);
+    let addresses: Vec<&str> = servers
+        .iter()
+        .map(|server| server.address.as_str())
+        .collect();
+    let address_list = addresses.join(",");
+    crate::either_client::with_both(&address_list, &long_timeout(), |either_client| {
+        let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
+        assert_eq!(either_client.get_many(&key_refs).unwrap().0.len(), 20);
         for server in &servers {
             server.set_behaviour(Behaviour::Late);
         }
         let begin = Instant::now();
-        assert_eq!(either_client.get_many(&names).unwrap().0.len(), 20);
-        let took = begin.elapsed();
+        assert_eq!(either_client.get_many(&key_refs).unwrap().0.len(), 20);
+        let elapsed = begin.elapsed();
         assert!(
-            took < LATE_REPLY_DELAY * 2,
-            "four servers of {LATE_REPLY_DELAY:?} took {took:?}"
+            elapsed < LATE_REPLY_DELAY * 2,
+            "four servers of {LATE_REPLY_DELAY:?} took {elapsed:?}"
         );
         for server in &servers {
             server.set_behaviour(Behaviour::Correct);
@@ -167,7 +170,7 @@ fn slow_servers_are_waited_for_together() {
 
 #[test]
 fn the_keys_of_a_server_that_does_not_reply_are_named() {
-    let keys = keys();
+    let keys = numbered_keys();
     let (good, bad) = (
         FaultyServer::with_keys(&keys),
         FaultyServer::with_keys(&keys),
@@ -178,13 +181,13 @@ fn the_keys_of_a_server_that_does_not_reply_are_named() {
     };
     let addresses = format!("{},{}", good.address, bad.address);
     crate::either_client::with_both(&addresses, &options, |either_client| {
-        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
         bad.set_behaviour(Behaviour::Correct);
-        while either_client.get_many(&names).unwrap().0.len() < 20 {
+        while either_client.get_many(&key_refs).unwrap().0.len() < 20 {
             std::thread::sleep(Duration::from_millis(5));
         }
         bad.set_behaviour(Behaviour::Hang);
-        let (values, failures) = either_client.get_many(&names).unwrap();
+        let (values, failures) = either_client.get_many(&key_refs).unwrap();
         assert_eq!(values.len() + failures.len(), 20);
         for (index, error) in failures {
             assert!(matches!(error, Error::Deadline(context) if context.server == bad.address));

@@ -30,7 +30,11 @@ pub(crate) fn with_both(servers: &str, options: &Options, test: impl Fn(&EitherC
 }
 
 /// Runs a test with each client, first in text and meta, then in binary.
-pub(crate) fn with_each(servers: &str, options: &Options, test: impl Fn(&EitherClient)) {
+pub(crate) fn with_both_in_each_protocol(
+    servers: &str,
+    options: &Options,
+    test: impl Fn(&EitherClient),
+) {
     for protocol in [Protocol::Detected, Protocol::Binary] {
         let options = Options {
             protocol,
@@ -48,7 +52,7 @@ pub(crate) fn long_timeout() -> Options {
     }
 }
 
-pub(crate) fn plain(key: &str) -> WireKey<'_> {
+pub(crate) fn wire_key(key: &str) -> WireKey<'_> {
     WireKey {
         bytes: key.as_bytes(),
         is_base64: false,
@@ -57,17 +61,17 @@ pub(crate) fn plain(key: &str) -> WireKey<'_> {
 
 pub(crate) fn item<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
     Item {
-        key: plain(key),
+        key: wire_key(key),
         flags: 7,
         body,
     }
 }
 
 macro_rules! both {
-    ($either_client:expr, $($flag:ident).+ ( $($argument:expr),* )) => {
+    ($either_client:expr, $($method:ident).+ ( $($argument:expr),* )) => {
         match $either_client {
-            EitherClient::Blocking(client) => client.$($flag).+($($argument),*),
-            EitherClient::Tokio(client, runtime) => runtime.block_on(client.$($flag).+($($argument),*)),
+            EitherClient::Blocking(client) => client.$($method).+($($argument),*),
+            EitherClient::Tokio(client, runtime) => runtime.block_on(client.$($method).+($($argument),*)),
         }
     };
 }
@@ -81,20 +85,24 @@ impl EitherClient {
     }
 
     pub(crate) fn tokio(servers: &str, options: Options) -> Self {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        Self::tokio_on(runtime.worker_threads(2), servers, options)
+        let mut runtime_builder = tokio::runtime::Builder::new_multi_thread();
+        Self::tokio_on(runtime_builder.worker_threads(2), servers, options)
     }
 
     /// On one thread nothing is received before all tasks of a `join!` have been polled once, however busy the machine is.
     pub(crate) fn tokio_on_one_thread(servers: &str, options: Options) -> Self {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        Self::tokio_on(&mut runtime, servers, options)
+        let mut runtime_builder = tokio::runtime::Builder::new_current_thread();
+        Self::tokio_on(&mut runtime_builder, servers, options)
     }
 
-    fn tokio_on(runtime: &mut tokio::runtime::Builder, servers: &str, options: Options) -> Self {
+    fn tokio_on(
+        runtime_builder: &mut tokio::runtime::Builder,
+        servers: &str,
+        options: Options,
+    ) -> Self {
         let addresses = Address::parse_list(servers).unwrap();
         let client = AsyncClient::new(&addresses, Placement::Ketama, options).unwrap();
-        Self::Tokio(client, runtime.enable_all().build().unwrap())
+        Self::Tokio(client, runtime_builder.enable_all().build().unwrap())
     }
 
     pub(crate) fn core(&self) -> &Client {
@@ -109,11 +117,11 @@ impl EitherClient {
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<Option<Value>, Error> {
-        both!(self, get(plain(key), false, &self.budget()))
+        both!(self, get(wire_key(key), false, &self.budget()))
     }
 
     pub(crate) fn gets(&self, key: &str) -> Result<Option<Value>, Error> {
-        both!(self, get(plain(key), true, &self.budget()))
+        both!(self, get(wire_key(key), true, &self.budget()))
     }
 
     /// Reads a key within a request; without a key, what the request's page needs.
@@ -126,7 +134,7 @@ impl EitherClient {
             scope: Some(scope),
             ..self.budget()
         };
-        let keys: Vec<_> = key.map(plain).into_iter().collect();
+        let keys: Vec<_> = key.map(wire_key).into_iter().collect();
         let near = self.core().near().unwrap().clone();
         let (values, failures) = both!(self, read_near((near, &keys), &budget)).unwrap();
         assert!(failures.is_empty());
@@ -143,11 +151,11 @@ impl EitherClient {
 
     pub(crate) fn store(
         &self,
-        flag: StoreMode,
+        mode: StoreMode,
         key: &str,
         body: &[u8],
     ) -> Result<WriteOutcome, Error> {
-        both!(self, store(flag, item(key, body), 0, false, &self.budget()))
+        both!(self, store(mode, item(key, body), 0, false, &self.budget()))
     }
 
     pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
@@ -169,39 +177,47 @@ impl EitherClient {
     }
 
     pub(crate) fn delete(&self, key: &str) -> Result<bool, Error> {
-        both!(self, delete(plain(key), false, &self.budget()))
+        both!(self, delete(wire_key(key), false, &self.budget()))
     }
 
     pub(crate) fn touch(&self, key: &str, exptime: i64) -> Result<bool, Error> {
-        both!(self, touch(plain(key), exptime, false, &self.budget()))
+        both!(self, touch(wire_key(key), exptime, false, &self.budget()))
     }
 
     pub(crate) fn get_and_touch(&self, key: &str, exptime: i64) -> Result<Option<Value>, Error> {
-        both!(self, get_and_touch(plain(key), exptime, &self.budget()))
+        both!(self, get_and_touch(wire_key(key), exptime, &self.budget()))
     }
 
     pub(crate) fn inspect(&self, key: &str) -> Result<Option<(Value, MetaReply)>, Error> {
-        both!(self, inspect(plain(key), &self.budget()))
+        both!(self, inspect(wire_key(key), &self.budget()))
     }
 
     pub(crate) fn add_to(&self, key: &str, delta: u64) -> Result<Option<u64>, Error> {
-        let by = Arithmetic {
+        let arithmetic = Arithmetic {
             delta,
             is_decrement: false,
             initial: Some((delta, 0)),
         };
-        both!(self, arithmetic(plain(key), by, false, &self.budget()))
+        both!(
+            self,
+            arithmetic(wire_key(key), arithmetic, false, &self.budget())
+        )
     }
 
     /// Adds to a number, or makes it `initial`.
-    pub(crate) fn count(&self, key: &str, delta: u64, initial: u64) -> Result<Option<u64>, Error> {
-        let initial = InitialNumber {
+    pub(crate) fn add_or_create(
+        &self,
+        key: &str,
+        delta: u64,
+        initial: u64,
+    ) -> Result<Option<u64>, Error> {
+        let initial_number = InitialNumber {
             number: initial,
             flags: 7,
             digits: initial.to_string(),
             exptime: 0,
         };
-        let steps = Counter::new(plain(key), delta, false, initial);
+        let steps = Counter::new(wire_key(key), delta, false, initial_number);
         both!(self, run_steps(steps, &self.budget()))
     }
 
@@ -223,7 +239,7 @@ impl EitherClient {
     }
 
     pub(crate) fn delete_many(&self, keys: &[&str]) -> Result<Failures, Error> {
-        let keys: Vec<_> = keys.iter().map(|key| plain(key)).collect();
+        let keys: Vec<_> = keys.iter().map(|key| wire_key(key)).collect();
         both!(self, delete_many(&keys, &self.budget()))
     }
 

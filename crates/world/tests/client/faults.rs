@@ -12,7 +12,7 @@ use crate::faulty_server::{BEHAVIOURS, Behaviour, FaultyServer, value_of};
 const TIMEOUT: Duration = Duration::from_millis(150);
 
 /// How much later than its deadline a call may return here, where other tests keep the machine busy;
-/// the bound of 100 ms is held to by `make faults`.
+/// `make faults` checks the bound of 100 ms.
 const OVERRUN_MAX: Duration = Duration::from_millis(600);
 
 fn short_timeout() -> Options {
@@ -22,7 +22,7 @@ fn short_timeout() -> Options {
     }
 }
 
-fn keys() -> Vec<String> {
+fn numbered_keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
@@ -32,37 +32,37 @@ fn assert_own_value_or_none(key: &str, value: Option<&Value>) {
     }
 }
 
-/// Calls of every shape; each value is checked, and how long each call took.
+/// Makes calls of every shape, and checks each value and how long each call took.
 fn try_all_calls(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) {
-    let timed = |what: &str, call: &dyn Fn()| {
+    let assert_in_time = |method: &str, call: &dyn Fn()| {
         let begin = Instant::now();
         call();
-        let took = begin.elapsed();
+        let elapsed = begin.elapsed();
         assert!(
-            took < TIMEOUT + OVERRUN_MAX,
-            "{behaviour:?}, {what}: {took:?}"
+            elapsed < TIMEOUT + OVERRUN_MAX,
+            "{behaviour:?}, {method}: {elapsed:?}"
         );
     };
-    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
     for key in &keys[..4] {
-        timed("get", &|| {
+        assert_in_time("get", &|| {
             if let Ok(value) = either_client.get(key) {
                 assert_own_value_or_none(key, value.as_ref());
             }
         });
     }
-    timed("get_many", &|| {
-        let (values, _) = either_client.get_many(&names).unwrap();
+    assert_in_time("get_many", &|| {
+        let (values, _) = either_client.get_many(&key_refs).unwrap();
         for (index, _, bytes) in values {
             assert!(bytes == value_of(&keys[index]), "{}", keys[index]);
         }
     });
-    timed("set", &|| drop(either_client.set("k1", &value_of("k1"))));
-    timed("store_many", &|| {
+    assert_in_time("set", &|| drop(either_client.set("k1", &value_of("k1"))));
+    assert_in_time("store_many", &|| {
         let values = [value_of("k2"), value_of("k3")];
         drop(either_client.store_many(&[item("k2", &values[0]), item("k3", &values[1])]));
     });
-    timed("delete", &|| drop(either_client.delete("k19")));
+    assert_in_time("delete", &|| drop(either_client.delete("k19")));
 }
 
 fn wait_until_recovered(either_client: &EitherClient) {
@@ -78,7 +78,7 @@ fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
     thread::scope(|scope| {
         for behaviour in BEHAVIOURS {
             scope.spawn(move || {
-                let keys = keys();
+                let keys = numbered_keys();
                 let server = FaultyServer::with_keys(&keys);
                 with_both(&server.address, &short_timeout(), |either_client| {
                     wait_until_recovered(either_client);
@@ -105,7 +105,7 @@ fn a_write_without_a_reply_leaves_no_older_value() {
         Behaviour::HalfThenClose,
         Behaviour::Garbage,
     ] {
-        let keys = keys();
+        let keys = numbered_keys();
         let server = FaultyServer::with_keys(&keys);
         with_both(&server.address, &short_timeout(), |either_client| {
             wait_until_recovered(either_client);
@@ -120,7 +120,7 @@ fn a_write_without_a_reply_leaves_no_older_value() {
 
 #[test]
 fn a_stale_connection_is_replaced_without_an_error() {
-    let keys = keys();
+    let keys = numbered_keys();
     let server = FaultyServer::with_keys(&keys);
     let long_timeout = crate::either_client::long_timeout();
     with_both(&server.address, &long_timeout, |either_client| {
@@ -134,11 +134,11 @@ fn a_stale_connection_is_replaced_without_an_error() {
 
 #[test]
 fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
-    let keys = keys();
+    let keys = numbered_keys();
     let server = FaultyServer::with_keys(&keys);
     with_both(&server.address, &short_timeout(), |either_client| {
         wait_until_recovered(either_client);
-        let before = server.accepted_connections();
+        let accepted_before = server.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         assert!(matches!(either_client.get("k3"), Err(Error::Deadline(_))));
         server.set_behaviour(Behaviour::Correct);
@@ -152,7 +152,7 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
         };
         assert_eq!(value, Some(value_of("k4")));
         assert!(
-            server.accepted_connections() > before,
+            server.accepted_connections() > accepted_before,
             "the late connection was used"
         );
     });
@@ -160,10 +160,12 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
 
 #[test]
 fn a_server_that_is_down_is_reported_at_once() {
-    let gone = FaultyServer::start().address.clone();
-    with_both(&gone, &short_timeout(), |either_client| {
+    let closed_address = FaultyServer::start().address.clone();
+    with_both(&closed_address, &short_timeout(), |either_client| {
         let error = either_client.get("k").unwrap_err();
-        assert!(matches!(&error, Error::Unavailable(context, _) if context.server == gone));
+        assert!(
+            matches!(&error, Error::Unavailable(context, _) if context.server == closed_address)
+        );
         let begin = Instant::now();
         for _ in 0..100 {
             assert!(either_client.get("k").is_err());
@@ -174,18 +176,18 @@ fn a_server_that_is_down_is_reported_at_once() {
 
 #[test]
 fn tasks_and_threads_share_a_client_through_every_fault() {
-    let keys = keys();
+    let keys = numbered_keys();
     let server = FaultyServer::with_keys(&keys);
     with_both(&server.address, &short_timeout(), |either_client| {
         let end = Instant::now() + Duration::from_secs(2);
         thread::scope(|scope| {
-            for number in 0..8 {
+            for thread_index in 0..8 {
                 let keys = &keys;
                 scope.spawn(move || {
-                    let mut round = number;
+                    let mut key_index = thread_index;
                     while Instant::now() < end {
-                        let key = &keys[round % keys.len()];
-                        round += 7;
+                        let key = &keys[key_index % keys.len()];
+                        key_index += 7;
                         if let Ok(value) = either_client.get(key) {
                             assert_own_value_or_none(key, value.as_ref());
                         }

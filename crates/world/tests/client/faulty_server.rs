@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How a reply is spoilt.
+/// How the server replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     Correct,
@@ -17,21 +17,27 @@ pub(crate) enum Behaviour {
     HalfThenHang,
     HalfThenClose,
     Close,
+    /// Byte by byte, with pauses.
     Trickle,
+    /// Bytes of no protocol come first.
     Garbage,
     WrongKey,
-    Shifted,
-    Doubled,
+    /// With the reply to the request before.
+    PreviousReply,
+    Twice,
+    /// A value that was not requested comes first.
     Unsolicited,
-    TooLong,
-    TooShort,
+    /// The length of the first value is too large.
+    LengthTooLarge,
+    LengthTooSmall,
+    /// Its length is 2 GB too large.
+    LengthTwoGigabytes,
     MissingEnd,
     ErrorLine,
     ServerError,
     EndlessLine,
-    TwoGigabytes,
     OtherOpaque,
-    CloseInMany,
+    ThreeQuartersThenClose,
 }
 
 pub(crate) const BEHAVIOURS: [Behaviour; 20] = [
@@ -43,18 +49,18 @@ pub(crate) const BEHAVIOURS: [Behaviour; 20] = [
     Behaviour::Trickle,
     Behaviour::Garbage,
     Behaviour::WrongKey,
-    Behaviour::Shifted,
-    Behaviour::Doubled,
+    Behaviour::PreviousReply,
+    Behaviour::Twice,
     Behaviour::Unsolicited,
-    Behaviour::TooLong,
-    Behaviour::TooShort,
+    Behaviour::LengthTooLarge,
+    Behaviour::LengthTooSmall,
     Behaviour::MissingEnd,
     Behaviour::ErrorLine,
     Behaviour::ServerError,
     Behaviour::EndlessLine,
-    Behaviour::TwoGigabytes,
+    Behaviour::LengthTwoGigabytes,
     Behaviour::OtherOpaque,
-    Behaviour::CloseInMany,
+    Behaviour::ThreeQuartersThenClose,
 ];
 
 /// How late [`Behaviour::Late`] is.
@@ -67,16 +73,16 @@ pub(crate) fn value_of(key: &str) -> Vec<u8> {
 
 struct Shared {
     behaviour: Mutex<Behaviour>,
-    is_open: AtomicBool,
+    is_listening: AtomicBool,
     /// Connections that are open at this moment.
     open_connections: AtomicUsize,
     accepted_connections: AtomicUsize,
     store: Mutex<HashMap<String, Vec<u8>>>,
-    previous: Mutex<Vec<u8>>,
+    previous_reply: Mutex<Vec<u8>>,
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// A listener on a free port; its replies depend on its mode.
+/// A listener on a free port, which replies by its behaviour.
 pub(crate) struct FaultyServer {
     pub(crate) address: String,
     shared: Arc<Shared>,
@@ -88,20 +94,20 @@ impl FaultyServer {
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
             behaviour: Mutex::new(Behaviour::Correct),
-            is_open: AtomicBool::new(true),
+            is_listening: AtomicBool::new(true),
             open_connections: AtomicUsize::new(0),
             accepted_connections: AtomicUsize::new(0),
             store: Mutex::default(),
-            previous: Mutex::new(b"END\r\n".to_vec()),
+            previous_reply: Mutex::new(b"END\r\n".to_vec()),
             streams: Mutex::default(),
         });
-        let of_thread = shared.clone();
+        let shared_with_listener = shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if !of_thread.is_open.load(Ordering::SeqCst) {
+                if !shared_with_listener.is_listening.load(Ordering::SeqCst) {
                     return;
                 }
-                let shared = of_thread.clone();
+                let shared = shared_with_listener.clone();
                 stream.set_nodelay(true).unwrap();
                 shared.accepted_connections.fetch_add(1, Ordering::SeqCst);
                 shared.open_connections.fetch_add(1, Ordering::SeqCst);
@@ -111,7 +117,7 @@ impl FaultyServer {
                     .unwrap()
                     .push(stream.try_clone().unwrap());
                 thread::spawn(move || {
-                    let _ = shared.serve(&stream); // the end of a connection is its story
+                    let _ = shared.serve(&stream); // an error ends the connection
                     let _ = stream.shutdown(Shutdown::Both);
                     shared.open_connections.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -150,7 +156,7 @@ impl FaultyServer {
 
 impl Drop for FaultyServer {
     fn drop(&mut self) {
-        self.shared.is_open.store(false, Ordering::SeqCst);
+        self.shared.is_listening.store(false, Ordering::SeqCst);
         self.set_behaviour(Behaviour::Correct);
         self.drop_connections();
         let _ = TcpStream::connect(&self.address); // wakes the listener, which then ends
@@ -199,8 +205,8 @@ impl Shared {
                     format!("HD{opaque}\r\n").into_bytes()
                 }
                 ["md", key, ..] => {
-                    let had = self.store.lock().unwrap().remove(*key).is_some();
-                    format!("{}{opaque}\r\n", if had { "HD" } else { "NF" }).into_bytes()
+                    let was_present = self.store.lock().unwrap().remove(*key).is_some();
+                    format!("{}{opaque}\r\n", if was_present { "HD" } else { "NF" }).into_bytes()
                 }
                 _ => b"ERROR\r\n".to_vec(),
             };
@@ -210,9 +216,10 @@ impl Shared {
         }
     }
 
-    /// Sends a reply as the mode has it; false ends the connection.
+    /// Sends a reply by the behaviour; false ends the connection.
     fn send(&self, mut stream: &TcpStream, reply: &[u8]) -> std::io::Result<bool> {
-        let previous = std::mem::replace(&mut *self.previous.lock().unwrap(), reply.to_vec());
+        let previous_reply =
+            std::mem::replace(&mut *self.previous_reply.lock().unwrap(), reply.to_vec());
         let first_half = &reply[..reply.len() / 2];
         let text = String::from_utf8_lossy(reply).into_owned();
         let behaviour = self.behaviour();
@@ -242,16 +249,16 @@ impl Shared {
             Behaviour::WrongKey => {
                 stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?;
             }
-            Behaviour::Shifted => stream.write_all(&previous)?,
-            Behaviour::Doubled => stream.write_all(&[reply, reply].concat())?,
+            Behaviour::PreviousReply => stream.write_all(&previous_reply)?,
+            Behaviour::Twice => stream.write_all(&[reply, reply].concat())?,
             Behaviour::Unsolicited => {
                 stream.write_all(b"VALUE other 0 5\r\nother\r\nEND\r\n")?;
                 stream.write_all(reply)?;
             }
-            Behaviour::TooLong => stream.write_all(length_changed(&text, 7).as_bytes())?,
-            Behaviour::TooShort => stream.write_all(length_changed(&text, -7).as_bytes())?,
-            Behaviour::TwoGigabytes => {
-                stream.write_all(length_changed(&text, 2_000_000_000).as_bytes())?;
+            Behaviour::LengthTooLarge => stream.write_all(change_length(&text, 7).as_bytes())?,
+            Behaviour::LengthTooSmall => stream.write_all(change_length(&text, -7).as_bytes())?,
+            Behaviour::LengthTwoGigabytes => {
+                stream.write_all(change_length(&text, 2_000_000_000).as_bytes())?;
             }
             Behaviour::MissingEnd => stream.write_all(text.replace("END\r\n", "").as_bytes())?,
             Behaviour::ErrorLine => stream.write_all(b"ERROR\r\n")?,
@@ -263,7 +270,7 @@ impl Shared {
                 return Ok(false);
             }
             Behaviour::OtherOpaque => stream.write_all(text.replace(" O", " O1").as_bytes())?,
-            Behaviour::CloseInMany => {
+            Behaviour::ThreeQuartersThenClose => {
                 stream.write_all(&reply[..reply.len() * 3 / 4])?;
                 return Ok(false);
             }
@@ -271,9 +278,9 @@ impl Shared {
         Ok(true)
     }
 
-    /// Says nothing until the mode changes, then ends the connection.
+    /// Sends nothing until the behaviour changes, then ends the connection.
     fn hang(&self, behaviour: Behaviour) -> bool {
-        while self.behaviour() == behaviour && self.is_open.load(Ordering::SeqCst) {
+        while self.behaviour() == behaviour && self.is_listening.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(2));
         }
         false
@@ -281,28 +288,31 @@ impl Shared {
 }
 
 /// The reply with another length in the head of its first value.
-fn length_changed(text: &str, change: i64) -> String {
+fn change_length(text: &str, change: i64) -> String {
     let Some(("VALUE", rest)) = text.split_once(' ') else {
         return text.to_owned();
     };
-    let (head, after) = rest.split_once("\r\n").unwrap();
-    let (names, length) = head.rsplit_once(' ').unwrap();
+    let (head, after_head) = rest.split_once("\r\n").unwrap();
+    let (key_and_flags, length) = head.rsplit_once(' ').unwrap();
     let length: i64 = length.parse().unwrap();
-    format!("VALUE {names} {}\r\n{after}", length + change)
+    format!("VALUE {key_and_flags} {}\r\n{after_head}", length + change)
 }
 
-/// Answers the probe, and every other line by a miss, until the peer closes.
+/// Replies to the probe, and to every other line with a miss, until the peer closes.
 pub(crate) fn reply_with_misses(stream: impl Read + Write + Copy) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+    while reader
+        .read_line(&mut line)
+        .is_ok_and(|read_bytes| read_bytes > 0)
+    {
         let reply: &[u8] = if line.starts_with("mn") {
             b"MN\r\n"
         } else {
             b"END\r\n"
         };
-        let mut stream = stream;
-        stream.write_all(reply).unwrap();
+        let mut writer = stream;
+        writer.write_all(reply).unwrap();
         line.clear();
     }
 }

@@ -8,13 +8,15 @@ use glasscache_client::error::Phase;
 use glasscache_client::near::{RequestScope, StrategyOptions};
 use glasscache_client::{Budget, Error, Options, StoreMode};
 
-use crate::either_client::{EitherClient, item, long_timeout, plain, with_both};
+use crate::either_client::{EitherClient, item, long_timeout, wire_key, with_both};
 use crate::server_methods::Server;
 
-fn options(lines: &str) -> Options {
-    let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
+fn near_options(strategy_lines: &str) -> Options {
+    let strategy_file = format!("glasscache-strategy 1\n{strategy_lines}")
+        .parse()
+        .unwrap();
     Options {
-        strategy: Some(StrategyOptions::new(file)),
+        strategy: Some(StrategyOptions::new(strategy_file)),
         namespace: b"n:".to_vec(),
         ..long_timeout()
     }
@@ -22,13 +24,15 @@ fn options(lines: &str) -> Options {
 
 /// Stores values as another process does.
 fn store_as_another(server: &Server, keys: &[&str]) {
-    let other = EitherClient::blocking(&server.address, long_timeout());
+    let other_client = EitherClient::blocking(&server.address, long_timeout());
     for key in keys {
-        other.set(&format!("n:{key}"), key.as_bytes()).unwrap();
+        other_client
+            .set(&format!("n:{key}"), key.as_bytes())
+            .unwrap();
     }
 }
 
-fn calls(either_client: &EitherClient) -> u64 {
+fn count_calls(either_client: &EitherClient) -> u64 {
     either_client.core().near().unwrap().stats().calls
 }
 
@@ -38,17 +42,17 @@ fn a_value_from_the_process_needs_no_call_and_is_counted_apart() {
     store_as_another(&server, &["a", "b"]);
     with_both(
         &server.address,
-        &options("strategy lru:10"),
+        &near_options("strategy lru:10"),
         |either_client| {
             for _ in 0..3 {
                 assert_eq!(either_client.bytes("n:a").unwrap(), b"a");
             }
-            assert_eq!(calls(either_client), 1);
+            assert_eq!(count_calls(either_client), 1);
             assert_eq!(either_client.core().costs().near_hits(), (2, 2));
             let (values, failures) = either_client.get_many(&["a", "b", "nobody"]).unwrap();
             assert!(failures.is_empty());
             assert_eq!(values, [(0, 7, b"a".to_vec()), (1, 7, b"b".to_vec())]);
-            assert_eq!(calls(either_client), 2);
+            assert_eq!(count_calls(either_client), 2);
             assert_eq!(either_client.core().costs().near_hits(), (3, 3));
             assert!(
                 either_client.gets("n:a").unwrap().unwrap().cas > 0,
@@ -95,16 +99,20 @@ fn every_own_write_is_seen_at_once() {
     ];
     with_both(
         &server.address,
-        &options("strategy s3fifo:10"),
+        &near_options("strategy s3fifo:10"),
         |either_client| {
             for (name, write) in writes {
                 either_client.set("n:a", b"0").unwrap();
                 either_client.bytes("n:a");
                 either_client.bytes("n:a");
-                let before = calls(either_client);
+                let calls_before = count_calls(either_client);
                 write(either_client);
-                let kept = either_client.bytes("n:a");
-                assert_eq!(calls(either_client), before + 1, "{name}: {kept:?}");
+                let read_value = either_client.bytes("n:a");
+                assert_eq!(
+                    count_calls(either_client),
+                    calls_before + 1,
+                    "{name}: {read_value:?}"
+                );
             }
         },
     );
@@ -114,29 +122,34 @@ fn every_own_write_is_seen_at_once() {
 fn a_request_reads_its_page_and_children_by_one_call_each_and_no_key_twice() {
     let server = Server::start();
     store_as_another(&server, &["a", "b", "c", "d", "e"]);
-    let lines = "strategy fixed:1+subtree:1+children\nkey e\nchild a b\nchild a c\nchild c d";
-    with_both(&server.address, &options(lines), |either_client| {
-        let scope = either_client
-            .core()
-            .request_scope(Some(b"a"))
-            .unwrap()
-            .unwrap();
-        either_client.get_within(&scope, None);
-        assert_eq!(calls(either_client), 1);
-        for key in ["a", "b", "b", "c", "d", "d", "e"] {
-            let name = format!("n:{key}");
+    let strategy_lines =
+        "strategy fixed:1+subtree:1+children\nkey e\nchild a b\nchild a c\nchild c d";
+    with_both(
+        &server.address,
+        &near_options(strategy_lines),
+        |either_client| {
+            let scope = either_client
+                .core()
+                .request_scope(Some(b"a"))
+                .unwrap()
+                .unwrap();
+            either_client.get_within(&scope, None);
+            assert_eq!(count_calls(either_client), 1);
+            for key in ["a", "b", "b", "c", "d", "d", "e"] {
+                let full_key = format!("n:{key}");
+                assert_eq!(
+                    either_client.get_within(&scope, Some(&full_key)).unwrap(),
+                    key.as_bytes()
+                );
+            }
+            let stats = either_client.core().near().unwrap().stats();
+            assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 4));
             assert_eq!(
-                either_client.get_within(&scope, Some(&name)).unwrap(),
-                key.as_bytes()
+                (stats.fixed_set_calls, stats.fixed_loaded, stats.fixed_hits),
+                (1, 1, 1)
             );
-        }
-        let stats = either_client.core().near().unwrap().stats();
-        assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 4));
-        assert_eq!(
-            (stats.fixed_set_calls, stats.fixed_loaded, stats.fixed_hits),
-            (1, 1, 1)
-        );
-    });
+        },
+    );
 }
 
 #[test]
@@ -145,7 +158,7 @@ fn threads_share_what_the_process_keeps() {
     store_as_another(&server, &["a"]);
     let either_client = Arc::new(EitherClient::blocking(
         &server.address,
-        options("strategy lru:10"),
+        near_options("strategy lru:10"),
     ));
     either_client.bytes("n:a");
     let threads: Vec<_> = (0..4)
@@ -166,11 +179,11 @@ fn threads_share_what_the_process_keeps() {
     );
 }
 
-/// Time for a call, within a request.
-fn budget_within(scope: &Arc<RequestScope>, time: Duration) -> Budget<'_> {
+/// A budget of a call within a request.
+fn budget_within(scope: &Arc<RequestScope>, timeout: Duration) -> Budget<'_> {
     Budget {
         scope: Some(scope),
-        ..Budget::new(time)
+        ..Budget::new(timeout)
     }
 }
 
@@ -182,16 +195,16 @@ fn scope_of(either_client: &EitherClient) -> Arc<RequestScope> {
 fn threads_of_one_request_fetch_a_key_once() {
     let server = Server::start();
     let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
-    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-    store_as_another(&server, &names);
-    let either_client = EitherClient::blocking(&server.address, options("strategy remote"));
+    let key_refs: Vec<&str> = keys.iter().map(String::as_str).collect();
+    store_as_another(&server, &key_refs);
+    let either_client = EitherClient::blocking(&server.address, near_options("strategy remote"));
     let scope = scope_of(&either_client);
-    let start = Barrier::new(4);
+    let barrier = Barrier::new(4);
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
                 for key in &keys {
-                    start.wait();
+                    barrier.wait();
                     let value = either_client.get_within(&scope, Some(&format!("n:{key}")));
                     assert_eq!(value.unwrap(), key.as_bytes());
                 }
@@ -213,7 +226,7 @@ async fn read_within(
         unreachable!()
     };
     let near = client.core().near().unwrap().clone();
-    let keys: Vec<_> = keys.iter().map(|key| plain(key)).collect();
+    let keys: Vec<_> = keys.iter().map(|key| wire_key(key)).collect();
     let budget = budget_within(scope, Duration::from_secs(20));
     let (values, failures) = client.read_near((near, &keys), &budget).await.unwrap();
     assert_eq!(failures, []);
@@ -225,7 +238,7 @@ fn tasks_of_one_request_fetch_a_key_once() {
     let server = Server::start();
     store_as_another(&server, &["a", "b", "c"]);
     let either_client =
-        EitherClient::tokio_on_one_thread(&server.address, options("strategy remote"));
+        EitherClient::tokio_on_one_thread(&server.address, near_options("strategy remote"));
     let scope = scope_of(&either_client);
     let found = either_client.block_on(async {
         tokio::join!(
@@ -241,11 +254,11 @@ fn tasks_of_one_request_fetch_a_key_once() {
 }
 
 #[test]
-fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
+fn a_cancelled_task_leaves_its_key_to_the_tasks_that_wait() {
     let server = Server::start();
     store_as_another(&server, &["a"]);
     let either_client =
-        EitherClient::tokio_on_one_thread(&server.address, options("strategy remote"));
+        EitherClient::tokio_on_one_thread(&server.address, near_options("strategy remote"));
     let scope = scope_of(&either_client);
     either_client.block_on(async {
         let mut first = Box::pin(read_within(&either_client, &scope, &["n:a"]));
@@ -261,11 +274,11 @@ fn task_of_a_request_that_is_cancelled_leaves_its_key_to_those_that_wait() {
         drop(first);
         assert_eq!(tokio::join!(second, third), (1, 1));
     });
-    assert_eq!(calls(&either_client), 1, "the first was not finished");
+    assert_eq!(count_calls(&either_client), 1, "the first was not finished");
 }
 
 #[test]
-fn read_that_waits_for_another_keeps_its_own_deadline() {
+fn a_read_that_waits_for_another_keeps_its_own_deadline() {
     // Connections are made, and no request is read.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -280,30 +293,35 @@ fn read_that_waits_for_another_keeps_its_own_deadline() {
         );
         assert!(begin.elapsed() < long / 2, "{:?}", begin.elapsed());
     };
-    with_both(&address, &options("strategy remote"), |either_client| {
-        let (scope, core) = (scope_of(either_client), either_client.core());
-        let begin = Instant::now();
-        match either_client {
-            EitherClient::Blocking(client) => std::thread::scope(|threads| {
-                let first = threads.spawn(|| {
-                    let budget = budget_within(&scope, long);
-                    client.get(plain("n:a"), false, &budget)
-                });
-                std::thread::sleep(short);
-                let second = client.get(plain("n:a"), false, &budget_within(&scope, short));
-                check(&second.unwrap_err(), begin);
-                assert!(first.join().unwrap().is_err());
-            }),
-            EitherClient::Tokio(client, runtime) => runtime.block_on(async {
-                let budgets = (budget_within(&scope, long), budget_within(&scope, short));
-                let first = client.get(plain("n:a"), false, &budgets.0);
-                let second = async {
-                    let second = client.get(plain("n:a"), false, &budgets.1).await;
+    with_both(
+        &address,
+        &near_options("strategy remote"),
+        |either_client| {
+            let (scope, core) = (scope_of(either_client), either_client.core());
+            let begin = Instant::now();
+            match either_client {
+                EitherClient::Blocking(client) => std::thread::scope(|threads| {
+                    let first = threads.spawn(|| {
+                        let budget = budget_within(&scope, long);
+                        client.get(wire_key("n:a"), false, &budget)
+                    });
+                    std::thread::sleep(short);
+                    let second = client.get(wire_key("n:a"), false, &budget_within(&scope, short));
                     check(&second.unwrap_err(), begin);
-                };
-                assert!(tokio::join!(first, second).0.is_err());
-            }),
-        }
-        assert_eq!(core.near().unwrap().stats().calls, 1, "of the first alone");
-    });
+                    assert!(first.join().unwrap().is_err());
+                }),
+                EitherClient::Tokio(client, runtime) => runtime.block_on(async {
+                    let (long_budget, short_budget) =
+                        (budget_within(&scope, long), budget_within(&scope, short));
+                    let first = client.get(wire_key("n:a"), false, &long_budget);
+                    let second = async {
+                        let second_result = client.get(wire_key("n:a"), false, &short_budget).await;
+                        check(&second_result.unwrap_err(), begin);
+                    };
+                    assert!(tokio::join!(first, second).0.is_err());
+                }),
+            }
+            assert_eq!(core.near().unwrap().stats().calls, 1, "of the first alone");
+        },
+    );
 }

@@ -10,18 +10,20 @@ use crate::either_client::{item, long_timeout, with_both};
 use crate::server_methods::Server;
 
 /// One call as it was observed: key, class, bytes of its reply, whether a read was a hit.
-type Seen = (Option<String>, CallClass, usize, Option<bool>);
+type ObservedCall = (Option<String>, CallClass, usize, Option<bool>);
 
 #[derive(Debug, Default)]
-struct Recorder(Mutex<Vec<Seen>>);
+struct Recorder {
+    observed_calls: Mutex<Vec<ObservedCall>>,
+}
 
 impl Observer for Recorder {
     fn observe(&self, call: &RequestSummary<'_>) {
         assert!(call.spent.part_ns(CostPart::Wire) > 0, "{call:?}");
         let key = call.key.map(|key| String::from_utf8(key.bytes.to_vec()));
         let key = key.transpose().unwrap();
-        let seen = (key, call.class, call.found_bytes, call.is_hit());
-        self.0.lock().unwrap().push(seen);
+        let observed_call = (key, call.class, call.found_bytes, call.is_hit());
+        self.observed_calls.lock().unwrap().push(observed_call);
     }
 }
 
@@ -36,31 +38,33 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             observer: Some(recorder.clone()),
             ..long_timeout()
         };
-        with_both(&server.address, &options, |client| {
-            client.delete("n:k").unwrap();
-            recorder.0.lock().unwrap().clear();
-            client.get("n:k").unwrap();
-            client.store(StoreMode::Set, "n:k", b"value").unwrap();
-            client.get("n:k").unwrap();
-            client.delete("n:k").unwrap();
-            client
+        with_both(&server.address, &options, |either_client| {
+            either_client.delete("n:k").unwrap();
+            recorder.observed_calls.lock().unwrap().clear();
+            either_client.get("n:k").unwrap();
+            either_client
+                .store(StoreMode::Set, "n:k", b"value")
+                .unwrap();
+            either_client.get("n:k").unwrap();
+            either_client.delete("n:k").unwrap();
+            either_client
                 .store_many(&[item("n:a", b"12"), item("n:b", b"345")])
                 .unwrap();
-            let (values, _) = client.get_many(&["a", "b"]).unwrap();
+            let (values, _) = either_client.get_many(&["a", "b"]).unwrap();
             assert_eq!(values.len(), 2);
-            let key = || Some("n:k".to_owned());
+            let expected_key = || Some("n:k".to_owned());
             let read = CallClass::Single(OperationKind::Read, 0);
             let write = CallClass::Single(OperationKind::Write, 5);
             let other = CallClass::Single(OperationKind::Other, 0);
             let expected = [
-                (key(), read, 0, Some(false)),
-                (key(), write, 0, None),
-                (key(), read, 5, Some(true)),
-                (key(), other, 0, None),
+                (expected_key(), read, 0, Some(false)),
+                (expected_key(), write, 0, None),
+                (expected_key(), read, 5, Some(true)),
+                (expected_key(), other, 0, None),
                 (None, CallClass::Bulk(2, 0), 5, None),
                 (None, CallClass::Bulk(2, 0), 5, None),
             ];
-            assert_eq!(*recorder.0.lock().unwrap(), expected);
+            assert_eq!(*recorder.observed_calls.lock().unwrap(), expected);
         });
     }
 }

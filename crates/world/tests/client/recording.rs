@@ -14,7 +14,7 @@ use glasscache_client::{AsyncClient, Budget, Options, StoreMode};
 use glasscache_record::{Recorder, read_folder};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use crate::either_client::{EitherClient, both, item, long_timeout, plain, with_both};
+use crate::either_client::{EitherClient, both, item, long_timeout, wire_key, with_both};
 use crate::server_methods::Server;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -28,12 +28,12 @@ fn read_log(recorder: &Recorder, folder: &Path) -> RequestLog {
     read_folder(folder).unwrap().log
 }
 
-fn recorder(folder: &Path) -> Recorder {
+fn open_recorder(folder: &Path) -> Recorder {
     Recorder::open(glasscache_record::Options::new(folder)).unwrap()
 }
 
-fn keys(log: &RequestLog, request: usize) -> Vec<&str> {
-    let items = log.requests.items_of(request).iter();
+fn keys_of_request(log: &RequestLog, request_index: usize) -> Vec<&str> {
+    let items = log.requests.items_of(request_index).iter();
     items
         .map(|&item| log.items.keys[item as usize].as_str())
         .collect()
@@ -42,8 +42,8 @@ fn keys(log: &RequestLog, request: usize) -> Vec<&str> {
 #[test]
 fn each_call_is_recorded_once_whatever_requests_it_takes() {
     let server = Server::start();
-    let near = "glasscache-strategy 1\nstrategy lru:10".parse().unwrap();
-    for strategy in [None, Some(StrategyOptions::new(near))] {
+    let strategy_file = "glasscache-strategy 1\nstrategy lru:10".parse().unwrap();
+    for strategy in [None, Some(StrategyOptions::new(strategy_file))] {
         let options = Options {
             namespace: b"n:".to_vec(),
             keys: KeyEncoding::Base64,
@@ -53,11 +53,11 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
         };
         with_both(&server.address, &options, |either_client| {
             let folder = tempfile::tempdir().unwrap();
-            let recorder = recorder(folder.path());
+            let recorder = open_recorder(folder.path());
             let request = recorder.begin_request().unwrap();
             both!(
                 either_client,
-                delete(plain("n:number"), false, &Budget::new(WRITE_TIMEOUT))
+                delete(wire_key("n:number"), false, &Budget::new(WRITE_TIMEOUT))
             )
             .unwrap();
             record_calls(
@@ -66,64 +66,68 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
             );
             both!(
                 either_client,
-                get(plain("n:unrecorded"), false, &Budget::new(WRITE_TIMEOUT))
+                get(wire_key("n:unrecorded"), false, &Budget::new(WRITE_TIMEOUT))
             )
             .unwrap();
             drop(request);
             let log = read_log(&recorder, folder.path());
-            let read = ["a", "absent", "a", "a", "a", "b", "a b", "c"];
-            assert_eq!(keys(&log, 0), read);
+            let read_keys = ["a", "absent", "a", "a", "a", "b", "a b", "c"];
+            assert_eq!(keys_of_request(&log, 0), read_keys);
             assert_eq!(log.items.keys, ["a", "absent", "course:1", "b", "a b", "c"]);
             assert_eq!(log.items.sizes, [5, 0, 0, 2, 0, 3]);
             assert_eq!(log.items.parents, [NONE, 2, NONE, 2, 2, 2]);
-            let meta = std::fs::read_to_string(folder.path().join("meta.json")).unwrap();
-            let meta: String = meta.split_whitespace().collect();
-            assert!(meta.contains("\"writes\":8}"), "{meta}");
+            let meta_text = std::fs::read_to_string(folder.path().join("meta.json")).unwrap();
+            let compact_meta: String = meta_text.split_whitespace().collect();
+            assert!(compact_meta.contains("\"writes\":8}"), "{compact_meta}");
         });
     }
 }
 
 /// Eight reads of keys and eight writes.
 fn record_calls(either_client: &EitherClient, budget: &Budget<'_>) {
-    let of_course = Budget {
+    let course_budget = Budget {
         parent: Some(b"course:1"),
         ..*budget
     };
-    let a = plain("n:a");
-    let set = StoreMode::Set;
+    let key_a = wire_key("n:a");
+    let mode = StoreMode::Set;
     both!(
         either_client,
-        store(set, item("n:a", b"12345"), 0, false, budget)
+        store(mode, item("n:a", b"12345"), 0, false, budget)
     )
     .unwrap();
-    both!(either_client, get(a, false, budget)).unwrap();
-    both!(either_client, get(plain("n:absent"), false, &of_course)).unwrap();
-    both!(either_client, get(a, true, budget)).unwrap();
-    both!(either_client, get_and_touch(a, 100, budget)).unwrap();
-    both!(either_client, inspect(a, budget)).unwrap();
+    both!(either_client, get(key_a, false, budget)).unwrap();
+    both!(
+        either_client,
+        get(wire_key("n:absent"), false, &course_budget)
+    )
+    .unwrap();
+    both!(either_client, get(key_a, true, budget)).unwrap();
+    both!(either_client, get_and_touch(key_a, 100, budget)).unwrap();
+    both!(either_client, inspect(key_a, budget)).unwrap();
     let items = [item("n:b", b"12"), item("n:c", b"123")];
-    both!(either_client, store_many(set, &items, 0, budget)).unwrap();
+    both!(either_client, store_many(mode, &items, 0, budget)).unwrap();
     let keys = [b"b".as_slice(), b"a b", b"c"];
-    both!(either_client, get_many(&keys, &of_course)).unwrap();
-    both!(either_client, delete(plain("n:b"), false, budget)).unwrap();
-    both!(either_client, touch(plain("n:b"), 100, false, budget)).unwrap();
+    both!(either_client, get_many(&keys, &course_budget)).unwrap();
+    both!(either_client, delete(wire_key("n:b"), false, budget)).unwrap();
+    both!(either_client, touch(wire_key("n:b"), 100, false, budget)).unwrap();
     let initial = InitialNumber {
         number: 1,
         flags: 7,
         digits: "1".to_owned(),
         exptime: 0,
     };
-    let counter = Counter::new(plain("n:number"), 1, false, initial);
+    let counter = Counter::new(wire_key("n:number"), 1, false, initial);
     both!(either_client, run_steps(counter, budget)).unwrap();
-    both!(either_client, delete_many(&[plain("n:c")], budget)).unwrap();
+    both!(either_client, delete_many(&[wire_key("n:c")], budget)).unwrap();
     both!(
         either_client,
-        store(set, item("n:b", b"1"), 0, true, budget)
+        store(mode, item("n:b", b"1"), 0, true, budget)
     )
     .unwrap();
     both!(
         either_client,
-        store(set, item("n:b", &[b'x'; 1001]), 0, false, budget)
+        store(mode, item("n:b", &[b'x'; 1001]), 0, false, budget)
     )
     .unwrap_err();
 }
@@ -136,10 +140,11 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
         unreachable!()
     };
     let folder = tempfile::tempdir().unwrap();
-    let (client, recorder) = (Arc::new(client), recorder(folder.path()));
+    let (client, recorder) = (Arc::new(client), open_recorder(folder.path()));
     runtime.block_on(async {
-        let start = |task| tokio::spawn(run_request(client.clone(), recorder.clone(), task));
-        for task in (0..100).map(start).collect::<Vec<_>>() {
+        let spawn_request =
+            |task| tokio::spawn(run_request(client.clone(), recorder.clone(), task));
+        for task in (0..100).map(spawn_request).collect::<Vec<_>>() {
             task.await.unwrap();
         }
     });
@@ -149,10 +154,14 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
     routes.sort_unstable();
     routes.dedup();
     assert_eq!(routes.len(), 100);
-    for request in 0..100 {
-        let route = log.requests.route[request] as usize;
+    for request_index in 0..100 {
+        let route = log.requests.route[request_index] as usize;
         let task: usize = log.requests.routes[route].parse().unwrap();
-        assert_eq!(keys(&log, request), expected_keys(task), "task {task}");
+        assert_eq!(
+            keys_of_request(&log, request_index),
+            expected_keys(task),
+            "task {task}"
+        );
     }
     for (key, &bytes) in log.items.keys.iter().zip(&log.items.sizes) {
         let (task, _) = key.split_once(':').unwrap();
@@ -166,9 +175,9 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
 }
 
 fn expected_keys(task: usize) -> Vec<String> {
-    let single = (0..task % 5).map(|step| format!("{task}:{step}"));
-    let many = [0, 1, 0].map(|number| format!("{task}:many{number}"));
-    single.chain(many).collect()
+    let single_keys = (0..task % 5).map(|step| format!("{task}:{step}"));
+    let bulk_keys = [0, 1, 0].map(|number| format!("{task}:many{number}"));
+    single_keys.chain(bulk_keys).collect()
 }
 
 async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) {
@@ -176,16 +185,16 @@ async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) 
     request.set_route(&task.to_string());
     let budget = Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request));
     let keys = expected_keys(task);
-    let (single, many) = keys.split_at(task % 5);
-    for key in single {
+    let (single_keys, bulk_keys) = keys.split_at(task % 5);
+    for key in single_keys {
         let body = vec![b'x'; task + 1];
-        let stored = client.store(StoreMode::Set, item(key, &body), 0, false, &budget);
-        stored.await.unwrap();
-        client.get(plain(key), false, &budget).await.unwrap();
+        let store_call = client.store(StoreMode::Set, item(key, &body), 0, false, &budget);
+        store_call.await.unwrap();
+        client.get(wire_key(key), false, &budget).await.unwrap();
         tokio::task::yield_now().await;
     }
-    let many: Vec<&[u8]> = many.iter().map(String::as_bytes).collect();
-    client.get_many(&many, &budget).await.unwrap();
+    let bulk_key_bytes: Vec<&[u8]> = bulk_keys.iter().map(String::as_bytes).collect();
+    client.get_many(&bulk_key_bytes, &budget).await.unwrap();
 }
 
 #[test]
@@ -196,12 +205,12 @@ fn a_call_that_is_given_up_is_no_longer_pending() {
         unreachable!()
     };
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path());
+    let recorder = open_recorder(folder.path());
     let request = recorder.begin_request().unwrap();
     let pause = Duration::from_millis(50);
     runtime.block_on(async {
         let budget = Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request));
-        let mut call = Box::pin(client.get(plain("k"), false, &budget));
+        let mut call = Box::pin(client.get(wire_key("k"), false, &budget));
         let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context)));
         assert!(first_poll.await.is_pending());
         drop(call);
@@ -209,7 +218,7 @@ fn a_call_that_is_given_up_is_no_longer_pending() {
     });
     drop(request);
     let log = read_log(&recorder, folder.path());
-    assert_eq!(keys(&log, 0), ["k"]);
+    assert_eq!(keys_of_request(&log, 0), ["k"]);
     // What passes after the call was dropped is the request's own time.
     assert!(u128::from(log.requests.base_us[0]) >= pause.as_micros());
 }

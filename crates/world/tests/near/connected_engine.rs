@@ -17,15 +17,15 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// The second that the server's clock shows first.
 pub(crate) const FIRST_SECOND: u32 = 10;
 
-/// One server.
-pub(crate) fn server() -> InMemoryWorker {
+/// The worker of a new server.
+pub(crate) fn new_worker() -> InMemoryWorker {
     let config = Config {
         memory_bytes: MEMORY_BYTES,
         hash_seed: Some(7),
         ..Config::default()
     };
-    let mut group = InMemoryWorker::group(config, 1).unwrap();
-    group.remove(0)
+    let mut workers = InMemoryWorker::group(config, 1).unwrap();
+    workers.remove(0)
 }
 
 /// The engine of one connection, and the session behind it.
@@ -38,7 +38,7 @@ pub(crate) struct ConnectedEngine {
 impl ConnectedEngine {
     pub(crate) fn new(
         worker: &mut InMemoryWorker,
-        state: &Arc<ServerState>,
+        server_state: &Arc<ServerState>,
         start: Instant,
     ) -> Self {
         let attempt = Attempt {
@@ -47,7 +47,7 @@ impl ConnectedEngine {
             is_retry: false,
         };
         let mut connected_engine = Self {
-            engine: Connection::new(state.clone(), 64 << 20, 1),
+            engine: Connection::new(server_state.clone(), 64 << 20, 1),
             session: worker.connect(),
             attempt,
         };
@@ -77,33 +77,36 @@ impl ConnectedEngine {
     }
 
     /// Reads the received replies to a request.
-    pub(crate) fn replies(&mut self, mut visit: impl FnMut(Reply, &Pipeline)) {
+    pub(crate) fn read_replies(&mut self, mut visit: impl FnMut(Reply, &Pipeline)) {
         while let ConnectionEvent::Reply(_, reply) = self.engine.poll() {
             visit(reply, self.engine.pipeline());
         }
         self.engine.release();
     }
 
-    /// What the received replies to a fetch brought.
-    pub(crate) fn fetched(&mut self, keys: usize) -> (FetchedItems, Vec<(usize, Error)>) {
-        let (mut fetched, mut index) = (FetchedItems::default(), 0);
-        self.replies(|reply, pipeline| {
-            let Reply::Meta(meta) = reply else {
+    /// Reads the received replies to a fetch of this many keys.
+    pub(crate) fn read_fetched_items(
+        &mut self,
+        key_count: usize,
+    ) -> (FetchedItems, Vec<(usize, Error)>) {
+        let (mut fetched_items, mut item_count) = (FetchedItems::default(), 0);
+        self.read_replies(|reply, pipeline| {
+            let Reply::Meta(meta_reply) = reply else {
                 panic!("{reply:?}");
             };
             let value = pipeline.found_values().first().map(|found| NearValue {
                 flags: found.flags,
                 bytes: pipeline.body(found).into(),
             });
-            fetched.record_item(index, value, meta.ttl_s);
-            index += 1;
+            fetched_items.record_item(item_count, value, meta_reply.ttl_s);
+            item_count += 1;
         });
-        assert_eq!(index, keys);
-        (fetched, Vec::new())
+        assert_eq!(item_count, key_count);
+        (fetched_items, Vec::new())
     }
 
     /// Makes the call of a fetch.
-    pub(crate) fn fetch(
+    pub(crate) fn run_fetch(
         &mut self,
         worker: &mut InMemoryWorker,
         fetch: &Fetch,
@@ -112,11 +115,11 @@ impl ConnectedEngine {
         let keys = fetch.keys();
         self.submit(&Request::GetWithTtls { keys: &keys });
         self.serve(worker, second);
-        self.fetched(keys.len())
+        self.read_fetched_items(keys.len())
     }
 }
 
-pub(crate) fn plain(key: &str) -> WireKey<'_> {
+pub(crate) fn wire_key(key: &str) -> WireKey<'_> {
     WireKey {
         bytes: key.as_bytes(),
         is_base64: false,
@@ -124,6 +127,6 @@ pub(crate) fn plain(key: &str) -> WireKey<'_> {
 }
 
 /// The server as a client with this near cache knows it.
-pub(crate) fn state(near: &Arc<ClientNearCache>) -> Arc<ServerState> {
+pub(crate) fn new_server_state(near: &Arc<ClientNearCache>) -> Arc<ServerState> {
     Arc::new(ServerState::new("s".to_owned()).with_near(Some(near.clone())))
 }

@@ -12,7 +12,9 @@ use glasscache_client::near::{ClientNearCache, Fetch, NearRead, NearStep, Strate
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
 
-use super::connected_engine::{ConnectedEngine, FIRST_SECOND, plain, server, state};
+use super::connected_engine::{
+    ConnectedEngine, FIRST_SECOND, new_server_state, new_worker, wire_key,
+};
 
 /// Operations of the everyday test; `GLASSCACHE_NEAR_OPERATIONS` sets another number.
 const OPERATIONS: usize = 200_000;
@@ -30,11 +32,11 @@ const NEAR_TTL: Duration = Duration::from_millis(1500);
 struct Rng(u64);
 
 impl Rng {
-    fn below(&mut self, n: usize) -> usize {
+    fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
+        (self.0 % bound as u64) as usize
     }
 }
 
@@ -43,15 +45,15 @@ struct Version {
     /// The value since then; `None`: there is none.
     value: Option<u32>,
     /// The second from which on the value is expired.
-    expires: Option<u32>,
+    expiry_second: Option<u32>,
     client: usize,
-    acknowledged: Option<Instant>,
+    acknowledged_at: Option<Instant>,
 }
 
 /// What a call does.
 enum Operation {
     Read(Box<NearRead>, Fetch, Instant),
-    /// The version that it made, once it is executed.
+    /// The versions that it made, once it is executed: the key and the index of each.
     Write(Change, Vec<(usize, usize)>),
 }
 
@@ -72,7 +74,7 @@ struct Call {
 
 struct Client {
     near: Arc<ClientNearCache>,
-    _state: Arc<ServerState>,
+    _server_state: Arc<ServerState>,
     calls: Vec<Call>,
 }
 
@@ -104,28 +106,28 @@ impl Simulation {
             near_ttl: Some(NEAR_TTL),
             ..StrategyOptions::new(text.parse().unwrap())
         };
-        let mut worker = server();
-        let keys = KeyEncoder {
+        let mut worker = new_worker();
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
-        let mut client = |_| {
-            let near = Arc::new(ClientNearCache::new(options.clone(), keys).unwrap());
-            let state = state(&near);
-            let call = |_| Call {
-                connected_engine: ConnectedEngine::new(&mut worker, &state, now),
+        let mut new_client = |_| {
+            let near = Arc::new(ClientNearCache::new(options.clone(), key_encoder).unwrap());
+            let server_state = new_server_state(&near);
+            let new_call = |_| Call {
+                connected_engine: ConnectedEngine::new(&mut worker, &server_state, now),
                 key: 0,
                 operation: None,
                 replies: None,
             };
-            let calls = (0..CALLS_IN_FLIGHT_MAX).map(call).collect();
+            let calls = (0..CALLS_IN_FLIGHT_MAX).map(new_call).collect();
             Client {
                 near,
-                _state: state,
+                _server_state: server_state,
                 calls,
             }
         };
-        let clients = (0..CLIENTS).map(&mut client).collect();
+        let clients = (0..CLIENTS).map(&mut new_client).collect();
         Self {
             clients,
             worker,
@@ -166,7 +168,7 @@ impl Simulation {
         self.clients[client].calls[call].key = key;
         if self.rng.below(10) < 8 {
             let near = self.clients[client].near.clone();
-            let read = NearRead::new(near, &[plain(&key_name(key))], None);
+            let read = NearRead::new(near, &[wire_key(&key_name(key))], None);
             return self.continue_read(client, call, read, self.now);
         }
         let change = match self.rng.below(200) {
@@ -184,7 +186,7 @@ impl Simulation {
             Change::Set(value, exptime) => call_state.connected_engine.submit(&Request::Store {
                 mode: StoreMode::Set,
                 item: Item {
-                    key: plain(&name),
+                    key: wire_key(&name),
                     flags: 0,
                     body: value.to_string().as_bytes(),
                 },
@@ -192,7 +194,7 @@ impl Simulation {
                 noreply: false,
             }),
             Change::Delete => call_state.connected_engine.submit(&Request::Delete {
-                key: plain(&name),
+                key: wire_key(&name),
                 noreply: false,
             }),
             Change::Flush => call_state
@@ -221,11 +223,11 @@ impl Simulation {
         let is_hit = read.hit_keys_and_bytes().0 > 0;
         let key = call_state.key;
         let (values, _) = read.finish();
-        let text = values[0].as_ref().map(|value| {
+        let value = values[0].as_ref().map(|value| {
             let text = String::from_utf8(value.bytes.to_vec()).unwrap();
             text.parse::<u32>().unwrap()
         });
-        self.check(client, key, text, started_at, is_hit);
+        self.check(client, key, value, started_at, is_hit);
     }
 
     fn execute(&mut self, client: usize, call: usize) {
@@ -236,10 +238,10 @@ impl Simulation {
                 .connected_engine
                 .execute(&mut self.worker, second),
         );
-        let Some(Operation::Write(change, made)) = &mut call_state.operation else {
+        let Some(Operation::Write(change, made_versions)) = &mut call_state.operation else {
             return;
         };
-        let (value, expires) = match *change {
+        let (value, expiry_second) = match *change {
             Change::Set(value, 0) => (Some(value), None),
             Change::Set(value, exptime) => (Some(value), Some(second + exptime as u32)),
             Change::Delete | Change::Flush => (None, None),
@@ -249,12 +251,12 @@ impl Simulation {
             Change::Set(..) | Change::Delete => call_state.key..call_state.key + 1,
         };
         for key in keys {
-            made.push((key, self.versions[key].len()));
+            made_versions.push((key, self.versions[key].len()));
             self.versions[key].push(Version {
                 value,
-                expires,
+                expiry_second,
                 client,
-                acknowledged: None,
+                acknowledged_at: None,
             });
         }
     }
@@ -264,21 +266,23 @@ impl Simulation {
         call_state.connected_engine.engine.feed(replies);
         match call_state.operation.take() {
             Some(Operation::Read(mut read, fetch, started_at)) => {
-                let (fetched, failures) = call_state.connected_engine.fetched(fetch.keys().len());
+                let (fetched, failures) = call_state
+                    .connected_engine
+                    .read_fetched_items(fetch.keys().len());
                 read.finish_fetch(&fetch, fetched, failures, self.now);
                 self.continue_read(client, call, *read, started_at);
             }
-            Some(Operation::Write(_, made)) => {
-                call_state.connected_engine.replies(|_, _| {});
-                for (key, version) in made {
-                    self.versions[key][version].acknowledged = Some(self.now);
+            Some(Operation::Write(_, made_versions)) => {
+                call_state.connected_engine.read_replies(|_, _| {});
+                for (key, version_index) in made_versions {
+                    self.versions[key][version_index].acknowledged_at = Some(self.now);
                 }
             }
             None => {}
         }
     }
 
-    /// Holds a read that began at `started_at` to the promises.
+    /// Checks the value of a read that began at `started_at`.
     fn check(
         &mut self,
         client: usize,
@@ -290,25 +294,25 @@ impl Simulation {
         let Some(value) = value else { return };
         self.hits += usize::from(is_hit);
         let versions = &self.versions[key];
-        let index = versions
+        let version_index = versions
             .iter()
             .position(|version| version.value == Some(value));
-        let Some(index) = index else {
+        let Some(version_index) = version_index else {
             return self
                 .violations
                 .push(format!("k{key} has {value}, which was never written"));
         };
         let second = self.second();
         if is_hit
-            && versions[index]
-                .expires
-                .is_some_and(|expires| second >= expires)
+            && versions[version_index]
+                .expiry_second
+                .is_some_and(|expiry_second| second >= expiry_second)
         {
             self.violations
                 .push(format!("k{key} is served past its TTL"));
         }
-        let stale = versions[index + 1..].iter().find_map(|later| {
-            let age = started_at.checked_duration_since(later.acknowledged?)?;
+        let stale = versions[version_index + 1..].iter().find_map(|later| {
+            let age = started_at.checked_duration_since(later.acknowledged_at?)?;
             (later.client == client || age > self.near_ttl).then_some((later.client, age))
         });
         if let Some((writer, age)) = stale {
@@ -319,15 +323,15 @@ impl Simulation {
         }
     }
 
-    fn run(&mut self, operations: usize) {
+    fn run(&mut self, operation_count: usize) {
         // Each operation has a begin, an execution and an end, unless the process has the value.
-        for _ in 0..operations * 2 {
+        for _ in 0..operation_count * 2 {
             self.step();
         }
     }
 }
 
-fn operations() -> usize {
+fn read_operation_count() -> usize {
     let number = std::env::var("GLASSCACHE_NEAR_OPERATIONS");
     number.map_or(OPERATIONS, |number| number.parse().unwrap())
 }
@@ -335,26 +339,26 @@ fn operations() -> usize {
 #[test]
 fn a_value_from_the_process_is_never_past_its_ttl_nor_older_than_near_ttl_nor_than_an_own_write() {
     for (seed, notation) in ["lru:20", "s3fifo:20", "lru-bytes:4000"].iter().enumerate() {
-        let mut scene = Simulation::new(seed as u64, notation);
-        scene.run(operations() / 3);
+        let mut simulation = Simulation::new(seed as u64, notation);
+        simulation.run(read_operation_count() / 3);
         assert!(
-            scene.violations.is_empty(),
+            simulation.violations.is_empty(),
             "{notation}: {:?}",
-            scene.violations.first()
+            simulation.violations.first()
         );
-        eprintln!("{notation}: {} hits", scene.hits);
+        eprintln!("{notation}: {} hits", simulation.hits);
         assert!(
-            scene.hits > operations() / 30,
+            simulation.hits > read_operation_count() / 30,
             "{notation}: {} hits",
-            scene.hits
+            simulation.hits
         );
     }
 }
 
 #[test]
 fn the_check_finds_values_that_are_kept_for_too_long() {
-    let mut scene = Simulation::new(9, "lru:20");
-    scene.near_ttl = NEAR_TTL / 2;
-    scene.run(20_000);
-    assert!(!scene.violations.is_empty());
+    let mut simulation = Simulation::new(9, "lru:20");
+    simulation.near_ttl = NEAR_TTL / 2;
+    simulation.run(20_000);
+    assert!(!simulation.violations.is_empty());
 }

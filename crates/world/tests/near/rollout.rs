@@ -18,7 +18,7 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use super::connected_engine::plain;
+use super::connected_engine::wire_key;
 
 /// Requests of the log; a process makes some of its second half.
 const REQUESTS: usize = 20_000;
@@ -49,7 +49,7 @@ impl Site {
         }
     }
 
-    fn file(&self, notation: &str) -> StrategyFile {
+    fn new_strategy_file(&self, notation: &str) -> StrategyFile {
         let prepared = PreparedLog::new(&self.log, |_| true);
         strategy_file(&prepared, &self.cost, &notation.parse().unwrap())
     }
@@ -60,7 +60,7 @@ struct Process<'s> {
     site: &'s Site,
     near: Arc<ClientNearCache>,
     now: Instant,
-    random: u64,
+    random_state: u64,
 }
 
 impl<'s> Process<'s> {
@@ -74,69 +74,69 @@ impl<'s> Process<'s> {
             near_ttl: None,
             ..StrategyOptions::new(file.clone())
         };
-        let keys = KeyEncoder {
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
         Self {
             site,
-            near: Arc::new(ClientNearCache::new(options, keys).unwrap()),
+            near: Arc::new(ClientNearCache::new(options, key_encoder).unwrap()),
             now: Instant::now(),
-            random: seed * 2 + 1,
+            random_state: seed * 2 + 1,
         }
     }
 
-    fn random(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    fn draw_fraction(&mut self) -> f64 {
+        self.random_state ^= self.random_state << 13;
+        self.random_state ^= self.random_state >> 7;
+        self.random_state ^= self.random_state << 17;
+        (self.random_state >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn read(&mut self, key: Option<&str>, scope: &Arc<RequestScope>) {
-        let keys: Vec<WireKey<'_>> = key.map(plain).into_iter().collect();
-        let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(NearStep::Fetch(fetch)) = read.step(self.now) {
-            let (mut fetched, mut bytes) = (FetchedItems::default(), 0);
+        let keys: Vec<WireKey<'_>> = key.map(wire_key).into_iter().collect();
+        let mut near_read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
+        while let Some(NearStep::Fetch(fetch)) = near_read.step(self.now) {
+            let (mut fetched_items, mut fetched_bytes) = (FetchedItems::default(), 0);
             let keys = fetch.keys();
             for (index, key) in keys.iter().enumerate() {
                 let size = self.site.sizes[std::str::from_utf8(key.bytes).unwrap()];
-                bytes += u64::from(size);
+                fetched_bytes += u64::from(size);
                 let value = NearValue {
                     flags: 0,
                     bytes: vec![0; size as usize].into(),
                 };
-                fetched.record_item(index, Some(value), Some(-1));
+                fetched_items.record_item(index, Some(value), Some(-1));
             }
-            let keys = keys.len() as u64;
-            let call_ns = self.drawn_latency_ns(keys, bytes);
+            let key_count = keys.len() as u64;
+            let call_ns = self.draw_latency_ns(key_count, fetched_bytes);
             self.now += Duration::from_nanos(call_ns);
-            read.finish_fetch(&fetch, fetched, Vec::new(), self.now);
+            near_read.finish_fetch(&fetch, fetched_items, Vec::new(), self.now);
         }
     }
 
-    fn drawn_latency_ns(&mut self, keys: u64, bytes: u64) -> u64 {
-        let number = self.random();
+    fn draw_latency_ns(&mut self, key_count: u64, fetched_bytes: u64) -> u64 {
+        let fraction = self.draw_fraction();
         match self.site.cost.quantiles() {
             Some(quantiles) => {
-                let single_ns = quantiles.single_ns(bytes, number);
-                (single_ns + self.site.cost.extra_keys_ns(keys)) as u64
+                let single_ns = quantiles.single_ns(fetched_bytes, fraction);
+                (single_ns + self.site.cost.extra_keys_ns(key_count)) as u64
             }
-            None => self.site.cost.call_ns(keys, bytes),
+            None => self.site.cost.call_ns(key_count, fetched_bytes),
         }
     }
 
-    /// Makes the requests of the log from this one on, and returns the number of the request after which the strategy
-    /// had disabled itself.
-    fn disabled_after(&mut self, start: usize) -> Option<usize> {
+    /// Makes the requests of the log from `start` on; returns how many were made before the one at which the strategy
+    /// disabled itself.
+    fn run_until_disabled(&mut self, start: usize) -> Option<usize> {
         let log = &self.site.log;
         (0..REQUESTS_COMPARED).find(|number| {
-            let index = start + number;
-            let page = log.requests.page[index];
-            let page = (page != NONE).then(|| log.items.keys[page as usize].as_bytes());
+            let request_index = start + number;
+            let page_item = log.requests.page[request_index];
+            let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
             let scope = Arc::new(self.near.scope(page).unwrap());
             self.read(None, &scope);
-            for &item in log.requests.items_of(index) {
+            for &item in log.requests.items_of(request_index) {
                 self.read(Some(&log.items.keys[item as usize]), &scope);
             }
             scope.end();
@@ -145,16 +145,21 @@ impl<'s> Process<'s> {
     }
 }
 
-/// Of this many processes, those in which the strategy disabled itself.
-fn disabled_processes(site: &Site, file: &StrategyFile, share: f64, processes: usize) -> usize {
-    let is_disabled = |&number: &usize| {
+/// In how many of `process_count` processes the strategy disabled itself.
+fn count_disabled_processes(
+    site: &Site,
+    file: &StrategyFile,
+    share: f64,
+    process_count: usize,
+) -> usize {
+    let is_disabled = |&process_index: &usize| {
         // Processes start somewhere in the second half, which the forecast is for and no choice has seen.
         let latest_start = REQUESTS / 2 - REQUESTS_COMPARED;
-        let start = REQUESTS / 2 + number * latest_start / processes;
-        let mut process = Process::new(site, file, share, number as u64);
-        process.disabled_after(start).is_some()
+        let start = REQUESTS / 2 + process_index * latest_start / process_count;
+        let mut process = Process::new(site, file, share, process_index as u64);
+        process.run_until_disabled(start).is_some()
     };
-    (0..processes).filter(is_disabled).count()
+    (0..process_count).filter(is_disabled).count()
 }
 
 #[test]
@@ -167,16 +172,17 @@ fn good_strategies_are_kept_in_95_of_100_processes() {
         "fixed-bytes:512k+s3fifo:75+children+subtree:1",
         "together:60",
     ] {
-        let file = site.file(notation);
+        let file = site.new_strategy_file(notation);
         assert_eq!(file.forecast.len(), 4, "{notation}");
-        let of_shares = [(0.1, 25), (1.0, 10)]
-            .map(|(share, processes)| disabled_processes(&site, &file, share, processes));
-        disabled.push((notation, of_shares));
+        let counts_by_share = [(0.1, 25), (1.0, 10)].map(|(share, process_count)| {
+            count_disabled_processes(&site, &file, share, process_count)
+        });
+        disabled.push((notation, counts_by_share));
     }
-    let sum = |share: usize| {
+    let sum = |share_index: usize| {
         disabled
             .iter()
-            .map(|(_, counts)| counts[share])
+            .map(|(_, counts)| counts[share_index])
             .sum::<usize>()
     };
     eprintln!("disabled, of 25 with a share of 0.1 and of 10 with all requests: {disabled:?}");
@@ -188,16 +194,16 @@ fn good_strategies_are_kept_in_95_of_100_processes() {
 fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
     let site = Site::new();
     // The fixed set of another site: the same promise, and keys that are hardly read.
-    let mut other_site = site.file("fixed:100");
-    let items = site.log.items.keys.len();
-    other_site.fixed_keys = site.log.items.keys[items - 100..].to_vec();
+    let mut file_of_another_site = site.new_strategy_file("fixed:100");
+    let item_count = site.log.items.keys.len();
+    file_of_another_site.fixed_keys = site.log.items.keys[item_count - 100..].to_vec();
     // Rules that fetch items that are not read, with the forecast of a strategy without them.
-    let mut useless_rules = site.file("children-always+subtree:3");
-    useless_rules.forecast = site.file("children").forecast;
+    let mut file_with_useless_rules = site.new_strategy_file("children-always+subtree:3");
+    file_with_useless_rules.forecast = site.new_strategy_file("children").forecast;
     let mut disabled = 0;
-    for file in [&other_site, &useless_rules] {
-        disabled += disabled_processes(&site, file, 0.1, 50);
-        let of_all = disabled_processes(&site, file, 1.0, 10);
+    for file in [&file_of_another_site, &file_with_useless_rules] {
+        disabled += count_disabled_processes(&site, file, 0.1, 50);
+        let of_all = count_disabled_processes(&site, file, 1.0, 10);
         assert_eq!(of_all, 10, "{}", file.strategy);
     }
     eprintln!("{disabled} of 100 bad ones disabled");

@@ -20,7 +20,9 @@ use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
-use super::connected_engine::{ConnectedEngine, FIRST_SECOND, plain, server, state};
+use super::connected_engine::{
+    ConnectedEngine, FIRST_SECOND, new_server_state, new_worker, wire_key,
+};
 
 /// Requests of each log; with every strategy more than 200,000.
 const REQUESTS: usize = 7000;
@@ -31,40 +33,42 @@ const INSTANCES: u16 = 3;
 struct Rng(u64);
 
 impl Rng {
-    fn below(&mut self, n: usize) -> usize {
+    fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
+        (self.0 % bound as u64) as usize
     }
 
-    /// Low numbers are more frequent than high ones.
-    fn skewed(&mut self, n: usize) -> u32 {
-        let limit = 1 + self.below(n);
+    /// A number below `bound`; low ones are more frequent than high ones.
+    fn below_skewed(&mut self, bound: usize) -> u32 {
+        let limit = 1 + self.below(bound);
         self.below(limit) as u32
     }
 }
 
 /// A log of a tree of items; half of the requests read a user with what belongs to it.
-fn random_log(seed: u64, items: usize) -> RequestLog {
+fn random_log(seed: u64, item_count: usize) -> RequestLog {
     let mut rng = Rng(seed * 2 + 1);
-    let parents = (0..items).map(|item| match rng.below(10) {
+    let parents = (0..item_count).map(|item| match rng.below(10) {
         0 => NONE,
         _ if item == 0 => NONE,
         _ => rng.below(item) as u32,
     });
     let parents = parents.collect();
     let kinds = ["user", "profile", "rights"];
-    let key = |item: usize| format!("{}:{}", kinds[item % 3], item / 3);
-    let sizes = (0..items).map(|_| rng.below(900) as u32).collect();
+    let format_key = |item: usize| format!("{}:{}", kinds[item % 3], item / 3);
+    let sizes = (0..item_count).map(|_| rng.below(900) as u32).collect();
     let mut requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
     for number in 0..REQUESTS {
-        let mut read_items: Vec<u32> = (0..rng.below(9)).map(|_| rng.skewed(items)).collect();
+        let mut read_items: Vec<u32> = (0..rng.below(9))
+            .map(|_| rng.below_skewed(item_count))
+            .collect();
         if rng.below(2) == 0 {
-            let user = rng.skewed(items / 3) * 3;
+            let user = rng.below_skewed(item_count / 3) * 3;
             read_items.extend(user..user + 3);
         }
         requests.request.push(number as u64);
@@ -73,7 +77,7 @@ fn random_log(seed: u64, items: usize) -> RequestLog {
         requests.base_us.push(1000);
         let page = match rng.below(5) {
             0 => NONE,
-            _ => rng.skewed(items),
+            _ => rng.below_skewed(item_count),
         };
         requests.page.push(page);
         requests.route.push(NONE);
@@ -82,7 +86,7 @@ fn random_log(seed: u64, items: usize) -> RequestLog {
     }
     RequestLog {
         items: Items {
-            keys: (0..items).map(key).collect(),
+            keys: (0..item_count).map(format_key).collect(),
             parents,
             sizes,
         },
@@ -91,10 +95,10 @@ fn random_log(seed: u64, items: usize) -> RequestLog {
     }
 }
 
-/// Every kind of strategy, and combinations.
-fn strategies(items: usize) -> Vec<String> {
-    let few = items / 20;
-    let alone = [
+/// The notation of every kind of strategy, and of combinations.
+fn list_notations(item_count: usize) -> Vec<String> {
+    let few = item_count / 20;
+    let single_terms = [
         "remote".to_owned(),
         "children".to_owned(),
         "children-always".to_owned(),
@@ -109,21 +113,21 @@ fn strategies(items: usize) -> Vec<String> {
         "fixed-bytes:6k".to_owned(),
         format!("fixed-hindsight:{few}"),
     ];
-    let together = [
+    let combined_terms = [
         format!("fixed:{few}+children"),
         format!("fixed-time:{few}+lru:{few}+children-always"),
         format!("lru:{few}+subtree:2+children"),
         format!("fixed-bytes:6k+s3fifo:{few}+children+together:50"),
         "lru-bytes:9k+subtree:1+together:40".to_owned(),
     ];
-    alone.into_iter().chain(together).collect()
+    single_terms.into_iter().chain(combined_terms).collect()
 }
 
 /// A process of the application: what it keeps, and its connection.
 struct Process {
     near: Arc<ClientNearCache>,
     connected_engine: ConnectedEngine,
-    _state: Arc<ServerState>,
+    _server_state: Arc<ServerState>,
 }
 
 impl Process {
@@ -133,17 +137,17 @@ impl Process {
             byte_accounting: ByteAccounting::Value,
             ..StrategyOptions::new(file.clone())
         };
-        let keys = KeyEncoder {
+        let key_encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Refuse,
         };
-        let near = Arc::new(ClientNearCache::new(options, keys).unwrap());
-        let state = state(&near);
-        let connected_engine = ConnectedEngine::new(worker, &state, now);
+        let near = Arc::new(ClientNearCache::new(options, key_encoder).unwrap());
+        let server_state = new_server_state(&near);
+        let connected_engine = ConnectedEngine::new(worker, &server_state, now);
         Self {
             near,
             connected_engine,
-            _state: state,
+            _server_state: server_state,
         }
     }
 
@@ -154,13 +158,15 @@ impl Process {
         worker: &mut InMemoryWorker,
         now: Instant,
     ) -> Option<usize> {
-        let keys: Vec<_> = key.map(plain).into_iter().collect();
-        let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
-        while let Some(NearStep::Fetch(fetch)) = read.step(now) {
-            let (fetched, failures) = self.connected_engine.fetch(worker, &fetch, FIRST_SECOND);
-            read.finish_fetch(&fetch, fetched, failures, now);
+        let keys: Vec<_> = key.map(wire_key).into_iter().collect();
+        let mut near_read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
+        while let Some(NearStep::Fetch(fetch)) = near_read.step(now) {
+            let (fetched, failures) = self
+                .connected_engine
+                .run_fetch(worker, &fetch, FIRST_SECOND);
+            near_read.finish_fetch(&fetch, fetched, failures, now);
         }
-        let (values, failures) = read.finish();
+        let (values, failures) = near_read.finish();
         assert!(failures.is_empty());
         values
             .first()
@@ -169,8 +175,8 @@ impl Process {
 }
 
 /// A server with every item of the log.
-fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
-    let mut worker = server();
+fn start_server_with(log: &RequestLog, now: Instant) -> InMemoryWorker {
+    let mut worker = new_worker();
     let mut connected_engine =
         ConnectedEngine::new(&mut worker, &Arc::new(ServerState::default()), now);
     for (key, &size) in log.items.keys.iter().zip(&log.items.sizes) {
@@ -178,7 +184,7 @@ fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
         connected_engine.submit(&Request::Store {
             mode: StoreMode::Set,
             item: Item {
-                key: plain(key),
+                key: wire_key(key),
                 flags: 0,
                 body: &body,
             },
@@ -186,13 +192,13 @@ fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
             noreply: false,
         });
         connected_engine.serve(&mut worker, FIRST_SECOND);
-        connected_engine.replies(|_, _| {});
+        connected_engine.read_replies(|_, _| {});
     }
     worker
 }
 
-/// What the client did in each request.
-fn client_stats(
+/// Runs the client on the log; returns what it did in each request.
+fn run_client(
     log: &RequestLog,
     file: &StrategyFile,
     worker: &mut InMemoryWorker,
@@ -201,15 +207,15 @@ fn client_stats(
     let mut processes: Vec<Process> = (0..INSTANCES)
         .map(|_| Process::new(file, worker, now))
         .collect();
-    let requests = 0..log.requests.len();
-    let each = requests.map(|index| {
-        let process = &mut processes[usize::from(log.requests.instance[index])];
+    let request_indices = 0..log.requests.len();
+    let stats = request_indices.map(|request_index| {
+        let process = &mut processes[usize::from(log.requests.instance[request_index])];
         let before = process.near.stats();
-        let page = log.requests.page[index];
-        let page = (page != NONE).then(|| log.items.keys[page as usize].as_bytes());
+        let page_item = log.requests.page[request_index];
+        let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
         let scope = Arc::new(process.near.scope(page).unwrap());
         process.read(None, &scope, worker, now);
-        for &item in log.requests.items_of(index) {
+        for &item in log.requests.items_of(request_index) {
             let key = &log.items.keys[item as usize];
             let bytes = process.read(Some(key), &scope, worker, now);
             assert_eq!(bytes, Some(log.items.sizes[item as usize] as usize));
@@ -223,18 +229,18 @@ fn client_stats(
             used_keys: (after.used_keys - before.used_keys) as u32,
         }
     });
-    each.collect()
+    stats.collect()
 }
 
 #[test]
 fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
-    let mut compared = 0;
+    let mut compared_requests = 0;
     for seed in 0..2 {
         let log = random_log(seed, 240);
         let cost = CostModel::new(&[(1000.0, 1000.0)], &[(1.0, 1000.0), (11.0, 2000.0)]).unwrap();
         let prepared = PreparedLog::new(&log, |_| true);
-        let mut worker = server_of(&log, Instant::now());
-        for notation in strategies(log.items.len()) {
+        let mut worker = start_server_with(&log, Instant::now());
+        for notation in list_notations(log.items.len()) {
             let strategy: Strategy = notation.parse().unwrap();
             let lesson = learn(
                 strategy.together,
@@ -245,7 +251,7 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
                 fixed: &choose_fixed(strategy.fixed, &prepared, &cost),
                 learned: &lesson.items,
             };
-            let simulated = run(
+            let simulated_stats = run(
                 &prepared,
                 &cost,
                 &strategy,
@@ -255,16 +261,18 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
             );
             // The client runs what was written into the file.
             let file = strategy_file(&prepared, &cost, &strategy).to_string();
-            let client = client_stats(&log, &file.parse().unwrap(), &mut worker);
-            for (request, (client, simulated)) in client.iter().zip(&simulated).enumerate() {
+            let client_stats = run_client(&log, &file.parse().unwrap(), &mut worker);
+            for (request_index, (client, simulated)) in
+                client_stats.iter().zip(&simulated_stats).enumerate()
+            {
                 let simulated = RequestStats {
                     added_ns: 0,
                     ..*simulated
                 };
-                assert_eq!(*client, simulated, "{notation}, request {request}");
+                assert_eq!(*client, simulated, "{notation}, request {request_index}");
             }
-            compared += client.len();
+            compared_requests += client_stats.len();
         }
     }
-    assert!(compared >= 200_000, "{compared} requests");
+    assert!(compared_requests >= 200_000, "{compared_requests} requests");
 }

@@ -117,7 +117,7 @@ class ClientBase:
             case _:
                 raise Error(f"unknown flags {flags:#x}: another client's value")
 
-    def _flagged(self, value: Any, min_compress_len: int, compress_level: int) -> FlagsAndBytes:
+    def _to_flagged(self, value: Any, min_compress_len: int, compress_level: int) -> FlagsAndBytes:
         serialized = self.serialize(value)
         match serialized:
             case (body, int(flags)):

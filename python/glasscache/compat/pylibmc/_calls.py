@@ -32,10 +32,10 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def gets(self, key: Key) -> tuple[Any, int | None]:
         """Return the value under key and its CAS unique, or (None, None)."""
-        item = self._client.gets(key)
-        if item is None:
+        value_and_cas = self._client.gets(key)
+        if value_and_cas is None:
             return None, None
-        flagged_value, cas_unique = item
+        flagged_value, cas_unique = value_and_cas
         try:
             return self._from_flagged(flagged_value), cas_unique
         except CacheMiss:
@@ -64,7 +64,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value; whether it was stored."""
         return self._client.set(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
+            key, self._to_flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
     @translate_errors
@@ -78,7 +78,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value if there is none; whether it was stored."""
         return self._client.add(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
+            key, self._to_flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
     @translate_errors
@@ -92,7 +92,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value if there is one; whether it was stored."""
         return self._client.replace(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
+            key, self._to_flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
     @translate_errors
@@ -108,7 +108,9 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def cas(self, key: Key, value: Any, cas: int, time: float = 0) -> bool:
         """Store a value if its CAS unique is still this one; whether it was stored."""
-        was_stored = self._client.cas(key, self._flagged(value, 0, -1), cas, ttl_from_exptime(time))
+        was_stored = self._client.cas(
+            key, self._to_flagged(value, 0, -1), cas, ttl_from_exptime(time)
+        )
         if was_stored is None:
             raise NotFound(f"cas of {key!r}: no such item")
         return was_stored
@@ -125,7 +127,7 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         """Store many values in one round trip; the keys that were not stored."""
         keys_by_full_key = {prefixed_key(key_prefix, key): key for key in mapping}
         values = {
-            full_key: self._flagged(mapping[key], min_compress_len, compress_level)
+            full_key: self._to_flagged(mapping[key], min_compress_len, compress_level)
             for full_key, key in keys_by_full_key.items()
         }
         return [
@@ -142,11 +144,11 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         compress_level: int = -1,
     ) -> list[Key]:
         """Store those values whose keys have none; the other keys."""
-        options = (time, min_compress_len, compress_level)
+        store_arguments = (time, min_compress_len, compress_level)
         return [
             key
             for key in mapping
-            if not self.add(prefixed_key(key_prefix, key), mapping[key], *options)
+            if not self.add(prefixed_key(key_prefix, key), mapping[key], *store_arguments)
         ]
 
     @translate_errors
@@ -197,7 +199,8 @@ class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
         """Return each server's name and counters."""
         stats = all_or_raise(self._client.server_stats(args))
         return [
-            (f"{name} ({i})", dict(counters)) for i, (name, counters) in enumerate(stats.items())
+            (f"{name} ({index})", dict(counters))
+            for index, (name, counters) in enumerate(stats.items())
         ]
 
     @translate_errors

@@ -73,20 +73,23 @@ def translate_server_spec(
     server_type = server_type_udp if server.startswith("udp:") else server_type_tcp
     spec = server.removeprefix("udp:")
     if spec.startswith("["):
-        host, closing, remainder = spec[1:].partition("]")
+        host, closing, port_and_weight = spec[1:].partition("]")
         if not closing:
             raise ValueError(server)
-        remainder = remainder.removeprefix(":")
+        port_and_weight = port_and_weight.removeprefix(":")
     else:
-        host, _, remainder = spec.partition(":")
-    port_text, _, weight_text = remainder.partition(":")
+        host, _, port_and_weight = spec.partition(":")
+    port_text, _, weight_text = port_and_weight.partition(":")
     return server_type, host, int(port_text or port), int(weight_text or weight)
 
 
 def address_of(server: str | tuple[Any, ...]) -> str:
-    spec: tuple[Any, ...] = server if isinstance(server, tuple) else translate_server_spec(server)
-    server_type, host, port, *remainder = spec
-    weight = remainder[0] if remainder else 1
+    """Return a server as this package writes it."""
+    server_parts: tuple[Any, ...] = (
+        server if isinstance(server, tuple) else translate_server_spec(server)
+    )
+    server_type, host, port, *weights = server_parts
+    weight = weights[0] if weights else 1
     if server_type == server_type_udp:
         raise Error(f"{host}: there is no UDP in this client")
     address = (
@@ -110,7 +113,7 @@ def placement_of(behaviors: Mapping[str, Any]) -> str:
             return "modula"
         case "crc":
             return "crc"
-        case other:
+        case hash_name:
             raise Error(
-                f"hash {other!r} with distribution {behaviors['distribution']!r} has no placement here"
+                f"hash {hash_name!r} with distribution {behaviors['distribution']!r} has no placement here"
             )

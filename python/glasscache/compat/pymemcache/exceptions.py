@@ -54,23 +54,23 @@ def translate_errors(call: C) -> C:
 
 
 def _raise_translated(error: glasscache.GlasscacheError) -> NoReturn:
-    text = str(error)
+    message = str(error)
     match error:
         case glasscache.BadKey():
-            raise MemcacheIllegalInputError(text) from error
+            raise MemcacheIllegalInputError(message) from error
         case glasscache.ValueTooLarge():
-            raise MemcacheServerError(text) from error
+            raise MemcacheServerError(message) from error
         case glasscache.DeadlineExceeded():
-            raise TimeoutError(text) from error
+            raise TimeoutError(message) from error
         case glasscache.ServerUnavailable() if error.phase == "connect":
-            raise ConnectionRefusedError(text) from error
+            raise ConnectionRefusedError(message) from error
         case glasscache.ServerUnavailable():
-            raise MemcacheUnexpectedCloseError(text) from error
+            raise MemcacheUnexpectedCloseError(message) from error
         case glasscache.RequestRefused() if error.blame == "client":
-            raise MemcacheClientError(text) from error
+            raise MemcacheClientError(message) from error
         case glasscache.RequestRefused() if error.blame == "server":
-            raise MemcacheServerError(text) from error
+            raise MemcacheServerError(message) from error
         case glasscache.RequestRefused() | glasscache.Unsupported():
-            raise MemcacheUnknownCommandError(text) from error
+            raise MemcacheUnknownCommandError(message) from error
         case _:
-            raise MemcacheUnknownError(text) from error
+            raise MemcacheUnknownError(message) from error

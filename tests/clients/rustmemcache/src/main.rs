@@ -6,15 +6,15 @@ use std::collections::HashMap;
 /// Notes whether operations did as the client promises.
 #[derive(Default)]
 struct Checks {
-    count: usize,
-    failed: usize,
+    check_count: usize,
+    failure_count: usize,
 }
 
 impl Checks {
     fn check(&mut self, operation: &str, is_met: bool) {
-        self.count += 1;
+        self.check_count += 1;
         if !is_met {
-            self.failed += 1;
+            self.failure_count += 1;
             println!("  FAIL {operation}");
         }
     }
@@ -57,7 +57,8 @@ fn run_all_operations(
         client.get::<String>("c")?.as_deref() == Some("123"),
     );
     let found_items: HashMap<String, (Vec<u8>, u32, Option<u64>)> = client.gets(&["c"])?;
-    let unique = found_items["c"].2.unwrap_or_default();
+    let (_, _, unique) = &found_items["c"];
+    let unique = unique.unwrap_or_default();
     check("cas", client.cas("c", "4", 0, unique)?);
     check("cas again", !client.cas("c", "5", 0, unique)?);
     client.set("n", 5, 0)?;
@@ -93,8 +94,8 @@ fn main() {
     }
     println!(
         "{} of {} operations",
-        checks.count - checks.failed,
-        checks.count
+        checks.check_count - checks.failure_count,
+        checks.check_count
     );
-    std::process::exit(i32::from(checks.failed > 0));
+    std::process::exit(i32::from(checks.failure_count > 0));
 }

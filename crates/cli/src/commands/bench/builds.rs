@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use glasscache_lab::bench::builds::{ComparedScenario, Comparison, PairPlan, compare};
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::SideMeasurement;
-use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
+use glasscache_lab::bench::{ConfidenceInterval, Peer, Scenario, Spread};
 use glasscache_lab::server_process::read_version;
 use serde_json::json;
 
@@ -49,7 +49,7 @@ impl Args {
         let servers =
             super::new_pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
         let pair_plan = PairPlan {
-            pairs: self.pairs.max(1),
+            pair_count: self.pairs.max(1),
             seconds: self.seconds.clamp(0.05, 60.0),
         };
         let mut progress = |line: &str| eprintln!("  {line}");
@@ -130,7 +130,7 @@ fn format_row(compared: &ComparedScenario) -> [String; 8] {
     ]
 }
 
-fn format_interval(interval: &Interval) -> String {
+fn format_interval(interval: &ConfidenceInterval) -> String {
     format!("({:.3}-{:.3})", interval.low, interval.high)
 }
 

@@ -207,11 +207,18 @@ impl Args {
             )?;
         }
         if let Some(path) = &self.html {
-            page_file::write(path, load_page::build_page(&target_descriptions, &result), &self.input_files())?;
+            page_file::write(
+                path,
+                load_page::build_page(&target_descriptions, &result),
+                &self.input_files(),
+            )?;
             eprintln!("page written to {}", path.display());
         }
-        let wrong_values =
-            result.measured.wrong_values + result.other_and_ratio.as_ref().map_or(0, |(other, _)| other.wrong_values);
+        let wrong_values = result.measured.wrong_values
+            + result
+                .other_and_ratio
+                .as_ref()
+                .map_or(0, |(other, _)| other.wrong_values);
         Ok(if wrong_values > 0 {
             Exit::Finding
         } else {
@@ -335,64 +342,86 @@ impl Args {
             })
             .collect();
         for (load_target, target) in load_targets.iter().zip(targets) {
-            live::fill(settings, load_target, traffic).map_err(|error| failure(&target.name, &error))?;
+            live::fill(settings, load_target, traffic)
+                .map_err(|error| failure(&target.name, &error))?;
         }
         let bar = new_progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
         let to_failure = |end: EarlyEnd| {
-            let name = targets.get(end.target).map_or("", |target| &target.name);
+            let name = targets
+                .get(end.target_index)
+                .map_or("", |target| &target.name);
             failure(name, &end.error)
         };
-        let failure_of_first_target = |error| to_failure(EarlyEnd { target: 0, error });
-        let (measured, other_and_ratio, objective_and_rates, mut early_end) = match (&load_targets[..], self.search) {
-            ([first, second], _) => {
-                let Comparison {
-                    measured: [measured, other_measured],
-                    ratio,
-                    early_end,
-                } = live::compare(settings, [first, second], traffic, progress)
-                    .map_err(to_failure)?;
-                let other_and_ratio = Some((other_measured, ratio));
-                (Some(measured), other_and_ratio, None, early_end.map(to_failure))
-            }
-            ([first, ..], Some(objective)) => {
-                let SearchResult {
-                    tried_rates,
-                    best,
-                    error,
-                } = live::search(settings, first, traffic, objective, progress)
-                    .map_err(failure_of_first_target)?;
-                let objective_and_rates = Some((objective, tried_rates));
-                (best, None, objective_and_rates, error.map(failure_of_first_target))
-            }
-            ([first, ..], None) => {
-                let (measured, error) =
-                    live::run(settings, first, traffic).map_err(failure_of_first_target)?;
-                (
-                    Some(measured),
-                    None,
-                    None,
-                    error.map(failure_of_first_target),
-                )
-            }
-            ([], _) => (None, None, None, None),
+        let failure_of_first_target = |error| {
+            to_failure(EarlyEnd {
+                target_index: 0,
+                error,
+            })
         };
+        let (measured, other_and_ratio, objective_and_rates, mut early_end) =
+            match (&load_targets[..], self.search) {
+                ([first, second], _) => {
+                    let Comparison {
+                        measured: [measured, other_measured],
+                        ratio,
+                        early_end,
+                    } = live::compare(settings, [first, second], traffic, progress)
+                        .map_err(to_failure)?;
+                    let other_and_ratio = Some((other_measured, ratio));
+                    (
+                        Some(measured),
+                        other_and_ratio,
+                        None,
+                        early_end.map(to_failure),
+                    )
+                }
+                ([first, ..], Some(objective)) => {
+                    let SearchResult {
+                        tried_rates,
+                        best,
+                        error,
+                    } = live::search(settings, first, traffic, objective, progress)
+                        .map_err(failure_of_first_target)?;
+                    let objective_and_rates = Some((objective, tried_rates));
+                    (
+                        best,
+                        None,
+                        objective_and_rates,
+                        error.map(failure_of_first_target),
+                    )
+                }
+                ([first, ..], None) => {
+                    let (measured, error) =
+                        live::run(settings, first, traffic).map_err(failure_of_first_target)?;
+                    (
+                        Some(measured),
+                        None,
+                        None,
+                        error.map(failure_of_first_target),
+                    )
+                }
+                ([], _) => (None, None, None, None),
+            };
         bar.finish_and_clear();
         // The keys of a server that failed cannot be removed.
         if early_end.is_none() {
-            early_end = load_targets.iter().enumerate().find_map(|(target_index, load_target)| {
-                let error = live::clear(settings, load_target, traffic).err()?;
-                Some(to_failure(EarlyEnd {
-                    target: target_index,
-                    error,
-                }))
-            });
+            early_end = load_targets
+                .iter()
+                .enumerate()
+                .find_map(|(target_index, load_target)| {
+                    let error = live::clear(settings, load_target, traffic).err()?;
+                    Some(to_failure(EarlyEnd {
+                        target_index,
+                        error,
+                    }))
+                });
         }
         let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
         let Some(measured) = measured else {
-            return Err(
-                early_end.unwrap_or_else(|| no_rate_holds_failure(objective_and_rates.as_ref(), is_stopped))
-            );
+            return Err(early_end.unwrap_or_else(|| {
+                no_rate_holds_failure(objective_and_rates.as_ref(), is_stopped)
+            }));
         };
         if is_stopped && measured.requests == 0 {
             let message = "stopped in the warm-up, before any request was counted";
@@ -433,8 +462,8 @@ impl Args {
 
 /// Warnings that the figures do not measure what was meant: a read test whose gets mostly miss measures misses.
 fn list_warnings(result: &LoadResult) -> Vec<String> {
-    let all_measured =
-        std::iter::once(&result.measured).chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
+    let all_measured = std::iter::once(&result.measured)
+        .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
     let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
     if !all_measured.into_iter().any(is_mostly_misses) {
         return Vec::new();

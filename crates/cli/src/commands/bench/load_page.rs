@@ -15,7 +15,10 @@ const CHART_PERCENTS: [f64; 12] = [
 pub(super) fn build_page(target_descriptions: &[String], result: &LoadResult) -> Page {
     let targets: Vec<(&String, &LoadMeasurement)> = target_descriptions
         .iter()
-        .zip(std::iter::once(&result.measured).chain(result.other_and_ratio.as_ref().map(|(other, _)| other)))
+        .zip(
+            std::iter::once(&result.measured)
+                .chain(result.other_and_ratio.as_ref().map(|(other, _)| other)),
+        )
         .collect();
     let mut charts = vec![build_percentile_chart(&targets)];
     if result.measured.series.len() > 2 {

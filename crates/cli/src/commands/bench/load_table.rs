@@ -23,7 +23,8 @@ pub(super) struct LoadResult {
 /// Everything that the command prints.
 pub(super) fn format_result(target_descriptions: &[String], result: &LoadResult) -> String {
     let mut text = wrap(&format_sentence(target_descriptions, result)) + "\n";
-    let targets = std::iter::once(&result.measured).chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
+    let targets = std::iter::once(&result.measured)
+        .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
     for (name, measured) in target_descriptions.iter().zip(targets) {
         let _ = write!(
             text,
@@ -60,7 +61,10 @@ pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResul
     let name = target_descriptions.first().map_or("", String::as_str);
     let rate = format_count(measured.requests_per_second.round() as u64);
     let latency_us = &measured.latency_us.intended;
-    let (p50, p99) = (format_decimal(latency_us.p50), format_decimal(latency_us.p99));
+    let (p50, p99) = (
+        format_decimal(latency_us.p50),
+        format_decimal(latency_us.p99),
+    );
     let mut sentence = match &result.objective_and_rates {
         Some((objective, _)) => format!(
             "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
@@ -69,7 +73,9 @@ pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResul
         ),
         None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
     };
-    if let (Some((_, ratio)), Some(other_description)) = (&result.other_and_ratio, target_descriptions.get(1)) {
+    if let (Some((_, ratio)), Some(other_description)) =
+        (&result.other_and_ratio, target_descriptions.get(1))
+    {
         let _ = write!(
             sentence,
             " Beside {other_description}: {:.2} times its p50 ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}), {:.2} times \

@@ -49,7 +49,8 @@ pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn parse_popularity(text: &str) -> Result<PopularityArg, String> {
-    let format_expected = || format!("{text:?}: expected uniform, zipf, zipf:EXPONENT or trace:FILE");
+    let format_expected =
+        || format!("{text:?}: expected uniform, zipf, zipf:EXPONENT or trace:FILE");
     match text.split_once(':') {
         None if text == "uniform" => Ok(PopularityArg::Uniform),
         None if text == "zipf" => Ok(PopularityArg::Zipf(ZIPF_EXPONENT)),

@@ -337,15 +337,15 @@ impl Fill {
             .theirs
             .as_ref()
             .map(|(_, best_fill)| self.ours.density() / best_fill.density());
-        let required_ratio_text = self
-            .size
-            .required_ratio
-            .map_or(String::new(), |required_ratio| {
-                format!(
-                    "{required_ratio:.2}{}",
-                    if self.is_missed() { " *" } else { "  " }
-                )
-            });
+        let required_ratio_text =
+            self.size
+                .required_ratio
+                .map_or(String::new(), |required_ratio| {
+                    format!(
+                        "{required_ratio:.2}{}",
+                        if self.is_missed() { " *" } else { "  " }
+                    )
+                });
         [
             self.size.name.to_owned(),
             self.memory_mib.to_string(),

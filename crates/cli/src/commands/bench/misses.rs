@@ -138,9 +138,11 @@ impl Args {
 
 /// Whether the forecasts of a point, if it has some, are near enough.
 fn is_forecast_met(point: &ReplayComparison) -> bool {
-    point.forecast_errors().is_none_or(|(our_error, their_error)| {
-        our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
-    })
+    point
+        .forecast_errors()
+        .is_none_or(|(our_error, their_error)| {
+            our_error <= OUR_ERROR_MAX && their_error.is_none_or(|error| error <= THEIR_ERROR_MAX)
+        })
 }
 
 /// Forecasts beside what was measured.
@@ -162,7 +164,7 @@ fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
             |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
         let miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
         table.push_row([
-            point.trace.clone(),
+            point.trace_name.clone(),
             point.memory_mib.to_string(),
             format_ratio(miss_ratio(point.ours.misses)),
             format_ratio(Some(forecast.ours)),
@@ -204,7 +206,7 @@ fn describe_point(point: &ReplayComparison) -> String {
     };
     format!(
         "{} at {} of its footprint (-m {}): avoidable misses {}, {their_result}, exact LRU in our density {}; {} requests/s",
-        point.trace,
+        point.trace_name,
         point.fraction,
         point.memory_mib,
         format_count(point.ours.avoidable_misses),
@@ -235,7 +237,7 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
     for point in points {
         let theirs = point.theirs.as_ref();
         table.push_row([
-            point.trace.clone(),
+            point.trace_name.clone(),
             format!("{}", point.fraction),
             point.memory_mib.to_string(),
             format_count(point.requests),

@@ -187,7 +187,8 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let spread_text =
         |spread: &Spread| format!("{:.2} ({:.2}-{:.2})", spread.median, spread.min, spread.max);
     let checks = scenario_result.compare_with_required_ratios();
-    let demand_text = |name: &str| match checks.iter().find(|(check_name, ..)| *check_name == name) {
+    let demand_text = |name: &str| match checks.iter().find(|(check_name, ..)| *check_name == name)
+    {
         Some((_, bound, found)) => {
             format!(
                 ", at most {bound:.2}{}",

@@ -61,7 +61,9 @@ impl Caller<'_> {
     /// The time of calls by size, up to the first size of at least `bytes_max`.
     pub(super) fn measure_call_times(&mut self, bytes_max: usize) -> Result<CallTimes, CallError> {
         let mut times = CallTimes::default();
-        let last_size_index = VALUE_SIZES.iter().position(|value_bytes| *value_bytes >= bytes_max);
+        let last_size_index = VALUE_SIZES
+            .iter()
+            .position(|value_bytes| *value_bytes >= bytes_max);
         for &value_bytes in VALUE_SIZES
             .iter()
             .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
@@ -130,7 +132,8 @@ impl Caller<'_> {
                 .find(|(name, _)| *name == choice.compressor);
             let threshold_bytes = choice.threshold_bytes.unwrap_or(usize::MAX);
             let named_compressor = named_compressor.copied().unwrap_or(("none", None));
-            let mut compressor = CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
+            let mut compressor =
+                CodecCompressor::with_threshold(named_compressor, threshold_bytes, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
             self.time_rust_client(&mut compressor, &values, &key_prefix, CODEC_PASSES)
         };
@@ -154,8 +157,7 @@ impl Caller<'_> {
                 let set_ns = started.elapsed().as_nanos() as u64;
                 let started = Instant::now();
                 let found = self.rust_client.get(&key)?;
-                let found_value =
-                    found.and_then(|compressed| compressor.decompress(&compressed));
+                let found_value = found.and_then(|compressed| compressor.decompress(&compressed));
                 let get_ns = started.elapsed().as_nanos() as u64;
                 wrong_values += u64::from(found_value.as_deref() != Some(*value));
                 if pass > 0 {

@@ -38,7 +38,10 @@ pub(super) fn measure_forms(
             }
             let measured_count = forms.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs = measure(&mut CodecCompressor::new(compressor)?, &serialiser_costs.bodies);
+            let costs = measure(
+                &mut CodecCompressor::new(compressor)?,
+                &serialiser_costs.bodies,
+            );
             result.compressor_mismatches += costs.wrong_values;
             compressor_costs.push(costs);
         }

@@ -57,7 +57,12 @@ const PREFIX_ENDS: &str = ":/";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Files or folders: each file is a value, and each line of *.jsonl and *.ndjson
-    #[arg(id = "samples", value_name = "SAMPLES", required_unless_present = "from", conflicts_with = "from")]
+    #[arg(
+        id = "samples",
+        value_name = "SAMPLES",
+        required_unless_present = "from",
+        conflicts_with = "from"
+    )]
     sample_paths: Vec<PathBuf>,
     /// Draw the values from this server: host:port or unix:PATH
     #[arg(long, value_name = "SERVER")]
@@ -285,7 +290,8 @@ impl Args {
         self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
             let prefix_ends = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
-            result.prefix_rows = prefixes::measure_prefixes(samples, prefix_ends.as_bytes(), result)?;
+            result.prefix_rows =
+                prefixes::measure_prefixes(samples, prefix_ends.as_bytes(), result)?;
             self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())
@@ -308,15 +314,17 @@ impl Args {
             .map(|sample| sample.bytes.len())
             .sum();
         for (serialiser_costs, compressor_costs) in forms {
-            result.candidates.extend(compressor_costs.iter().map(|costs| {
-                evaluate_candidate(
-                    serialiser_costs,
-                    costs,
-                    plain_bytes,
-                    &result.call_times,
-                    &objective,
-                )
-            }));
+            result
+                .candidates
+                .extend(compressor_costs.iter().map(|costs| {
+                    evaluate_candidate(
+                        serialiser_costs,
+                        costs,
+                        plain_bytes,
+                        &result.call_times,
+                        &objective,
+                    )
+                }));
         }
         add_dictionary(forms, measured_samples, &objective, result);
         result

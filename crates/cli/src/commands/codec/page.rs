@@ -130,7 +130,11 @@ fn build_call_parts_table(result: &CodecResult) -> Table {
             std::iter::once((*name).to_owned()).chain(times).collect()
         })
         .chain([std::iter::once("sum".to_owned())
-            .chain(all_parts.iter().map(|parts| format_decimal(parts.total_us())))
+            .chain(
+                all_parts
+                    .iter()
+                    .map(|parts| format_decimal(parts.total_us())),
+            )
             .collect()])
         .collect();
     build_table(

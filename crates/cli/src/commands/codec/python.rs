@@ -88,8 +88,10 @@ impl PythonWorker {
 
     /// The times of a serialiser, and the values as it writes them.
     pub(super) fn serialise(&mut self, serialiser: &str) -> Result<SerialiserCosts, PythonFailure> {
-        let reply =
-            self.send_request(&json!({ "do": "serialise", "form": serialiser }), [].into_iter())?;
+        let reply = self.send_request(
+            &json!({ "do": "serialise", "form": serialiser }),
+            [].into_iter(),
+        )?;
         let times: SerialiserTimes =
             serde_json::from_value(reply).map_err(|error| ended_early_failure(&error))?;
         let mut bodies = Vec::with_capacity(times.lengths.len());

@@ -144,7 +144,8 @@ fn build_candidates_table<'c>(candidates: impl Iterator<Item = &'c Candidate>) -
         let break_even = candidate
             .read_break_even_mbit
             .map_or_else(|| "-".to_owned(), format_decimal);
-        let numbers = [candidate.write_us, candidate.read_us, candidate.call_us].map(format_decimal);
+        let numbers =
+            [candidate.write_us, candidate.read_us, candidate.call_us].map(format_decimal);
         let cells = [candidate.codec.clone(), format!("{:.2}", candidate.ratio)];
         table.push_row(cells.into_iter().chain(numbers).chain([break_even]));
     }

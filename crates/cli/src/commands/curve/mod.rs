@@ -78,7 +78,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = parse_cost)]
     miss_cost_ms: Option<f64>,
     /// Print the size that has at most this miss ratio, in per cent
-    #[arg(id = "misses", long = "misses", value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(
+        id = "misses",
+        long = "misses",
+        value_name = "PERCENT",
+        default_value_t = 10.0
+    )]
     misses_percent: f64,
     /// Size at which memory and policies are compared; without it, the replayed one nearest the knee
     #[arg(long, value_name = "SIZE")]
@@ -182,7 +187,8 @@ impl Args {
             threads: self.threads,
         };
         let results = plan.run(&trace)?;
-        let mut summary = Summary::new(&results, &trace, self.misses_percent / 100.0, compared_size);
+        let mut summary =
+            Summary::new(&results, &trace, self.misses_percent / 100.0, compared_size);
         let curve = results.curves.first();
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)

@@ -117,7 +117,10 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
     let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
-        let replayed = results.points.iter().filter(|point| point.policy == *policy);
+        let replayed = results
+            .points
+            .iter()
+            .filter(|point| point.policy == *policy);
         replayed.map(|point| point.result.misses).sum()
     };
     policies.sort_by_key(|policy| (policy.is_offline(), count_misses(policy)));

@@ -43,20 +43,22 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
     let sizes = choose_memory_sizes(args, trace)?;
     let server_memory = ServerMemory::new(trace, args.key_bytes());
     let replay_count = sizes.len() * REPLAYS_PER_SIZE;
-    let replay_outcome = run_in_parallel(replay_count, args.threads, "replaying", |replay_index| {
-        let m_bytes = sizes[replay_index / REPLAYS_PER_SIZE];
-        match replay_index % REPLAYS_PER_SIZE {
-            0 => server_memory.glasscache_miss_ratio(m_bytes, args.seed),
-            1 => server_memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
-            _ => server_memory.memcached_miss_ratio(m_bytes),
-        }
-    })?;
+    let replay_outcome =
+        run_in_parallel(replay_count, args.threads, "replaying", |replay_index| {
+            let m_bytes = sizes[replay_index / REPLAYS_PER_SIZE];
+            match replay_index % REPLAYS_PER_SIZE {
+                0 => server_memory.glasscache_miss_ratio(m_bytes, args.seed),
+                1 => server_memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
+                _ => server_memory.memcached_miss_ratio(m_bytes),
+            }
+        })?;
     let rows: Vec<MemorySizeRow> = sizes
         .iter()
         .enumerate()
         .filter_map(|(size_index, &m_bytes)| {
             let first_replay_index = size_index * REPLAYS_PER_SIZE;
-            let miss_ratio = |replay: usize| *replay_outcome.results.get(first_replay_index + replay)?;
+            let miss_ratio =
+                |replay: usize| *replay_outcome.results.get(first_replay_index + replay)?;
             Some(MemorySizeRow {
                 m_bytes,
                 memcached_items: server_memory.memcached_items(m_bytes),
@@ -93,7 +95,10 @@ fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, F
     if args.capacities.is_empty() {
         let footprint_mib = (trace.footprint() >> 20).max(1).next_power_of_two();
         let sizes_mib = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
-        let mut sizes: Vec<u64> = sizes_mib.filter(|&mib| mib >= 2).map(|mib| mib << 20).collect();
+        let mut sizes: Vec<u64> = sizes_mib
+            .filter(|&mib| mib >= 2)
+            .map(|mib| mib << 20)
+            .collect();
         sizes.sort_unstable();
         return Ok(sizes);
     }
@@ -152,7 +157,8 @@ fn format_sentence(
     let Some(row) = rows.iter().find(is_enough).or(rows.last()) else {
         return String::new();
     };
-    let percentage_points_gained = 100.0 * (row.glasscache_miss_ratio - row.glasscache_miss_ratio_with_more_memory).max(0.0);
+    let percentage_points_gained =
+        100.0 * (row.glasscache_miss_ratio - row.glasscache_miss_ratio_with_more_memory).max(0.0);
     let mut sentence = format!(
         "-m {} gives {} hits, 10 % more memory {percentage_points_gained:.1} points; \
          a memcached with the same -m has {} hits.",
@@ -201,7 +207,11 @@ fn build_table(args: &Args, rows: &[MemorySizeRow]) -> Table {
             format_percent(row.glasscache_miss_ratio),
         ]
     };
-    let name = args.trace_path.file_name().unwrap_or_default().to_string_lossy();
+    let name = args
+        .trace_path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     Table {
         title: format!("Misses of {name} by -m"),
         header: header.map(str::to_owned).to_vec(),

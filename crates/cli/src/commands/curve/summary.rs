@@ -146,7 +146,10 @@ impl Summary {
         match trade_off.best {
             Some((policy, ratio)) if ratio < trade_off.miss_ratio => {
                 let ratio_text = format_percent(ratio);
-                let _ = write!(text, ", {policy} in the same memory would have {ratio_text}");
+                let _ = write!(
+                    text,
+                    ", {policy} in the same memory would have {ratio_text}"
+                );
             }
             Some(_) => text.push_str(", and no other policy does better in the same memory"),
             None => {}
@@ -201,7 +204,8 @@ pub(super) fn find_nearest_replayed_size(results: &CurveResults, wanted_size: u6
 /// Compares memory with the policies that a cache could have.
 fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOff<PolicyKind> {
     let points = results.points.iter().filter(|point| point.capacity == size);
-    let online_points = points.filter(|point| !point.policy.is_offline() && point.policy != PolicyKind::Lru);
+    let online_points =
+        points.filter(|point| !point.policy.is_offline() && point.policy != PolicyKind::Lru);
     let online_ratios: Vec<(PolicyKind, f64)> = online_points
         .map(|point| (point.policy, point.result.miss_ratio()))
         .collect();

@@ -73,7 +73,10 @@ impl<'a> Grid<'a> {
             format!("{} ({share} %)", format_count(size))
         };
         let format_row = |&policy: &PolicyKind| {
-            let cells = self.sizes.iter().map(|&size| self.format_cell(policy, size));
+            let cells = self
+                .sizes
+                .iter()
+                .map(|&size| self.format_cell(policy, size));
             std::iter::once(policy.name().to_owned())
                 .chain(cells)
                 .collect()
@@ -158,7 +161,11 @@ pub(super) fn format_results(
 
 /// Requests, objects and their weight.
 pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
-    let name = args.trace_path.file_name().unwrap_or_default().to_string_lossy();
+    let name = args
+        .trace_path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
     let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {}, {}",

@@ -164,11 +164,16 @@ fn compute_cache_share(
     prepared: &PreparedLog<'_>,
 ) -> Result<Fact, Failure> {
     let latency_path = folder.join("latency.json");
-    let unusable_failure =
-        |reason: String| Failure::new(Exit::BadData, format!("{}: {reason}", latency_path.display()));
+    let unusable_failure = |reason: String| {
+        Failure::new(
+            Exit::BadData,
+            format!("{}: {reason}", latency_path.display()),
+        )
+    };
     let share = match std::fs::read_to_string(&latency_path) {
         Ok(text) => {
-            let cost_model = CostModel::parse(&text).map_err(|error| unusable_failure(error.to_string()))?;
+            let cost_model =
+                CostModel::parse(&text).map_err(|error| unusable_failure(error.to_string()))?;
             cache_time_share(prepared, &cost_model, &log.requests.base_us)
         }
         // Without a table it is unknown what a call takes.
@@ -249,7 +254,10 @@ fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
 fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
     let format_row = |prefix_usage: &PrefixUsage| {
         vec![
-            prefix_usage.prefix.clone().unwrap_or_else(|| NO_PREFIX.to_owned()),
+            prefix_usage
+                .prefix
+                .clone()
+                .unwrap_or_else(|| NO_PREFIX.to_owned()),
             format_count(prefix_usage.requests),
             format_share(prefix_usage.requests, request_count),
             format_count(prefix_usage.reads),
@@ -260,7 +268,12 @@ fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
     Table {
         title: "Most used prefixes".to_owned(),
         header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
-        rows: usage.prefixes.iter().take(ROWS_MAX).map(format_row).collect(),
+        rows: usage
+            .prefixes
+            .iter()
+            .take(ROWS_MAX)
+            .map(format_row)
+            .collect(),
     }
 }
 

@@ -167,7 +167,11 @@ impl Args {
                 "--sizes: a value has at most 1 GiB (1073741824 bytes)",
             ));
         }
-        if self.widths.iter().any(|&width| width == 0 || width > 10_000) {
+        if self
+            .widths
+            .iter()
+            .any(|&width| width == 0 || width > 10_000)
+        {
             return Err(Failure::usage("--widths: a multi-get has 1 to 10000 keys"));
         }
         if self.vs.is_some() && self.target.is_none() {

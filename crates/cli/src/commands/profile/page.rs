@@ -118,14 +118,15 @@ fn build_calls_chart(profile: &Profile) -> Chart {
 
 fn build_shorter_runs_chart(profile: &Profile) -> Chart {
     let shorter_runs = &profile.measured.shorter_runs;
-    let new_series = |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
-        label: label.to_owned(),
-        points: shorter_runs
-            .iter()
-            .map(|run| (run.operations as f64, figure(run)))
-            .collect(),
-        ..Series::default()
-    };
+    let new_series =
+        |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
+            label: label.to_owned(),
+            points: shorter_runs
+                .iter()
+                .map(|run| (run.operations as f64, figure(run)))
+                .collect(),
+            ..Series::default()
+        };
     Chart {
         title: "What a shorter run would have reported".to_owned(),
         x_label: "first operations (logarithmic)".to_owned(),

@@ -89,7 +89,9 @@ impl<'t> RustClient<'t> {
             return Err(to_call_error(error));
         }
         let is_correct = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
-            items.get(*index).is_some_and(|(_, value)| contents == value)
+            items
+                .get(*index)
+                .is_some_and(|(_, value)| contents == value)
         };
         let correct_count = found_values.iter().filter(is_correct).count();
         Ok((
@@ -99,11 +101,17 @@ impl<'t> RustClient<'t> {
     }
 
     /// Measures the calls of a block that one thread makes.
-    fn measure_block_of_thread(&self, cell: Cell, calls: usize, thread_index: usize) -> Result<CallBlock, CallError> {
+    fn measure_block_of_thread(
+        &self,
+        cell: Cell,
+        calls: usize,
+        thread_index: usize,
+    ) -> Result<CallBlock, CallError> {
         let items = self.list_cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
         let thread_rate = self.rate.map(|rate| rate / self.threads as f64);
-        let mut arrivals = thread_rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ thread_index as u64)));
+        let mut arrivals =
+            thread_rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ thread_index as u64)));
         let mut block = CallBlock::default();
         let started = Instant::now();
         for _ in 0..calls {
@@ -202,7 +210,9 @@ impl Caller for RustClient<'_> {
             let calls_per_thread = calls.div_ceil(caller.threads);
             let handles: Vec<_> = (0..caller.threads)
                 .map(|thread_index| {
-                    scope.spawn(move || caller.measure_block_of_thread(cell, calls_per_thread, thread_index))
+                    scope.spawn(move || {
+                        caller.measure_block_of_thread(cell, calls_per_thread, thread_index)
+                    })
                 })
                 .collect();
             let mut merged_block = CallBlock::default();

@@ -225,7 +225,12 @@ impl WatchRecording {
     }
 
     /// The failure of a watch that ended before its time.
-    fn watch_failure(&self, error: &io::Error, recorded: RecordedCounts, file_state: &str) -> Failure {
+    fn watch_failure(
+        &self,
+        error: &io::Error,
+        recorded: RecordedCounts,
+        file_state: &str,
+    ) -> Failure {
         let message = format!(
             "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file_state}",
             self.server,

@@ -53,9 +53,15 @@ impl Rehearsal<'_> {
     /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
     fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
         let instances = AppInstances::load(self.servers, self.strategy_file, self.log)?;
-        let round_start = |round_index: usize| self.prepared.second_half_start() * round_index / ROUNDS;
+        let round_start =
+            |round_index: usize| self.prepared.second_half_start() * round_index / ROUNDS;
         (0..ROUNDS)
-            .map(|round_index| self.measure_round(&instances, round_start(round_index)..round_start(round_index + 1)))
+            .map(|round_index| {
+                self.measure_round(
+                    &instances,
+                    round_start(round_index)..round_start(round_index + 1),
+                )
+            })
             .collect()
     }
 

@@ -76,7 +76,9 @@ impl AppInstances {
         for &instance_number in &log.requests.instance {
             if let Entry::Vacant(entry) = loaded.index_by_number.entry(instance_number) {
                 entry.insert(loaded.instances.len());
-                loaded.instances.push(load_instance(servers, strategy_file)?);
+                loaded
+                    .instances
+                    .push(load_instance(servers, strategy_file)?);
             }
         }
         Ok(loaded)
@@ -206,7 +208,10 @@ impl RecordedRequest<'_> {
     }
 }
 
-fn load_instance(servers: &[Address], strategy_file: &StrategyFile) -> Result<AppInstance, Failure> {
+fn load_instance(
+    servers: &[Address],
+    strategy_file: &StrategyFile,
+) -> Result<AppInstance, Failure> {
     let instance = AppInstance::new(servers, strategy_file)?;
     instance.load()?;
     let missing_keys = instance.near().stats().missing_keys;

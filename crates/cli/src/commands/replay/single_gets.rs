@@ -27,7 +27,8 @@ impl<'l> SingleGets<'l> {
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
         let mut single_gets: Vec<(&str, u32)> = (0..SIZE_COUNT)
             .filter_map(|size_index| {
-                items_by_size.get(size_index * items_by_size.len().saturating_sub(1) / (SIZE_COUNT - 1))
+                items_by_size
+                    .get(size_index * items_by_size.len().saturating_sub(1) / (SIZE_COUNT - 1))
             })
             .copied()
             .collect();

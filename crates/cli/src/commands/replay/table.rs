@@ -175,7 +175,10 @@ fn build_chart(results: &Results) -> Chart {
         title: "How long requests wait for the cache (second half)".to_owned(),
         x_label: "added time of at least (ms)".to_owned(),
         y_label: "share of requests (%)".to_owned(),
-        series: vec![new_curve("forecast", forecast), new_curve("measured", measured)],
+        series: vec![
+            new_curve("forecast", forecast),
+            new_curve("measured", measured),
+        ],
         ..Chart::default()
     }
 }

@@ -80,7 +80,12 @@ fn format_interval(estimate: Estimate) -> String {
         format!("{sign}{}", format_decimal(value.abs()))
     };
     let Estimate { value, low, high } = estimate;
-    format!("{} ({} to {})", format_signed(value), format_signed(low), format_signed(high))
+    format!(
+        "{} ({} to {})",
+        format_signed(value),
+        format_signed(low),
+        format_signed(high)
+    )
 }
 
 /// The sentence with its first letter in upper case.

@@ -165,7 +165,9 @@ impl Reports {
         self.processes += 1;
         measured.processes += usize::from(rollout.groups.strategy.requests > 0);
         measured.disabled += usize::from(rollout.disabled.is_some());
-        measured.strategy.merge(&rollout.groups.strategy.to_counts());
+        measured
+            .strategy
+            .merge(&rollout.groups.strategy.to_counts());
         measured.control.merge(&rollout.groups.control.to_counts());
         self.warm_up_requests += rollout.warm_up_requests;
         self.disabled_because.extend(rollout.disabled.clone());
@@ -175,15 +177,23 @@ impl Reports {
 fn read_file(path: &Path) -> Result<Vec<Rollout>, Failure> {
     let path_text = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("cannot open {path_text}: {error}")).with_hint(HINT)
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot open {path_text}: {error}"),
+        )
+        .with_hint(HINT)
     })?;
-    let bad_data_failure =
-        |reason: String| Failure::new(Exit::BadData, format!("{path_text}: {reason}")).with_hint(HINT);
+    let bad_data_failure = |reason: String| {
+        Failure::new(Exit::BadData, format!("{path_text}: {reason}")).with_hint(HINT)
+    };
     let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
     let parse_rollout = |report: Result<Report, serde_json::Error>| {
         let report = report.map_err(|error| bad_data_failure(format!("not a report: {error}")))?;
         if report.schema != 1 {
-            return Err(bad_data_failure(format!("a report of version {}", report.schema)));
+            return Err(bad_data_failure(format!(
+                "a report of version {}",
+                report.schema
+            )));
         }
         let no_strategy_failure = || bad_data_failure("its client runs no strategy".to_owned());
         report.rollout.ok_or_else(no_strategy_failure)

@@ -94,7 +94,12 @@ impl FixedItems {
                 format_count(self.items.len() as u64)
             ),
             header: header("item", "requests that use it"),
-            rows: self.items.iter().take(rows_max).map(format_item_row).collect(),
+            rows: self
+                .items
+                .iter()
+                .take(rows_max)
+                .map(format_item_row)
+                .collect(),
         }];
         let prefixes = self.list_prefix_rows();
         if prefixes.len() > 1 {
@@ -109,7 +114,11 @@ impl FixedItems {
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: header("prefix", "items"),
-                rows: prefixes.iter().take(rows_max).map(format_prefix_row).collect(),
+                rows: prefixes
+                    .iter()
+                    .take(rows_max)
+                    .map(format_prefix_row)
+                    .collect(),
             });
         }
         tables

@@ -218,15 +218,19 @@ impl Args {
             route_of,
             routes: route_count,
         };
-        let outcome =
-            parallel::run_in_parallel(named_strategies.len(), self.threads, "replaying", |index| {
+        let outcome = parallel::run_in_parallel(
+            named_strategies.len(),
+            self.threads,
+            "replaying",
+            |index| {
                 report(
                     prepared,
                     &loaded.cost_model,
                     &named_strategies[index].strategy,
                     options,
                 )
-            })?;
+            },
+        )?;
         let reports = named_strategies
             .into_iter()
             .zip(outcome.results)

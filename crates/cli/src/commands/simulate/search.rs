@@ -114,7 +114,11 @@ pub(super) fn run(
         return Err(Failure::stopped());
     }
     if let Some(path) = &args.html {
-        page_file::write(path, build_page_within(TableLimits::HTML), &[&args.log_folder])?;
+        page_file::write(
+            path,
+            build_page_within(TableLimits::HTML),
+            &[&args.log_folder],
+        )?;
     }
     if let (Some(path), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::build_strategy_file(&(best.named, best.report), loaded, prepared);

@@ -31,8 +31,7 @@ pub(super) fn build_page(
     }
     tables.extend(build_drawn_table(replays));
     let best_named = choice::find_best_with_fixed_set(replays);
-let fixed_items =
-        best_named.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
+    let fixed_items = best_named.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
     tables.extend(
         fixed_items
             .iter()
@@ -192,7 +191,8 @@ fn build_drawn_table(replays: &Replays) -> Option<Table> {
                     .map_or(0.0, |&ns| ns as f64 / 1e6)
             )
         };
-        let format_slower = |figures: &Figures| format_percent(figures.share_slower[AT_LEAST_50_PERCENT_SLOWER]);
+        let format_slower =
+            |figures: &Figures| format_percent(figures.share_slower[AT_LEAST_50_PERCENT_SLOWER]);
         Some(vec![
             named.notation.clone(),
             format_slower(&report.second_half),
@@ -286,7 +286,10 @@ pub(super) fn format_percent(share: f64) -> String {
 
 /// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
 pub(super) fn format_percent_with_interval(figures: &Figures) -> String {
-    let (requests, share) = (figures.requests as f64, figures.share_slower[AT_LEAST_50_PERCENT_SLOWER]);
+    let (requests, share) = (
+        figures.requests as f64,
+        figures.share_slower[AT_LEAST_50_PERCENT_SLOWER],
+    );
     if requests * share < SAMPLES_MIN || requests * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);
     }

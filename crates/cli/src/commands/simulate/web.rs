@@ -103,7 +103,9 @@ fn build_memory_chart(replays: &Replays) -> Chart {
         }
     }
     for series in &mut series_by_kind {
-        series.points.sort_unstable_by(|(a_mib, _), (b_mib, _)| a_mib.total_cmp(b_mib));
+        series
+            .points
+            .sort_unstable_by(|(a_mib, _), (b_mib, _)| a_mib.total_cmp(b_mib));
         // A line between two strategies would claim what was not replayed.
         series.is_scatter = true;
     }
@@ -131,7 +133,11 @@ fn remove_amounts(notation: &str) -> String {
         Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
         _ => term.to_owned(),
     };
-    notation.split('+').map(without_amount).collect::<Vec<_>>().join("+")
+    notation
+        .split('+')
+        .map(without_amount)
+        .collect::<Vec<_>>()
+        .join("+")
 }
 
 #[cfg(test)]

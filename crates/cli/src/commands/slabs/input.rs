@@ -91,7 +91,12 @@ fn add_items(
     (item_bytes, count): (u32, u64),
 ) {
     let item_head_bytes = head_bytes(key_bytes, false).min(item_bytes.saturating_sub(2));
-    demand.add(config, item_head_bytes, item_bytes.saturating_sub(item_head_bytes + 2), count);
+    demand.add(
+        config,
+        item_head_bytes,
+        item_bytes.saturating_sub(item_head_bytes + 2),
+        count,
+    );
 }
 
 fn count_trace_demand(

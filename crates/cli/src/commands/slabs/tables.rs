@@ -140,7 +140,8 @@ impl<'a> Comparison<'a> {
         let taken_bytes = |class_list: &ClassList| {
             class_list.plan.pages_taken(class_list.items) * u64::from(PAGE_BYTES)
         };
-        let (best_bytes, current_bytes) = (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
+        let (best_bytes, current_bytes) =
+            (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
         (best_bytes.max(current_bytes) > self.memory_bytes).then(|| {
             format!(
                 ", taking {} (today {})",
@@ -196,7 +197,10 @@ impl<'a> Comparison<'a> {
             format_percent(best.plan.waste()),
         );
         let format_difference = |items: u64| describe_difference(items, current.items);
-        let (best_items, segment_items) = (format_difference(best.items), format_difference(self.segment_items));
+        let (best_items, segment_items) = (
+            format_difference(best.items),
+            format_difference(self.segment_items),
+        );
         let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
         if self.input.is_glasscache {
             return format!(
@@ -275,7 +279,8 @@ impl<'a> Comparison<'a> {
             );
             (class_list.items, cells)
         };
-        let mut rows: Vec<(u64, Vec<String>)> = self.class_lists.iter().map(format_list_row).collect();
+        let mut rows: Vec<(u64, Vec<String>)> =
+            self.class_lists.iter().map(format_list_row).collect();
         let dash = || "-".to_owned();
         let segments = format_row("glasscache segments", dash(), dash(), self.segment_items);
         rows.push((self.segment_items, segments));
@@ -302,8 +307,14 @@ impl<'a> Comparison<'a> {
                     let to_mib = |bytes: f64| bytes / f64::from(1 << 20);
                     bars.push(Bar {
                         // The smallest class begins where an item without a value would.
-                        range: (previous_chunk_bytes.unwrap_or(chunk_bytes / 2.0), chunk_bytes),
-                        parts: [to_mib(class.requested_bytes as f64), to_mib(class.wasted_bytes())],
+                        range: (
+                            previous_chunk_bytes.unwrap_or(chunk_bytes / 2.0),
+                            chunk_bytes,
+                        ),
+                        parts: [
+                            to_mib(class.requested_bytes as f64),
+                            to_mib(class.wasted_bytes()),
+                        ],
                     });
                 }
                 previous_chunk_bytes = Some(chunk_bytes);

@@ -94,7 +94,10 @@ pub(super) fn print(out: &Output, figures_by_server: &[TourFigures]) -> Result<(
         "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
          server's threads used, kernel included; the generator's is not counted.",
     ))?;
-    if figures_by_server.iter().all(|server_figures| server_figures.failed() == 0) {
+    if figures_by_server
+        .iter()
+        .all(|server_figures| server_figures.failed() == 0)
+    {
         let checked_values: u64 = figures_by_server
             .iter()
             .flat_map(|server_figures| &server_figures.stages)

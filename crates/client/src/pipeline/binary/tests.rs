@@ -1,8 +1,8 @@
 //! Replies in binary, made by the server's writer, received in pieces of every length.
 
 use glasscache_protocol::binary::{
-    RequestId, Status, StoredItem, opcode, write_error, write_number, write_stat, write_success,
-    write_text, write_value_head,
+    OpcodeAndOpaque, Status, StoredItem, opcode, write_error, write_number, write_stat,
+    write_success, write_text, write_value_head,
 };
 use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
@@ -15,8 +15,8 @@ use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 /// The first opaque, so near the end of the range that those of a batch wrap around.
 const FIRST_OPAQUE: u32 = u32::MAX - 1;
 
-fn id(opcode: u8, index: u32) -> RequestId {
-    RequestId {
+fn id(opcode: u8, index: u32) -> OpcodeAndOpaque {
+    OpcodeAndOpaque {
         opcode,
         opaque: FIRST_OPAQUE.wrapping_add(index),
     }

@@ -18,7 +18,7 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
     let set_request =
-        |value_bytes: usize| build_request_to_store_length(StoreMode::Set, value_bytes);
+        |value_bytes: usize| build_store_request_of_length(StoreMode::Set, value_bytes);
     let short_sets = send_repeatedly(servers, &server, &set_request(32), 300_000)?;
     let long_sets = send_repeatedly(servers, &server, &set_request(50_000), 10_000)?;
     let describe_p99_ratio = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
@@ -33,7 +33,7 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
         (
             "10,000 appends of 10 B to one key",
             set_request(1),
-            build_request_to_store_length(StoreMode::Append, 10),
+            build_store_request_of_length(StoreMode::Append, 10),
             10_000,
             Some(&long_sets),
         ),
@@ -54,19 +54,19 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
     ] {
         send_repeatedly(servers, &server, &first_request, 1)?;
         let tally = send_repeatedly(servers, &server, &repeated_request, count)?;
-        let p99_ratio = tally.latency_us(99.0) / short_sets.latency_us(99.0);
+        let p99_ratio_to_short = tally.latency_us(99.0) / short_sets.latency_us(99.0);
         findings.push(Finding::new(
             workload_name,
             P99_RATIO_MAX,
-            p99_ratio,
+            p99_ratio_to_short,
             describe_p99_ratio(&tally, &short_sets, "32 B sets"),
         ));
         if let Some(long_sets) = long_baseline {
-            let p99_ratio = tally.latency_us(99.0) / long_sets.latency_us(99.0);
+            let p99_ratio_to_long = tally.latency_us(99.0) / long_sets.latency_us(99.0);
             findings.push(Finding::new(
                 workload_name,
                 P99_RATIO_MAX,
-                p99_ratio,
+                p99_ratio_to_long,
                 describe_p99_ratio(&tally, long_sets, "sets of half its length"),
             ));
         }
@@ -90,16 +90,16 @@ fn build_request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// A storage request with a value of `value_bytes` bytes.
-fn build_request_to_store_length(mode: StoreMode, value_bytes: usize) -> Vec<u8> {
-    build_request_to_store(mode, &vec![b'x'; value_bytes])
+fn build_store_request_of_length(mode: StoreMode, value_bytes: usize) -> Vec<u8> {
+    build_store_request(mode, &vec![b'x'; value_bytes])
 }
 
 /// Stores a number, which can be incremented.
 fn build_set_number_request() -> Vec<u8> {
-    build_request_to_store(StoreMode::Set, b"1")
+    build_store_request(StoreMode::Set, b"1")
 }
 
-fn build_request_to_store(mode: StoreMode, value: &[u8]) -> Vec<u8> {
+fn build_store_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
     let store_parameters = TextStoreParameters {
         flags: 0,
         exptime: 0,

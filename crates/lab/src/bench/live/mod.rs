@@ -101,7 +101,7 @@ impl Settings {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn plan(&self, target: &Target) -> LoadPlan {
+    fn new_load_plan(&self, target: &Target) -> LoadPlan {
         LoadPlan {
             connections: self.connections,
             cpus: self.cpus.clone(),
@@ -124,7 +124,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct EarlyEnd {
     /// Index of the target.
-    pub target: usize,
+    pub target_index: usize,
     /// What failed.
     pub error: load::Error,
 }
@@ -162,7 +162,7 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
-        ..settings.plan(target)
+        ..settings.new_load_plan(target)
     };
     let first_id = settings.first_id();
     let ids = first_id..first_id + traffic.keys;
@@ -178,7 +178,7 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
         measures_delay: false,
         keeps_second_histograms: false,
         stop: Arc::default(),
-        ..settings.plan(target)
+        ..settings.new_load_plan(target)
     };
     let first_id = settings.first_id();
     let workload = DeleteKeys {
@@ -203,9 +203,9 @@ fn run_once(
         pace,
         window: Window::Timed {
             warm_up,
-            measure: run_for,
+            measured_time: run_for,
         },
-        ..settings.plan(target)
+        ..settings.new_load_plan(target)
     };
     let new_workload = |thread_index: usize| {
         let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread_index as u64);
@@ -292,7 +292,7 @@ pub fn compare(
                 Ok(report) => reports[target_index].push(report),
                 Err(error) => {
                     early_end = Some(EarlyEnd {
-                        target: target_index,
+                        target_index,
                         error,
                     });
                     break 'rounds;

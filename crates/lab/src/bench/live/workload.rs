@@ -81,7 +81,7 @@ impl TrafficRequests {
         self.first_id + key_number
     }
 
-    fn get(&mut self, batch: &mut Batch<'_>, key_count: usize) {
+    fn write_get(&mut self, batch: &mut Batch<'_>, key_count: usize) {
         let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
         for _ in 0..key_count {
@@ -104,14 +104,14 @@ impl Workload for TrafficRequests {
         }
         let mix = self.traffic.mix;
         if mix.get >= 1.0 - f64::EPSILON && mix.multi_get + mix.set + mix.delete == 0.0 {
-            self.get(batch, 1);
+            self.write_get(batch, 1);
             return NextStep::Sent;
         }
         let draw = self.rng.next_fraction() * (mix.get + mix.multi_get + mix.set + mix.delete);
         if draw < mix.get {
-            self.get(batch, 1);
+            self.write_get(batch, 1);
         } else if draw < mix.get + mix.multi_get {
-            self.get(batch, mix.keys_per_get);
+            self.write_get(batch, mix.keys_per_get);
         } else if draw < mix.get + mix.multi_get + mix.set {
             let id = self.next_id();
             batch.set(self, id, self.traffic.ttl_s);
@@ -197,12 +197,12 @@ mod tests {
             round_index,
             rounds: 20,
         };
-        let ids = |share| -> Vec<u64> {
+        let ids_of = |share| -> Vec<u64> {
             let mut requests = new_requests(share);
             (0..21).map(|_| requests.next_id() - (1 << 32)).collect()
         };
-        assert_eq!(ids(share(0, 0))[..3], [0, 2, 4]);
-        assert_eq!(ids(share(1, 0))[19..], [39, 1]);
-        assert_eq!(ids(share(0, 3))[..2], [6, 8]);
+        assert_eq!(ids_of(share(0, 0))[..3], [0, 2, 4]);
+        assert_eq!(ids_of(share(1, 0))[19..], [39, 1]);
+        assert_eq!(ids_of(share(0, 3))[..2], [6, 8]);
     }
 }

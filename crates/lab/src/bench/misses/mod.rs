@@ -56,8 +56,9 @@ pub struct ReplayResult {
 /// Both servers at one size.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplayComparison {
-    /// Which trace.
-    pub trace: String,
+    /// The name of the trace.
+    #[serde(rename = "trace")]
+    pub trace_name: String,
     /// Requests of all copies.
     pub requests: u64,
     /// Copies.
@@ -132,7 +133,7 @@ pub fn measure_point(
     };
     let lru_avoidable_misses = count_lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(ReplayComparison {
-        trace: trace.name.clone(),
+        trace_name: trace.name.clone(),
         requests: trace.requests_of_all_copies(),
         copies: trace.copies,
         first_uses: trace.first_uses(),

@@ -30,11 +30,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace, at most `requests_max` of its requests; `value_bytes` replaces the size of each value.
+    /// Reads a trace, at most `requests_max` of its requests; `fixed_value_bytes` replaces the size of each value.
     pub fn read(
         path: &Path,
         requests_max: Option<usize>,
-        value_bytes: Option<u32>,
+        fixed_value_bytes: Option<u32>,
     ) -> Result<Self, Error> {
         let file_error = |message: String| Error::File(path.to_owned(), message);
         let file = File::open(path).map_err(|error| file_error(error.to_string()))?;
@@ -60,7 +60,7 @@ impl Trace {
                 .enumerate()
                 .take(request_limit - requested_sized_keys.len())
             {
-                let size = value_bytes.or(rows.size.get(row).copied().flatten());
+                let size = fixed_value_bytes.or(rows.size.get(row).copied().flatten());
                 let next_index = sizes.len() as u32;
                 let sized_key_index = *sized_key_indices.entry((key, size)).or_insert(next_index);
                 if sized_key_index == next_index {

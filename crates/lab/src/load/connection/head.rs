@@ -1,7 +1,7 @@
 //! The head of a reply, its value excepted, in terms that all protocols share; the bytes are parsed by `protocol`.
 
 use glasscache_protocol::binary::reply::parse_head;
-use glasscache_protocol::binary::{RequestId, Status as BinaryStatus, opcode};
+use glasscache_protocol::binary::{OpcodeAndOpaque, Status as BinaryStatus, opcode};
 use glasscache_protocol::meta::reply as meta;
 use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, WriteStatus};
 
@@ -15,7 +15,7 @@ pub(super) const HEAD_BYTES_MAX: usize = REPLY_LINE_BYTES_MAX;
 pub(super) struct ReplyHead<'a> {
     pub(super) kind: ReplyKind<'a>,
     /// Opcode and opaque of a response in binary.
-    id: Option<RequestId>,
+    id: Option<OpcodeAndOpaque>,
     /// The line, or in binary the text of an error.
     line_or_error: &'a [u8],
 }
@@ -71,13 +71,13 @@ impl<'a> ReplyHead<'a> {
             return Ok(None);
         };
         let value_bytes = parsed.value_bytes as usize;
-        let loud_opcode = opcode::without_quiet(parsed.id.opcode);
+        let loud_opcode = opcode::without_quiet(parsed.request.opcode);
         let mut head = Self {
             kind: ReplyKind::Value {
                 key: None,
                 value_bytes,
             },
-            id: Some(parsed.id),
+            id: Some(parsed.request),
             line_or_error: b"",
         };
         if (loud_opcode, parsed.status) == (opcode::GET, BinaryStatus::Success) {
@@ -118,7 +118,7 @@ impl<'a> ReplyHead<'a> {
     pub(super) fn unexpected(&self) -> Error {
         Error::Unexpected(match self.id {
             None => self.excerpt(),
-            Some(RequestId { opcode, opaque }) => {
+            Some(OpcodeAndOpaque { opcode, opaque }) => {
                 let excerpt = self.excerpt();
                 format!("{excerpt} (opcode {opcode:#04x}, opaque {opaque})")
             }

@@ -152,16 +152,17 @@ impl Replies {
             return Ok(data);
         };
         let terminator = value_terminator(self.protocol);
-        let total_bytes = value_bytes + terminator.len();
-        let (value_data, rest) = data.split_at(data.len().min(total_bytes - received_bytes));
-        let value_part = value_data
+        let bytes_with_terminator = value_bytes + terminator.len();
+        let (consumed_data, rest) =
+            data.split_at(data.len().min(bytes_with_terminator - received_bytes));
+        let value_part = consumed_data
             .get(
-                ..value_data
+                ..consumed_data
                     .len()
                     .min(value_bytes.saturating_sub(received_bytes)),
             )
             .unwrap_or_default();
-        let terminator_part = value_data.get(value_part.len()..).unwrap_or_default();
+        let terminator_part = consumed_data.get(value_part.len()..).unwrap_or_default();
         if terminator
             .get(received_bytes.saturating_sub(value_bytes)..)
             .is_some_and(|expected| !expected.starts_with(terminator_part))
@@ -182,8 +183,8 @@ impl Replies {
             ));
         }
         let is_correct = is_correct && is_match;
-        let received_bytes = received_bytes + value_data.len();
-        if received_bytes < total_bytes {
+        let received_bytes = received_bytes + consumed_data.len();
+        if received_bytes < bytes_with_terminator {
             self.state = ParserState::Value {
                 id,
                 value_bytes,

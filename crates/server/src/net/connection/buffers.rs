@@ -4,7 +4,7 @@ use crate::shared::sizes::INPUT_BYTES;
 
 /// Bytes received in the same call after a large value: enough for the line of the next command, and little to copy
 /// if the next value follows.
-pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
+pub(super) const RECV_BYTES_AFTER_UPLOAD: usize = 2 << 10;
 
 /// Bytes received at a time from a connection before its login: a line and a value, or a packet, of the maximum.
 pub(super) const RECV_BYTES_LOGIN: usize = 2 << 10;
@@ -40,15 +40,15 @@ pub(crate) struct Buffers {
 }
 
 /// A rendering buffer that grew beyond this, for one long reply, is freed after it.
-const OUTPUT_BYTES_KEPT: usize = 512 << 10;
+const OUTPUT_BYTES_KEPT_MAX: usize = 512 << 10;
 
 impl Buffers {
     /// Returns the rendering buffer.
-    pub(super) fn return_output_buffer(&mut self, bytes: Vec<u8>) {
-        self.output = if bytes.capacity() > OUTPUT_BYTES_KEPT {
+    pub(super) fn return_output_buffer(&mut self, output: Vec<u8>) {
+        self.output = if output.capacity() > OUTPUT_BYTES_KEPT_MAX {
             Vec::new()
         } else {
-            bytes
+            output
         };
     }
 

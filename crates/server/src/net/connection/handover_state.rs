@@ -1,7 +1,7 @@
 //! A connection that passes to the next process with its unparsed input and its unsent output.
 //!
 //! Only copies are made, so that the connection continues if the next process does not take over. TLS, uploads,
-//! watchers, listings and logins that are being verified stay behind.
+//! watchers, dumps and logins that are being verified stay behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub(crate) struct InheritedState {
 /// The fields of its [`ConnectionInfo`].
 pub(crate) struct InheritedInfo {
     /// The index of the listener that accepted it, in the previous process.
-    pub(crate) listener: usize,
+    pub(crate) listener_index: usize,
     pub(crate) last_command_s: u32,
     pub(crate) has_proxy_header: bool,
     pub(crate) proxied_client: Option<std::net::SocketAddr>,
@@ -60,7 +60,7 @@ impl InheritedState {
         rules: LoginRules,
     ) -> Option<(InheritedState, InheritedInfo)> {
         let info = InheritedInfo {
-            listener: reader.u32()? as usize,
+            listener_index: reader.u32()? as usize,
             last_command_s: reader.u32()?,
             has_proxy_header: reader.bool()?,
             proxied_client: reader.address()?.first().copied(),
@@ -86,11 +86,11 @@ impl Connection {
         stream: Stream,
         info: Arc<ConnectionInfo>,
         state: InheritedState,
-        memory: &Arc<PeerMemory>,
+        peer_memory: &Arc<PeerMemory>,
     ) -> Connection {
         let mut connection = Connection::new(stream, info, state.session);
-        connection.pending_input = PendingInput::copy_of(&state.input, memory);
-        connection.pending_output = PendingOutput::from_copy(state.output, memory);
+        connection.pending_input = PendingInput::copy_of(&state.input, peer_memory);
+        connection.pending_output = PendingOutput::from_copy(state.output, peer_memory);
         connection.is_closing = state.is_closing;
         connection
     }
@@ -102,38 +102,40 @@ impl Connection {
         let output_bytes = self
             .pending_output
             .as_ref()
-            .map_or(0, |output| output.unsent_bytes());
-        let bytes = input.len() + output_bytes;
+            .map_or(0, |pending_output| pending_output.unsent_bytes());
+        let handed_over_bytes = input.len() + output_bytes;
         let is_plain = !self.stream.is_tls() && matches!(self.mode, Mode::Serve);
-        if !is_plain || !self.session.can_be_handed_over() || bytes > *bytes_left {
+        if !is_plain || !self.session.can_be_handed_over() || handed_over_bytes > *bytes_left {
             return false;
         }
-        *bytes_left -= bytes;
+        *bytes_left -= handed_over_bytes;
         writer.u32(self.info.listener_index as u32);
         writer.u32(self.info.last_command_s.load(Ordering::Relaxed));
         writer.bool(self.info.has_proxy_header);
         writer.address(self.info.proxied_client());
         writer.bool(self.is_closing);
         writer.bytes(input);
-        let output = self.pending_output.as_ref();
-        writer.bytes(&output.map_or_else(Vec::new, |output| output.unsent()));
+        let pending_output = self.pending_output.as_ref();
+        writer.bytes(
+            &pending_output.map_or_else(Vec::new, |pending_output| pending_output.copy_unsent()),
+        );
         self.session.write_state(writer);
         true
     }
 
-    /// Prepares a connection that stays behind: its upload is noted, and of its output at most `bytes_left` bytes are
-    /// copied from the store, within the memory for peers. False if more would have to be copied.
+    /// Prepares a connection that stays behind: its upload is noted, and of its output at most `copied_bytes_left`
+    /// bytes are copied from the store, within the memory for peers. False if more would have to be copied.
     pub(crate) fn prepare_without_handover(
         &mut self,
         uncommitted_uploads: &mut UncommittedBytes,
-        bytes_left: &mut usize,
-        memory: &PeerMemory,
+        copied_bytes_left: &mut usize,
+        peer_memory: &PeerMemory,
     ) -> bool {
         if let Some(reservation) = self.session.reservation() {
             uncommitted_uploads.add(reservation);
         }
-        if let Some(output) = &mut self.pending_output {
-            output.copy_held_values(bytes_left, memory);
+        if let Some(pending_output) = &mut self.pending_output {
+            pending_output.copy_held_values(copied_bytes_left, peer_memory);
         }
         !self.needs_store()
     }
@@ -142,20 +144,20 @@ impl Connection {
     pub(crate) fn queue_final_watch_lines(&mut self, shared: &Shared) {
         if self.pending_output.is_none() {
             let lines = shared.watchers.take_final_lines(self.info.id.serial);
-            self.pending_output = PendingOutput::from_copy(lines, &shared.memory);
+            self.pending_output = PendingOutput::from_copy(lines, &shared.peer_memory);
         }
     }
 
     /// Whether pending output is in the memory of the store.
     pub(crate) fn needs_store(&self) -> bool {
-        let output = self.pending_output.as_ref();
-        output.is_some_and(|output| output.has_held_values())
+        let pending_output = self.pending_output.as_ref();
+        pending_output.is_some_and(|pending_output| pending_output.has_held_values())
     }
 
     /// Sends pending output as far as the socket accepts it; true when nothing is left. A broken connection has none.
     pub(crate) fn send_pending(&mut self, counters: &Counters) -> bool {
-        if let Some(output) = &mut self.pending_output
-            && output.send_copied(&mut self.stream, counters)
+        if let Some(pending_output) = &mut self.pending_output
+            && pending_output.send_copied(&mut self.stream, counters)
         {
             self.pending_output = None;
         }

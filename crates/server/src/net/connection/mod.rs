@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     mode: Mode,
     is_closing: bool,
     /// Whether it received a large value since its last command.
-    is_uploader: bool,
+    has_just_uploaded: bool,
     /// The events that epoll reports for it.
     pub(crate) interest: Interest,
     /// The events that epoll should report while no output is pending.
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     /// It is one of the worker's parked connections.
     pub(crate) is_parked: bool,
     /// It was parked and now tries again.
-    pub(crate) is_retry: bool,
+    pub(crate) is_retrying: bool,
     /// Its position among those that wait to begin an upload.
     pub(crate) upload_queue_number: Option<u64>,
     /// The time since which one of its writes waits for a segment.
@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     /// When it was accepted, or when its last attempt to log in was accepted or refused.
     pub(crate) login_wait_since: Option<Instant>,
     /// It is in the worker's list of connections whose attempt to log in is being verified.
-    pub(crate) is_login_listed: bool,
+    pub(crate) is_in_verifying_list: bool,
     /// It is in the worker's queue of deferred connections.
     pub(crate) is_queued: bool,
     /// How many quotas of one transfer it has used in a row.
@@ -132,7 +132,7 @@ impl Connection {
             pending_output: None,
             mode: Mode::Serve,
             is_closing: false,
-            is_uploader: false,
+            has_just_uploaded: false,
             interest: Interest::Input,
             read_interest: Interest::Input,
             is_half_closed: false,
@@ -140,11 +140,11 @@ impl Connection {
             is_in_memory_queue: false,
             had_held_bytes: false,
             is_parked: false,
-            is_retry: false,
+            is_retrying: false,
             upload_queue_number: None,
             segment_wait_since: None,
             login_wait_since: None,
-            is_login_listed: false,
+            is_in_verifying_list: false,
             is_queued: false,
             quotas_used: 0,
             request_bytes: 0,
@@ -170,7 +170,7 @@ impl Connection {
 
     /// Whether output is pending for the socket.
     pub(crate) fn has_pending_output(&self) -> bool {
-        self.pending_output.is_some() || self.stream.has_unsent()
+        self.pending_output.is_some() || self.stream.has_buffered_output()
     }
 
     /// The events that epoll should report for it now.
@@ -212,7 +212,7 @@ impl Connection {
             + self
                 .pending_output
                 .as_ref()
-                .map_or(0, |pending_output| pending_output.bytes())
+                .map_or(0, |pending_output| pending_output.memory_bytes())
             + self.stream.held_bytes()
     }
 
@@ -225,18 +225,18 @@ impl Connection {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
             && !self.awaits_login()
-            && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
+            && !(self.is_closing || self.has_just_uploaded || self.is_parked || self.is_queued)
     }
 
     /// Serves a connection that was read ahead: its input is already received, or it is closed.
     pub(crate) fn serve_read_ahead(
         &mut self,
-        received: Result<Option<&[u8]>, CloseReason>,
+        read_ahead_input: Result<Option<&[u8]>, CloseReason>,
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
         self.read_interest = Interest::Input;
-        match received {
+        match read_ahead_input {
             Ok(Some(input)) => self.serve(InputSource::ReadAhead(input), context, buffers),
             Ok(None) => NextStep::Wait,
             Err(reason) => NextStep::Close(reason),
@@ -250,7 +250,7 @@ impl Connection {
             Mode::Serve => self.serve(InputSource::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
             Mode::Watch => self.detect_close(context, buffers),
-            // Input after a listing stays in the kernel until the listing is complete.
+            // Input after a dump was requested stays in the kernel until the dump is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
     }
@@ -275,11 +275,11 @@ impl Connection {
             return NextStep::Close(CloseReason::Normal);
         }
         match self.mode {
-            Mode::Serve if self.stream.has_received() => {
+            Mode::Serve if self.stream.has_buffered_input() => {
                 self.serve(InputSource::Socket, context, buffers)
             }
             Mode::Serve => self.serve(InputSource::PendingInput, context, buffers),
-            Mode::Watch => self.send_events(context, buffers),
+            Mode::Watch => self.send_watch_lines(context, buffers),
             Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
     }
@@ -309,7 +309,7 @@ impl Connection {
             .store(context.now.0, Ordering::Relaxed);
         let is_uploading = self.pending_input.is_empty() && self.session.upload_mut().is_some();
         let is_memory_short = context.pressure == Pressure::High && self.pending_input.is_empty();
-        let mut pending_input = PendingInput::default();
+        let mut taken_input = PendingInput::default();
         let received = match source {
             InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
                 Ok(ReceivedInput::not_full(input.len()))
@@ -322,12 +322,12 @@ impl Connection {
                 return self.serve_peeked(context, buffers);
             }
             InputSource::Socket if self.pending_input.is_incomplete() => {
-                self.receive_rest_of_command(context, &mut pending_input)
+                self.receive_rest_of_command(context, &mut taken_input)
             }
             InputSource::Socket => self.receive_commands(context, buffers),
             InputSource::PendingInput => {
-                pending_input = std::mem::take(&mut self.pending_input);
-                Ok(ReceivedInput::not_full(pending_input.len()))
+                taken_input = std::mem::take(&mut self.pending_input);
+                Ok(ReceivedInput::not_full(taken_input.len()))
             }
         };
         let ReceivedInput {
@@ -337,15 +337,15 @@ impl Connection {
             Ok(received) => received,
             Err(next_step) => return next_step,
         };
-        let mut input_outside_buffer = source.whole_read_ahead().or(pending_input.bytes());
-        let mut used = 0;
+        let mut input_outside_buffer = source.whole_read_ahead().or(taken_input.bytes());
+        let mut used_bytes = 0;
         let mut command_bytes = 0;
         let next_step = loop {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
-            let input = input.get(used..filled_bytes).unwrap_or_default();
+            let input = input.get(used_bytes..filled_bytes).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
-            used += progress.used_bytes;
+            used_bytes += progress.used_bytes;
             if context.logs_commands {
                 command_log::log_replies(context, &out, self.session.is_binary());
             }
@@ -364,7 +364,7 @@ impl Connection {
                 continue;
             };
             if let NextStep::WaitForSegment { is_new } = &mut next_step {
-                *is_new = used > 0;
+                *is_new = used_bytes > 0;
             }
             // If the head of a large value filled the buffer there is more to receive: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
@@ -373,25 +373,25 @@ impl Connection {
             }
             match self.receive_upload(&mut quota_left, context, buffers) {
                 Ok(received_input) => {
-                    (input_outside_buffer, used, filled_bytes) =
+                    (input_outside_buffer, used_bytes, filled_bytes) =
                         (None, 0, received_input.filled_bytes);
                 }
                 Err(next_step) => return next_step,
             }
         };
-        if used == 0 && input_outside_buffer.is_some() && !pending_input.is_empty() {
-            self.pending_input = pending_input;
+        if used_bytes == 0 && input_outside_buffer.is_some() && !taken_input.is_empty() {
+            self.pending_input = taken_input;
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
-            let unparsed_input = input.get(used..filled_bytes).unwrap_or_default();
-            self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.memory);
+            let unparsed_input = input.get(used_bytes..filled_bytes).unwrap_or_default();
+            self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.peer_memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
     }
 
     /// Requeues a connection whose stream holds received bytes: no event of the socket reports them.
     pub(crate) fn requeue_if_received(&self, next_step: NextStep) -> NextStep {
-        let is_ready = self.stream.has_received()
+        let is_ready = self.stream.has_buffered_input()
             && next_step == NextStep::Wait
             && matches!(self.mode, Mode::Serve)
             && self.read_interest == Interest::Input
@@ -410,8 +410,8 @@ impl Connection {
         command_bytes: usize,
         context: &Context<'_>,
     ) -> NextStep {
-        let is_value = self.session.awaits_value() || !self.pending_input.is_empty();
-        self.info.set_state(if is_value {
+        let reads_value = self.session.awaits_value() || !self.pending_input.is_empty();
+        self.info.set_state(if reads_value {
             STATE_READING_VALUE
         } else {
             STATE_READING
@@ -424,7 +424,7 @@ impl Connection {
         let is_granted = context.pressure != Pressure::High
             || context
                 .shared
-                .memory
+                .peer_memory
                 .try_grant(missing_bytes, context.is_first_waiter);
         if missing_bytes == 0 || is_granted {
             self.pending_input.grow(command_bytes);
@@ -454,21 +454,21 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled_bytes).unwrap_or_default();
             let Progress {
-                used_bytes: used,
+                used_bytes,
                 run_end,
             } = self.session.run(input, context, &mut out);
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
-            let is_consumed = self.consume(used, context, buffers);
+            let is_consumed = self.consume(used_bytes, context, buffers);
             if send_outcome == SendOutcome::Failed || !is_consumed {
                 return NextStep::Close(CloseReason::Error);
             }
             let is_unfinished = matches!(run_end, RunEnd::NeedsInput | RunEnd::NeedsBytes(_))
-                && used < filled_bytes;
+                && used_bytes < filled_bytes;
             if !is_unfinished || send_outcome != SendOutcome::All {
                 return self.continue_after_peek(run_end, send_outcome, context);
             }
-            if used > 0 {
+            if used_bytes > 0 {
                 // The next peek has the incomplete command at its start.
                 return NextStep::Requeue;
             }
@@ -486,12 +486,12 @@ impl Connection {
         send_outcome: SendOutcome,
         context: &Context<'_>,
     ) -> NextStep {
-        let is_parked = matches!(run_end, RunEnd::WaitForMemory(_));
+        let waits_for_memory = matches!(run_end, RunEnd::WaitForMemory(_));
         // The socket has to be checked before each slice, so only one slice is made.
         let next_step = self
             .next_step_after(run_end, send_outcome, 0, context)
             .unwrap_or(NextStep::Requeue);
-        if is_parked {
+        if waits_for_memory {
             self.read_interest = Interest::Nothing;
         }
         next_step
@@ -508,7 +508,7 @@ impl Connection {
         };
         if let Some(charge) = context
             .shared
-            .memory
+            .peer_memory
             .try_charge(bytes, context.is_first_waiter)
         {
             self.pending_input = PendingInput::with_capacity(bytes, charge);
@@ -518,12 +518,17 @@ impl Connection {
         NextStep::WaitForMemory(bytes)
     }
 
-    /// Consumes `bytes` that were peeked; false if the socket no longer has them.
-    fn consume(&mut self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
-        while bytes > 0 {
-            let target = buffers.input.get_mut(..bytes).unwrap_or_default();
+    /// Consumes the first bytes that were peeked; false if the socket no longer has them.
+    fn consume(
+        &mut self,
+        mut bytes_left: usize,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) -> bool {
+        while bytes_left > 0 {
+            let target = buffers.input.get_mut(..bytes_left).unwrap_or_default();
             match self.stream.receive(target, context.counters) {
-                Ok(Some(taken)) => bytes = bytes.saturating_sub(taken),
+                Ok(Some(received_bytes)) => bytes_left = bytes_left.saturating_sub(received_bytes),
                 Ok(None) | Err(_) => return false,
             }
         }
@@ -539,23 +544,23 @@ impl Connection {
         context: &Context<'_>,
     ) -> Option<NextStep> {
         // Pending output goes first.
-        let unsent = match send_outcome {
+        let step_after_output = match send_outcome {
             SendOutcome::Partial => Some(NextStep::Wait),
             SendOutcome::QuotaUsed => Some(NextStep::RequeueAfterSmallRequests),
             SendOutcome::All | SendOutcome::Failed => None,
         };
         match run_end {
-            RunEnd::Close(_) if unsent.is_some() => {
+            RunEnd::Close(_) if step_after_output.is_some() => {
                 self.is_closing = true;
-                unsent
+                step_after_output
             }
             RunEnd::Close(reason) => Some(NextStep::Close(reason)),
-            RunEnd::Watch(watching) => Some(self.start_watch(watching, context)),
+            RunEnd::Watch(filter) => Some(self.start_watch(filter, context)),
             RunEnd::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
-                Some(unsent.unwrap_or(NextStep::Requeue))
+                Some(step_after_output.unwrap_or(NextStep::Requeue))
             }
-            _ if unsent.is_some() => unsent,
+            _ if step_after_output.is_some() => step_after_output,
             RunEnd::NeedsInput | RunEnd::NeedsBytes(_) => Some(NextStep::Wait),
             RunEnd::WaitForMemory(bytes) => {
                 self.read_interest = Interest::Nothing;
@@ -577,9 +582,9 @@ impl Connection {
         let (send_outcome, pending_output) = send::send_output(&mut self.stream, out, context);
         self.pending_output = pending_output;
         if out.release_held_values() {
-            context.shared.memory.record_release();
+            context.shared.peer_memory.record_release();
         }
-        if send_outcome == SendOutcome::All && self.stream.has_unsent() {
+        if send_outcome == SendOutcome::All && self.stream.has_buffered_output() {
             return SendOutcome::Partial;
         }
         send_outcome
@@ -588,13 +593,13 @@ impl Connection {
     /// Copies the pending input to the start of the buffer and returns its length in bytes.
     fn copy_pending_input(&mut self, buffers: &mut Buffers) -> usize {
         let pending = std::mem::take(&mut self.pending_input);
-        let Some(bytes) = pending.bytes() else {
+        let Some(input) = pending.bytes() else {
             return 0;
         };
-        match buffers.input.get_mut(..bytes.len()) {
-            Some(target) => target.copy_from_slice(bytes),
+        match buffers.input.get_mut(..input.len()) {
+            Some(target) => target.copy_from_slice(input),
             None => return 0,
         }
-        bytes.len()
+        input.len()
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, ReceivedInput};
+use super::buffers::{Buffers, RECV_BYTES_AFTER_UPLOAD, RECV_BYTES_LOGIN, ReceivedInput};
 use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
@@ -24,37 +24,37 @@ impl Connection {
         let filled_bytes = self.copy_pending_input(buffers);
         let receive_max = match filled_bytes {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
-            0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
+            0 if std::mem::take(&mut self.has_just_uploaded) => RECV_BYTES_AFTER_UPLOAD,
             0 => RECV_BYTES,
-            _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,
+            _ if context.pressure == Pressure::High => RECV_BYTES_AFTER_UPLOAD,
             _ => INPUT_BYTES,
         };
         let target = buffers.input.get_mut(filled_bytes..).unwrap_or_default();
-        let bytes = target.len().min(receive_max);
-        if bytes == 0 {
+        let target_bytes = target.len().min(receive_max);
+        if target_bytes == 0 {
             // The buffer is full of commands: these are served first.
             return Ok(ReceivedInput::not_full(filled_bytes));
         }
-        let target = target.get_mut(..bytes).unwrap_or_default();
+        let target = target.get_mut(..target_bytes).unwrap_or_default();
         match self.stream.receive(target, context.counters) {
-            Ok(Some(received)) => Ok(ReceivedInput {
-                filled_bytes: filled_bytes + received,
-                is_full: received == bytes,
+            Ok(Some(received_bytes)) => Ok(ReceivedInput {
+                filled_bytes: filled_bytes + received_bytes,
+                is_full: received_bytes == target_bytes,
             }),
             Ok(None) => {
                 let input = buffers.input.get(..filled_bytes).unwrap_or_default();
-                self.pending_input = PendingInput::copy_of(input, &context.shared.memory);
+                self.pending_input = PendingInput::copy_of(input, &context.shared.peer_memory);
                 Err(NextStep::Wait)
             }
             Err(reason) => Err(NextStep::Close(reason)),
         }
     }
 
-    /// Receives the rest of a command after its pending beginning, and moves it to `pending_input` once it is complete.
+    /// Receives the rest of a command after its pending beginning, and moves it to `taken_input` once it is complete.
     pub(super) fn receive_rest_of_command(
         &mut self,
         context: &Context<'_>,
-        pending_input: &mut PendingInput,
+        taken_input: &mut PendingInput,
     ) -> Result<ReceivedInput, NextStep> {
         let Some(target) = self.pending_input.buffer_mut() else {
             return Err(NextStep::Wait);
@@ -67,8 +67,8 @@ impl Connection {
         if self.pending_input.is_incomplete() {
             return Err(NextStep::Wait);
         }
-        *pending_input = std::mem::take(&mut self.pending_input);
-        Ok(ReceivedInput::not_full(pending_input.len()))
+        *taken_input = std::mem::take(&mut self.pending_input);
+        Ok(ReceivedInput::not_full(taken_input.len()))
     }
 
     /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
@@ -99,40 +99,40 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
-        self.is_uploader = true;
+        self.has_just_uploaded = true;
         while let Some(reservation) = self.session.upload_mut() {
             let missing_bytes = reservation.missing_bytes() as usize;
-            let space = reservation.space(context.store, context.now);
+            let space = reservation.space(context.store_worker, context.now);
             if space.is_empty() {
                 // No memory in the store: the bytes go to the session, which handles that.
                 return self.receive_commands(context, buffers);
             }
             // If replies used up the quota, a few bytes are still received: receiving 0 bytes would look like the
             // end of the stream.
-            let bytes = space.len().min((*quota_left).max(RECV_BYTES_UPLOADER));
-            let space = space.get_mut(..bytes).unwrap_or_default();
+            let space_bytes_max = space.len().min((*quota_left).max(RECV_BYTES_AFTER_UPLOAD));
+            let space = space.get_mut(..space_bytes_max).unwrap_or_default();
             let target_bytes = space.len();
             let tail_bytes = match context.pressure {
                 _ if target_bytes != missing_bytes => 0,
                 // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
-                _ => RECV_BYTES_UPLOADER,
+                _ => RECV_BYTES_AFTER_UPLOAD,
             };
             let tail = buffers.input.get_mut(..tail_bytes).unwrap_or_default();
-            let received = self
+            let received_bytes = self
                 .stream
                 .receive_vectored(space, tail, context.counters)
                 .map_err(NextStep::Close)?;
-            let Some(received) = received else {
+            let Some(received_bytes) = received_bytes else {
                 return Err(NextStep::Wait);
             };
-            reservation.advance(received.min(target_bytes));
-            *quota_left = quota_left.saturating_sub(received);
-            if received > target_bytes {
-                return Ok(ReceivedInput::not_full(received - target_bytes));
+            reservation.advance(received_bytes.min(target_bytes));
+            *quota_left = quota_left.saturating_sub(received_bytes);
+            if received_bytes > target_bytes {
+                return Ok(ReceivedInput::not_full(received_bytes - target_bytes));
             }
             // The socket had no more, or others have to be served.
-            if received < target_bytes || *quota_left == 0 {
+            if received_bytes < target_bytes || *quota_left == 0 {
                 break;
             }
         }
@@ -149,7 +149,7 @@ pub(super) fn peek(
     counters.recv_calls.bump();
     match rustix::net::recv(socket, &mut *target, RecvFlags::PEEK) {
         Ok((0, _)) => Err(CloseReason::Normal),
-        Ok((bytes, _)) => Ok(Some(bytes)),
+        Ok((peeked_bytes, _)) => Ok(Some(peeked_bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(_) => Err(CloseReason::Error),
     }

@@ -30,7 +30,7 @@ impl Connection {
     }
 
     /// Sends the pending lines of a watcher.
-    pub(super) fn send_events(
+    pub(super) fn send_watch_lines(
         &mut self,
         context: &Context<'_>,
         _buffers: &mut Buffers,
@@ -64,7 +64,7 @@ impl Connection {
             let needed_bytes = dump.needed_bytes(context);
             if !context
                 .shared
-                .memory
+                .peer_memory
                 .try_grant(needed_bytes, context.is_first_waiter)
             {
                 self.read_interest = Interest::Nothing;

@@ -35,13 +35,13 @@ pub(crate) enum SendOutcome {
 /// Whether the socket has space for a whole slice as made under high pressure: the kernel reports a socket as
 /// writable once a third of its send buffer is free.
 pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+    let mut poll_fds = [PollFd::new(socket, PollFlags::OUT)];
     let zero_timeout = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // The next operation on the socket reports the error.
-    !matches!(poll(&mut fds, Some(&zero_timeout)), Ok(0))
+    !matches!(poll(&mut poll_fds, Some(&zero_timeout)), Ok(0))
 }
 
 /// Sends `out`, and returns the unsent rest and the result.
@@ -53,7 +53,7 @@ pub(crate) fn send_output(
     let mut sent_bytes = 0;
     let mut quota_end = context.quota_bytes;
     while sent_bytes < out.len() {
-        let outcome = if out.is_all_rendered() {
+        let send_result = if out.is_all_rendered() {
             stream.send(
                 out.bytes.get(sent_bytes..).unwrap_or_default(),
                 context.counters,
@@ -62,8 +62,8 @@ pub(crate) fn send_output(
             let send_vector = out.gather(sent_bytes, quota_end - sent_bytes);
             stream.send_pieces(&send_vector, quota_end < out.len(), context.counters)
         };
-        match outcome {
-            Ok(bytes) => sent_bytes += bytes,
+        match send_result {
+            Ok(newly_sent_bytes) => sent_bytes += newly_sent_bytes,
             Err(Errno::AGAIN) => {
                 let pending_output =
                     PendingOutput::new(out, sent_bytes, WaitReason::Socket, context);

@@ -36,7 +36,7 @@ pub(crate) struct PendingOutput {
     /// Bytes of the held values.
     held_bytes: usize,
     /// Bytes of the first part that have been sent.
-    sent_bytes: usize,
+    first_part_sent_bytes: usize,
 }
 
 enum PendingPart {
@@ -71,28 +71,28 @@ impl PendingOutput {
         }
         let mut pending_output = PendingOutput {
             parts: VecDeque::new(),
-            charge: context.shared.memory.charge(0),
+            charge: context.shared.peer_memory.charge(0),
             held_bytes: 0,
-            sent_bytes: 0,
+            first_part_sent_bytes: 0,
         };
-        let mut skip = sent_bytes;
+        let mut skip_bytes = sent_bytes;
         for part in out.parts() {
             match part {
                 OutputPart::Bytes(bytes) => {
-                    let skipped = skip.min(bytes.len());
-                    skip -= skipped;
-                    pending_output.append_copy(bytes.get(skipped..).unwrap_or_default(), 0);
+                    let skipped_bytes = skip_bytes.min(bytes.len());
+                    skip_bytes -= skipped_bytes;
+                    pending_output.append_copy(bytes.get(skipped_bytes..).unwrap_or_default(), 0);
                 }
                 OutputPart::Value(item) => {
                     let length = item.value_bytes() as usize;
-                    let skipped = skip.min(length);
-                    skip -= skipped;
-                    if skipped == length {
+                    let skipped_bytes = skip_bytes.min(length);
+                    skip_bytes -= skipped_bytes;
+                    if skipped_bytes == length {
                         continue;
                     }
                     if let Some(held_value) = item.hold() {
                         if pending_output.parts.is_empty() {
-                            pending_output.sent_bytes = skipped;
+                            pending_output.first_part_sent_bytes = skipped_bytes;
                         }
                         pending_output.held_bytes += length;
                         pending_output
@@ -101,7 +101,11 @@ impl PendingOutput {
                     } else if wait_reason == WaitReason::Quota {
                         return None;
                     } else {
-                        pending_output.append_copies(item.pieces(), skipped, length - skipped);
+                        pending_output.append_copies(
+                            item.pieces(),
+                            skipped_bytes,
+                            length - skipped_bytes,
+                        );
                     }
                 }
             }
@@ -113,34 +117,34 @@ impl PendingOutput {
     /// Output of a previous process; `None` if there is none.
     pub(crate) fn from_copy(
         bytes: Vec<u8>,
-        memory: &Arc<PeerMemory>,
+        peer_memory: &Arc<PeerMemory>,
     ) -> Option<Box<PendingOutput>> {
         (!bytes.is_empty()).then(|| {
             Box::new(PendingOutput {
-                charge: memory.charge(bytes.capacity()),
+                charge: peer_memory.charge(bytes.capacity()),
                 parts: VecDeque::from([PendingPart::Copied(bytes)]),
                 held_bytes: 0,
-                sent_bytes: 0,
+                first_part_sent_bytes: 0,
             })
         })
     }
 
     /// Number of unsent bytes.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        let bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
-        bytes.saturating_sub(self.sent_bytes)
+        let total_bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
+        total_bytes.saturating_sub(self.first_part_sent_bytes)
     }
 
     /// A copy of the unsent bytes.
-    pub(crate) fn unsent(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.unsent_bytes());
-        let mut skip = self.sent_bytes;
-        for slice in self.parts.iter().flat_map(PendingPart::pieces) {
-            let skipped = skip.min(slice.len());
-            skip -= skipped;
-            bytes.extend_from_slice(slice.get(skipped..).unwrap_or_default());
+    pub(crate) fn copy_unsent(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.unsent_bytes());
+        let mut skip_bytes = self.first_part_sent_bytes;
+        for piece in self.parts.iter().flat_map(PendingPart::pieces) {
+            let skipped_bytes = skip_bytes.min(piece.len());
+            skip_bytes -= skipped_bytes;
+            copy.extend_from_slice(piece.get(skipped_bytes..).unwrap_or_default());
         }
-        bytes
+        copy
     }
 
     /// Whether some of it is in the memory of the store.
@@ -148,21 +152,26 @@ impl PendingOutput {
         self.held_bytes > 0
     }
 
-    /// Copies the held values, whose memory another process may use soon. If they have more than `bytes_left` bytes, or
-    /// do not fit into the memory for peers, they stay held.
-    pub(crate) fn copy_held_values(&mut self, bytes_left: &mut usize, memory: &PeerMemory) {
-        let is_granted = self.held_bytes <= *bytes_left && memory.try_grant(self.held_bytes, false);
+    /// Copies the held values, whose memory another process may use soon. If they have more than `copied_bytes_left`
+    /// bytes, or do not fit into the memory for peers, they stay held.
+    pub(crate) fn copy_held_values(
+        &mut self,
+        copied_bytes_left: &mut usize,
+        peer_memory: &PeerMemory,
+    ) {
+        let is_granted =
+            self.held_bytes <= *copied_bytes_left && peer_memory.try_grant(self.held_bytes, false);
         if !self.has_held_values() || !is_granted {
             return;
         }
-        *bytes_left -= self.held_bytes;
+        *copied_bytes_left -= self.held_bytes;
         for part in &mut self.parts {
             if let PendingPart::HeldValue(held_value) = part {
-                let mut bytes = Vec::with_capacity(held_value.pieces().map(<[u8]>::len).sum());
+                let mut copy = Vec::with_capacity(held_value.pieces().map(<[u8]>::len).sum());
                 held_value
                     .pieces()
-                    .for_each(|piece| bytes.extend_from_slice(piece));
-                *part = PendingPart::Copied(bytes);
+                    .for_each(|piece| copy.extend_from_slice(piece));
+                *part = PendingPart::Copied(copy);
             }
         }
         self.held_bytes = 0;
@@ -172,9 +181,9 @@ impl PendingOutput {
     /// Sends copied output as far as the socket accepts it; true when nothing is left, or the socket is broken.
     pub(crate) fn send_copied(&mut self, stream: &mut Stream, counters: &Counters) -> bool {
         while !self.parts.is_empty() {
-            let unsent = self.unsent_bytes();
-            match stream.send_pieces(&self.gather(unsent), false, counters) {
-                Ok(bytes) => self.advance(bytes),
+            let unsent_bytes = self.unsent_bytes();
+            match stream.send_pieces(&self.gather(unsent_bytes), false, counters) {
+                Ok(newly_sent_bytes) => self.advance(newly_sent_bytes),
                 Err(Errno::AGAIN) => return false,
                 Err(Errno::INTR) => {}
                 Err(_) => return true,
@@ -184,17 +193,17 @@ impl PendingOutput {
     }
 
     /// Bytes that it keeps in memory, copied or held.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.charge.bytes() + self.held_bytes
     }
 
     /// Charges the bytes copied so far.
     fn charge_copied(&mut self) {
-        let capacity = |part: &PendingPart| match part {
+        let copied_capacity = |part: &PendingPart| match part {
             PendingPart::Copied(bytes) => bytes.capacity(),
             PendingPart::HeldValue(_) => 0,
         };
-        let copied_bytes = self.parts.iter().map(capacity).sum();
+        let copied_bytes = self.parts.iter().map(copied_capacity).sum();
         if copied_bytes != self.charge.bytes() {
             self.charge.set(copied_bytes);
         }
@@ -214,19 +223,19 @@ impl PendingOutput {
         }
     }
 
-    /// Copies `slices` without their first `skip` bytes, which leaves `remaining_bytes`.
+    /// Copies `pieces` without their first `skip_bytes` bytes, which leaves `remaining_bytes`.
     fn append_copies<'p>(
         &mut self,
-        slices: impl Iterator<Item = &'p [u8]>,
-        mut skip: usize,
+        pieces: impl Iterator<Item = &'p [u8]>,
+        mut skip_bytes: usize,
         mut remaining_bytes: usize,
     ) {
-        for slice in slices {
-            let skipped = skip.min(slice.len());
-            skip -= skipped;
-            let slice = slice.get(skipped..).unwrap_or_default();
-            remaining_bytes = remaining_bytes.saturating_sub(slice.len());
-            self.append_copy(slice, remaining_bytes);
+        for piece in pieces {
+            let skipped_bytes = skip_bytes.min(piece.len());
+            skip_bytes -= skipped_bytes;
+            let piece = piece.get(skipped_bytes..).unwrap_or_default();
+            remaining_bytes = remaining_bytes.saturating_sub(piece.len());
+            self.append_copy(piece, remaining_bytes);
         }
     }
 
@@ -239,9 +248,9 @@ impl PendingOutput {
             }
             let has_more = self.has_more_than(quota_left);
             match stream.send_pieces(&self.gather(quota_left), has_more, context.counters) {
-                Ok(bytes) => {
-                    quota_left = quota_left.saturating_sub(bytes);
-                    self.advance(bytes);
+                Ok(newly_sent_bytes) => {
+                    quota_left = quota_left.saturating_sub(newly_sent_bytes);
+                    self.advance(newly_sent_bytes);
                 }
                 Err(Errno::AGAIN) => return SendOutcome::Partial,
                 Err(Errno::INTR) => {}
@@ -253,25 +262,24 @@ impl PendingOutput {
 
     /// The next `bytes_max` bytes.
     fn gather(&self, bytes_max: usize) -> SendVector<'_> {
-        let mut send_vector = SendVector::new(self.sent_bytes, bytes_max);
-        let mut slices = self.parts.iter().flat_map(PendingPart::pieces);
-        while slices.next().is_some_and(|slice| send_vector.push(slice)) {}
+        let mut send_vector = SendVector::new(self.first_part_sent_bytes, bytes_max);
+        let mut pieces = self.parts.iter().flat_map(PendingPart::pieces);
+        while pieces.next().is_some_and(|piece| send_vector.push(piece)) {}
         send_vector
     }
 
     /// Whether more than `bytes_max` bytes are pending.
     fn has_more_than(&self, bytes_max: usize) -> bool {
-        let bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
-        bytes.saturating_sub(self.sent_bytes) > bytes_max
+        self.unsent_bytes() > bytes_max
     }
 
-    /// The next `bytes` have been sent.
-    fn advance(&mut self, bytes: usize) {
-        self.sent_bytes += bytes;
+    /// Records that the next `newly_sent_bytes` have been sent.
+    fn advance(&mut self, newly_sent_bytes: usize) {
+        self.first_part_sent_bytes += newly_sent_bytes;
         while let Some(first_part_bytes) = self.parts.front().map(PendingPart::len)
-            && first_part_bytes <= self.sent_bytes
+            && first_part_bytes <= self.first_part_sent_bytes
         {
-            self.sent_bytes -= first_part_bytes;
+            self.first_part_sent_bytes -= first_part_bytes;
             if let Some(PendingPart::HeldValue(held_value)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first_part_bytes);
                 drop(held_value);

@@ -40,13 +40,13 @@ impl Stream {
     }
 
     /// Whether received bytes are in memory: the socket reports no event for them.
-    pub(crate) fn has_received(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.has_received())
+    pub(crate) fn has_buffered_input(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.has_buffered_input())
     }
 
     /// Whether encrypted bytes wait for the socket.
-    pub(crate) fn has_unsent(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.has_unsent())
+    pub(crate) fn has_buffered_output(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.has_buffered_output())
     }
 
     /// Bytes received or to be sent that it keeps in memory.
@@ -68,8 +68,8 @@ impl Stream {
             Stream::Tls(tls) => return tls.receive(buffer, counters),
         };
         counters.recv_calls.bump();
-        let received = rustix::net::recv(socket, &mut *buffer, RecvFlags::empty());
-        receive_result(received.map(|(bytes, _)| bytes), counters)
+        let result = rustix::net::recv(socket, &mut *buffer, RecvFlags::empty());
+        interpret_receive(result.map(|(received_bytes, _)| received_bytes), counters)
     }
 
     /// Receives into `first` and then into `second`, like [`Stream::receive`].
@@ -85,10 +85,10 @@ impl Stream {
         };
         counters.recv_calls.bump();
         let mut buffers = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        receive_result(rustix::io::readv(socket, &mut buffers), counters)
+        interpret_receive(rustix::io::readv(socket, &mut buffers), counters)
     }
 
-    /// Receives behind the bytes of `buffer`, up to its capacity, like [`Stream::receive`].
+    /// Receives after the bytes of `buffer`, up to its capacity, like [`Stream::receive`].
     pub(crate) fn receive_append(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -97,19 +97,19 @@ impl Stream {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(tls) => {
-                let filled = buffer.len();
+                let filled_bytes = buffer.len();
                 // The vector keeps its buffer: it grows up to its capacity only.
-                buffer.resize(buffer.capacity().min(filled + RECV_BYTES), 0);
-                let tail = buffer.get_mut(filled..).unwrap_or_default();
-                let received = tls.receive(tail, counters);
-                let bytes = received.ok().flatten().unwrap_or(0);
-                buffer.truncate(filled + bytes);
-                return received;
+                buffer.resize(buffer.capacity().min(filled_bytes + RECV_BYTES), 0);
+                let tail = buffer.get_mut(filled_bytes..).unwrap_or_default();
+                let result = tls.receive(tail, counters);
+                let received_bytes = result.ok().flatten().unwrap_or(0);
+                buffer.truncate(filled_bytes + received_bytes);
+                return result;
             }
         };
         counters.recv_calls.bump();
-        let received = rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty());
-        receive_result(received.map(|(bytes, _)| bytes), counters)
+        let result = rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty());
+        interpret_receive(result.map(|(received_bytes, _)| received_bytes), counters)
     }
 
     /// Sends a part of `bytes` and returns how much.
@@ -119,9 +119,9 @@ impl Stream {
             Stream::Tls(tls) => return tls.send(&[std::io::IoSlice::new(bytes)], counters),
         };
         counters.send_calls.bump();
-        let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
-        counters.bytes_written.add(sent as u64);
-        Ok(sent)
+        let sent_bytes = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
+        counters.bytes_written.add(sent_bytes as u64);
+        Ok(sent_bytes)
     }
 
     /// Sends a part of the pieces; with `has_more` the kernel does not complete a packet, since more follows
@@ -137,16 +137,17 @@ impl Stream {
             Stream::Tls(tls) => return tls.send(&send_vector.slices, counters),
         };
         counters.send_calls.bump();
-        let mut no_control = SendAncillaryBuffer::default();
-        let more = if has_more {
+        let mut no_ancillary_data = SendAncillaryBuffer::default();
+        let more_flag = if has_more {
             SendFlags::MORE
         } else {
             SendFlags::empty()
         };
-        let flags = SendFlags::NOSIGNAL | more;
-        let sent = rustix::net::sendmsg(socket, &send_vector.slices, &mut no_control, flags)?;
-        counters.bytes_written.add(sent as u64);
-        Ok(sent)
+        let flags = SendFlags::NOSIGNAL | more_flag;
+        let sent_bytes =
+            rustix::net::sendmsg(socket, &send_vector.slices, &mut no_ancillary_data, flags)?;
+        counters.bytes_written.add(sent_bytes as u64);
+        Ok(sent_bytes)
     }
 
     /// Ends the output: the peer receives what was sent, and then the end.
@@ -182,15 +183,15 @@ impl Stream {
 }
 
 /// The outcome of a system call that receives.
-fn receive_result(
-    received: Result<usize, Errno>,
+fn interpret_receive(
+    result: Result<usize, Errno>,
     counters: &Counters,
 ) -> Result<Option<usize>, CloseReason> {
-    match received {
+    match result {
         Ok(0) => Err(CloseReason::Normal),
-        Ok(bytes) => {
-            counters.bytes_read.add(bytes as u64);
-            Ok(Some(bytes))
+        Ok(received_bytes) => {
+            counters.bytes_read.add(received_bytes as u64);
+            Ok(Some(received_bytes))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(_) => Err(CloseReason::Error),

@@ -16,10 +16,10 @@ use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
 
 /// Most bytes that one call reads from the socket (rustls reads no more at a time).
-const READ_BYTES: usize = 4096;
+const READ_BYTES_MAX: usize = 4096;
 
 /// Most reads for one call: as many bytes as a connection sends before others are served. Records may hold a byte each.
-const READS_MAX: usize = QUOTA_BYTES / READ_BYTES;
+const READS_MAX: usize = QUOTA_BYTES / READ_BYTES_MAX;
 
 /// Most bytes that a client may send for a handshake: several times a chain of certificates.
 const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
@@ -30,7 +30,7 @@ pub(crate) struct TlsStream {
     session: ServerConnection,
     /// Decrypted bytes that have not been read.
     decrypted_bytes: usize,
-    /// Bytes of an incomplete record, as far as known.
+    /// Bytes of an incomplete handshake, later of an incomplete record, as far as known.
     incomplete_bytes: usize,
     /// The buffer of records has grown for a large one; rustls shrinks it at the next read.
     has_grown: bool,
@@ -47,8 +47,8 @@ pub(crate) enum HandshakeProgress {
     InProgress,
     /// The client closed before it sent anything, as checks of a port do.
     ClientClosed,
-    /// Complete; `is_full` if no earlier session was resumed.
-    Complete { is_full: bool },
+    /// Complete; `is_full_handshake` if no earlier session was resumed.
+    Complete { is_full_handshake: bool },
 }
 
 impl TlsStream {
@@ -78,10 +78,11 @@ impl TlsStream {
                 Err(error) => return Err(error.to_string()),
             }
             if !self.session.is_handshaking() {
-                let is_full = self.session.handshake_kind() != Some(HandshakeKind::Resumed);
+                let is_full_handshake =
+                    self.session.handshake_kind() != Some(HandshakeKind::Resumed);
                 self.incomplete_bytes = 0;
                 self.update_charge();
-                return Ok(HandshakeProgress::Complete { is_full });
+                return Ok(HandshakeProgress::Complete { is_full_handshake });
             }
             match self.session.read_tls(&mut Socket(&self.socket)) {
                 Ok(0) if self.incomplete_bytes == 0 => return Ok(HandshakeProgress::ClientClosed),
@@ -109,11 +110,11 @@ impl TlsStream {
     }
 
     /// Whether decrypted bytes, or the end of the stream, are still to be taken.
-    pub(super) fn has_received(&self) -> bool {
+    pub(super) fn has_buffered_input(&self) -> bool {
         self.decrypted_bytes > 0 || self.end_reason.is_some()
     }
 
-    pub(super) fn has_unsent(&self) -> bool {
+    pub(super) fn has_buffered_output(&self) -> bool {
         self.session.wants_write()
     }
 
@@ -128,28 +129,28 @@ impl TlsStream {
         buffer: &mut [u8],
         counters: &Counters,
     ) -> Result<Option<usize>, CloseReason> {
-        let mut filled = 0;
+        let mut filled_bytes = 0;
         for _ in 0..READS_MAX {
-            filled += self.read_decrypted(buffer.get_mut(filled..).unwrap_or_default());
-            if filled == buffer.len() || self.end_reason.is_some() {
+            filled_bytes += self.read_decrypted(buffer.get_mut(filled_bytes..).unwrap_or_default());
+            if filled_bytes == buffer.len() || self.end_reason.is_some() {
                 break;
             }
             match self.read_records(counters) {
                 // The socket may have more.
-                Ok(READ_BYTES) => {}
+                Ok(READ_BYTES_MAX) => {}
                 Ok(_) => break,
                 Err(reason) => self.end_reason = Some(reason),
             }
         }
-        filled += self.read_decrypted(buffer.get_mut(filled..).unwrap_or_default());
+        filled_bytes += self.read_decrypted(buffer.get_mut(filled_bytes..).unwrap_or_default());
         self.shrink(counters);
         self.update_charge();
-        match (filled, self.end_reason) {
+        match (filled_bytes, self.end_reason) {
             (0, Some(reason)) => Err(reason),
             (0, None) => Ok(None),
             _ => {
-                counters.bytes_read.add(filled as u64);
-                Ok(Some(filled))
+                counters.bytes_read.add(filled_bytes as u64);
+                Ok(Some(filled_bytes))
             }
         }
     }
@@ -178,11 +179,11 @@ impl TlsStream {
         counters: &Counters,
     ) -> Result<usize, Errno> {
         self.flush(counters)?;
-        let written = self.session.writer().write_vectored(pieces);
-        let written = written.map_err(|error| errno_of(&error))?;
-        counters.bytes_written.add(written as u64);
+        let write_result = self.session.writer().write_vectored(pieces);
+        let written_bytes = write_result.map_err(|error| errno_of(&error))?;
+        counters.bytes_written.add(written_bytes as u64);
         match self.flush(counters) {
-            Ok(()) | Err(Errno::AGAIN) => Ok(written),
+            Ok(()) | Err(Errno::AGAIN) => Ok(written_bytes),
             Err(error) => Err(error),
         }
     }
@@ -193,9 +194,9 @@ impl TlsStream {
             return Ok(());
         }
         counters.send_calls.bump();
-        let sent = self.write_records();
+        let write_result = self.write_records();
         self.update_charge();
-        sent
+        write_result
     }
 
     /// Frees what a large record needed, so that an idle connection does not keep it.
@@ -216,9 +217,9 @@ impl TlsStream {
             return 0;
         }
         // Without decrypted bytes it would be an error.
-        let taken = self.session.reader().read(buffer).unwrap_or(0);
-        self.decrypted_bytes = self.decrypted_bytes.saturating_sub(taken);
-        taken
+        let taken_bytes = self.session.reader().read(buffer).unwrap_or(0);
+        self.decrypted_bytes = self.decrypted_bytes.saturating_sub(taken_bytes);
+        taken_bytes
     }
 
     /// Reads from the socket once and decrypts the records that are complete; returns the bytes read, 0 if the socket
@@ -237,10 +238,10 @@ impl TlsStream {
         };
         let Ok(state) = self.session.process_new_packets() else {
             let _ = self.write_records();
-            return Err(CloseReason::TlsRecord);
+            return Err(CloseReason::MalformedTlsRecord);
         };
         self.decrypted_bytes = state.plaintext_bytes_to_read();
-        self.has_grown |= self.incomplete_bytes + read_bytes > 2 * READ_BYTES;
+        self.has_grown |= self.incomplete_bytes + read_bytes > 2 * READ_BYTES_MAX;
         self.incomplete_bytes = if self.decrypted_bytes > 0 {
             0
         } else {
@@ -270,12 +271,12 @@ impl TlsStream {
 
     /// Charges what is kept; nothing on the usual path.
     fn update_charge(&mut self) {
-        let unsent = if self.session.wants_write() {
+        let unsent_bytes = if self.session.wants_write() {
             UNSENT_CHARGE_BYTES
         } else {
             0
         };
-        let held_bytes = self.decrypted_bytes + self.incomplete_bytes + unsent;
+        let held_bytes = self.decrypted_bytes + self.incomplete_bytes + unsent_bytes;
         if held_bytes != self.charge.bytes() {
             self.charge.set(held_bytes);
         }
@@ -308,8 +309,8 @@ struct Socket<'s>(&'s OwnedFd);
 
 impl Read for Socket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let (read, _) = rustix::net::recv(self.0, buffer, RecvFlags::empty())?;
-        Ok(read)
+        let (read_bytes, _) = rustix::net::recv(self.0, buffer, RecvFlags::empty())?;
+        Ok(read_bytes)
     }
 }
 
@@ -319,9 +320,10 @@ impl Write for Socket<'_> {
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut no_control = SendAncillaryBuffer::default();
-        let sent = rustix::net::sendmsg(self.0, pieces, &mut no_control, SendFlags::NOSIGNAL)?;
-        Ok(sent)
+        let mut no_ancillary_data = SendAncillaryBuffer::default();
+        let sent_bytes =
+            rustix::net::sendmsg(self.0, pieces, &mut no_ancillary_data, SendFlags::NOSIGNAL)?;
+        Ok(sent_bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -13,7 +13,7 @@ use crate::net::send::UNSHARED_QUOTA_BYTES;
 use crate::shared::sizes::QUOTA_BYTES;
 
 /// How long the queue is served before the sockets are polled again: one or two quotas of large transfers.
-const QUEUE_TIME: Duration = Duration::from_micros(20);
+const QUEUE_TIME_MAX: Duration = Duration::from_micros(20);
 
 /// A request that moved fewer bytes is small: while there are such requests, large transfers get small quotas.
 pub(super) const SMALL_REQUEST_BYTES: u64 = 64 << 10;
@@ -26,7 +26,7 @@ const SMALL_REQUEST_WINDOW: Duration = Duration::from_millis(100);
 const QUOTAS_MAX: u32 = 17;
 
 /// Connections that waited for memory and are served in one iteration.
-const MEMORY_QUEUE_BATCH: usize = 16;
+const MEMORY_QUEUE_SERVED_MAX: usize = 16;
 
 /// How long a connection is parked before it is served again: others need many round trips to release what it waits
 /// for, and a hundred checks a second cost nothing.
@@ -38,7 +38,7 @@ pub(super) const WRITE_PARK_TIME: Duration = Duration::from_millis(1);
 
 /// How long a write waits for a segment before it is refused: longer than the kernel keeps a thread from running on
 /// a crowded machine.
-const WRITE_WAIT: Duration = Duration::from_millis(250);
+const WRITE_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// How many of those that wait for a piece, and of those that wait to begin, retry immediately: the oldest. If
 /// these get nothing the younger ones would not either, except for a piece smaller than theirs.
@@ -51,15 +51,15 @@ pub(super) struct Deferred {
     /// Connections that wait for memory that others hold.
     parked_uploads: ParkedUploads,
     /// When they were last queued.
-    parked_tried_at: Instant,
+    parked_retried_at: Instant,
     /// The number of releases of upload memory at that time.
-    releases_seen: u64,
+    upload_releases_seen: u64,
     /// Connections whose next command waits for a segment, oldest first.
     waiting_writes: VecDeque<u64>,
     /// When they were last queued.
-    writes_tried_at: Instant,
+    writes_retried_at: Instant,
     /// Whether one of them is new, or got its segment.
-    must_try_writes: bool,
+    must_retry_writes: bool,
     /// Connections that wait for memory that peers may hold, oldest first.
     memory_queue: VecDeque<u64>,
     /// Whether the first in line has to be checked without an event: it is new, or more may be granted.
@@ -67,11 +67,11 @@ pub(super) struct Deferred {
     /// The number of releases when they were last checked, and in which second that was.
     memory_releases_seen: (u64, u32),
     /// Whether one that waited got memory, so that the next may get some too.
-    has_progress: bool,
+    has_upload_progress: bool,
     /// When the iteration began.
     iteration_began_at: Instant,
     /// When a small request was last served.
-    small_request_at: Instant,
+    last_small_request_at: Instant,
 }
 
 /// Connections that wait for upload memory that others hold, oldest first.
@@ -90,17 +90,17 @@ impl Deferred {
         Deferred {
             queue: VecDeque::new(),
             parked_uploads: ParkedUploads::default(),
-            parked_tried_at: now,
-            releases_seen: 0,
+            parked_retried_at: now,
+            upload_releases_seen: 0,
             waiting_writes: VecDeque::new(),
-            writes_tried_at: now,
-            must_try_writes: false,
+            writes_retried_at: now,
+            must_retry_writes: false,
             memory_queue: VecDeque::new(),
             must_check_memory: false,
             memory_releases_seen: (0, 0),
-            has_progress: false,
+            has_upload_progress: false,
             iteration_began_at: now,
-            small_request_at: now,
+            last_small_request_at: now,
         }
     }
 
@@ -110,14 +110,14 @@ impl Deferred {
 
     /// Records that a small request was served in this iteration.
     pub(super) fn record_small_request(&mut self) {
-        self.small_request_at = self.iteration_began_at;
+        self.last_small_request_at = self.iteration_began_at;
     }
 
     /// Bytes that a connection may send before others are served.
     pub(super) fn quota_bytes(&self) -> usize {
         if self
             .iteration_began_at
-            .duration_since(self.small_request_at)
+            .duration_since(self.last_small_request_at)
             < SMALL_REQUEST_WINDOW
         {
             QUOTA_BYTES
@@ -139,9 +139,9 @@ impl Deferred {
         connection.quotas_used += 1;
         if connection.quotas_used >= QUOTAS_MAX {
             connection.quotas_used = 0;
-            self.add(slot_key, connection, ServeReason::Writable);
+            self.add(slot_key, connection, ServeReason::Resume);
         } else if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_front((slot_key, ServeReason::Writable));
+            self.queue.push_front((slot_key, ServeReason::Resume));
         }
     }
 
@@ -172,8 +172,8 @@ impl Deferred {
     /// Whether there is work for which nothing has to be waited for.
     pub(super) fn has_ready_work(&self) -> bool {
         !self.queue.is_empty()
-            || (self.has_progress && self.has_parked())
-            || (self.must_try_writes && self.has_waiting_writes())
+            || (self.has_upload_progress && self.has_parked_uploads())
+            || (self.must_retry_writes && self.has_waiting_writes())
     }
 
     /// Whether a write waits for a segment.
@@ -184,11 +184,11 @@ impl Deferred {
     /// Whether a write of this connection has waited for a segment for the maximum time.
     pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
         let since = connection.segment_wait_since;
-        since.is_some_and(|since| self.iteration_began_at.duration_since(since) >= WRITE_WAIT)
+        since.is_some_and(|since| self.iteration_began_at.duration_since(since) >= WRITE_WAIT_MAX)
     }
 
-    /// Whether a connection waits for memory.
-    pub(super) fn has_parked(&self) -> bool {
+    /// Whether a connection waits for upload memory.
+    pub(super) fn has_parked_uploads(&self) -> bool {
         !self.parked_uploads.begun_uploads.is_empty()
             || !self.parked_uploads.waiting_uploads.is_empty()
     }
@@ -211,7 +211,7 @@ impl Worker {
         if self.deferred.queue.is_empty() {
             return;
         }
-        let began_at = Instant::now();
+        let queue_began_at = Instant::now();
         for _ in 0..self.deferred.queue.len() {
             let Some((slot_key, reason)) = self.deferred.queue.pop_front() else {
                 return;
@@ -220,7 +220,7 @@ impl Worker {
                 connection.is_queued = false;
                 self.serve(slot_key, reason);
             }
-            if began_at.elapsed() >= QUEUE_TIME {
+            if queue_began_at.elapsed() >= QUEUE_TIME_MAX {
                 return;
             }
         }
@@ -229,16 +229,16 @@ impl Worker {
     /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
     /// and once a second.
     pub(super) fn serve_memory_queue(&mut self) {
-        let releases_seen = (self.shared.memory.releases(), self.now.0);
+        let memory_releases_seen = (self.shared.peer_memory.releases(), self.now.0);
         if self.deferred.memory_queue.is_empty()
             || (!self.deferred.must_check_memory
-                && self.deferred.memory_releases_seen == releases_seen)
+                && self.deferred.memory_releases_seen == memory_releases_seen)
         {
             return;
         }
-        self.deferred.memory_releases_seen = releases_seen;
+        self.deferred.memory_releases_seen = memory_releases_seen;
         self.deferred.must_check_memory = false;
-        for _ in 0..MEMORY_QUEUE_BATCH {
+        for _ in 0..MEMORY_QUEUE_SERVED_MAX {
             let Some(slot_key) = self.deferred.memory_queue.pop_front() else {
                 return;
             };
@@ -258,16 +258,16 @@ impl Worker {
         self.deferred.must_check_memory = true;
     }
 
-    /// Parks a connection that waits for memory, at its previous position if it waited before.
-    pub(super) fn park(&mut self, slot_key: u64) {
+    /// Parks a connection that waits for upload memory, at its previous position if it waited before.
+    pub(super) fn park_upload(&mut self, slot_key: u64) {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
         let parked_uploads = &mut self.deferred.parked_uploads;
-        if let Some(id) = connection.upload_id() {
+        if let Some(upload_id) = connection.upload_id() {
             // It waited to begin, and has begun.
-            self.deferred.has_progress |= connection.upload_queue_number.take().is_some();
-            parked_uploads.begun_uploads.insert(id, slot_key);
+            self.deferred.has_upload_progress |= connection.upload_queue_number.take().is_some();
+            parked_uploads.begun_uploads.insert(upload_id, slot_key);
         } else {
             let queue_number = *connection.upload_queue_number.get_or_insert_with(|| {
                 parked_uploads.last_queue_number += 1;
@@ -277,7 +277,7 @@ impl Worker {
                 .waiting_uploads
                 .insert(queue_number, slot_key);
         }
-        connection.is_retry = false;
+        connection.is_retrying = false;
         connection.segment_wait_since = None;
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parked_connections.add();
@@ -294,9 +294,9 @@ impl Worker {
         if is_new || connection.segment_wait_since.is_none() {
             connection.segment_wait_since = Some(began_at);
             // The worker passes between two iterations: that may be enough.
-            self.deferred.must_try_writes = true;
+            self.deferred.must_retry_writes = true;
         }
-        connection.is_retry = false;
+        connection.is_retrying = false;
         self.deferred.waiting_writes.push_back(slot_key);
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parked_connections.add();
@@ -309,11 +309,11 @@ impl Worker {
         if !self.deferred.has_waiting_writes() {
             return;
         }
-        let is_due = now.duration_since(self.deferred.writes_tried_at) >= WRITE_PARK_TIME;
-        if !std::mem::take(&mut self.deferred.must_try_writes) && !is_due {
+        let is_due = now.duration_since(self.deferred.writes_retried_at) >= WRITE_PARK_TIME;
+        if !std::mem::take(&mut self.deferred.must_retry_writes) && !is_due {
             return;
         }
-        self.deferred.writes_tried_at = now;
+        self.deferred.writes_retried_at = now;
         let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
             let waiting = self
@@ -325,10 +325,9 @@ impl Worker {
                     return;
                 }
                 connection.is_parked = false;
-                connection.is_retry = true;
+                connection.is_retrying = true;
                 self.shared.parked_connections.subtract(1);
-                self.deferred
-                    .add(slot_key, connection, ServeReason::Writable);
+                self.deferred.add(slot_key, connection, ServeReason::Resume);
                 retried_count += 1;
             }
             self.deferred.waiting_writes.pop_front();
@@ -349,46 +348,48 @@ impl Worker {
                     .waiting_uploads
                     .remove(&queue_number);
             }
-            if let Some(id) = connection.upload_id() {
-                self.deferred.parked_uploads.begun_uploads.remove(&id);
+            if let Some(upload_id) = connection.upload_id() {
+                self.deferred
+                    .parked_uploads
+                    .begun_uploads
+                    .remove(&upload_id);
             }
             self.shared.parked_connections.subtract(1);
         }
-        let has_progressed = std::mem::take(&mut connection.is_retry);
+        let got_memory_or_segment = std::mem::take(&mut connection.is_retrying);
         if connection.segment_wait_since.take().is_some() {
-            self.deferred.must_try_writes |= has_progressed;
+            self.deferred.must_retry_writes |= got_memory_or_segment;
         } else {
-            self.deferred.has_progress |= has_progressed;
+            self.deferred.has_upload_progress |= got_memory_or_segment;
         }
     }
 
     /// Retries the oldest parked connections if it is time, if memory was released, or if one of them just got
     /// some.
-    pub(super) fn retry_parked(&mut self, now: Instant) {
-        if !self.deferred.has_parked() {
+    pub(super) fn retry_parked_uploads(&mut self, now: Instant) {
+        if !self.deferred.has_parked_uploads() {
             return;
         }
         let releases = self.shared.parked_connections.releases();
-        let is_due = now.duration_since(self.deferred.parked_tried_at) >= PARK_TIME;
-        let has_progressed = std::mem::take(&mut self.deferred.has_progress);
-        if !is_due && !has_progressed && releases == self.deferred.releases_seen {
+        let is_due = now.duration_since(self.deferred.parked_retried_at) >= PARK_TIME;
+        let got_memory = std::mem::take(&mut self.deferred.has_upload_progress);
+        if !is_due && !got_memory && releases == self.deferred.upload_releases_seen {
             return;
         }
-        self.deferred.parked_tried_at = now;
-        self.deferred.releases_seen = releases;
-        for is_uploading in [true, false] {
+        self.deferred.parked_retried_at = now;
+        self.deferred.upload_releases_seen = releases;
+        for has_begun in [true, false] {
             let mut retried_count = 0;
             while retried_count < RETRIES_AT_ONCE
-                && let Some(slot_key) = self.deferred.parked_uploads.pop(is_uploading)
+                && let Some(slot_key) = self.deferred.parked_uploads.pop(has_begun)
             {
                 // One that was closed or woken meanwhile does not count.
                 if let Some(connection) = self.connections.get_mut(slot_key)
                     && std::mem::take(&mut connection.is_parked)
                 {
                     self.shared.parked_connections.subtract(1);
-                    connection.is_retry = true;
-                    self.deferred
-                        .add(slot_key, connection, ServeReason::Writable);
+                    connection.is_retrying = true;
+                    self.deferred.add(slot_key, connection, ServeReason::Resume);
                     self.counters.upload_tries.bump();
                     retried_count += 1;
                 }
@@ -398,8 +399,8 @@ impl Worker {
 }
 
 impl ParkedUploads {
-    fn pop(&mut self, is_uploading: bool) -> Option<u64> {
-        let uploads = if is_uploading {
+    fn pop(&mut self, has_begun: bool) -> Option<u64> {
+        let uploads = if has_begun {
             &mut self.begun_uploads
         } else {
             &mut self.waiting_uploads

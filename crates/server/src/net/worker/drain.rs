@@ -35,7 +35,7 @@ impl Worker {
                 return;
             }
             events.clear();
-            self.store.pass();
+            self.store_worker.pass();
             self.counters.progress_counter.count_iteration();
             let poll_timeout = Timespec {
                 tv_sec: 0,

@@ -27,8 +27,8 @@ impl Worker {
         };
         let info = Arc::clone(&connection.info);
         let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
-        self.shared.memory.record_wanted(wanted_bytes, 0);
-        self.shared.marked_for_close.close(&info.held_memory);
+        self.shared.peer_memory.record_wanted(wanted_bytes, 0);
+        self.shared.marked_for_close.record_close(&info.held_memory);
         if connection.is_watching() {
             self.watching.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
@@ -53,13 +53,13 @@ impl Worker {
     fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
         let shared = &self.shared;
         let format_line = |message| {
-            let (peer, descriptor) = (info.peer(), info.id.descriptor);
-            format!("glasscache: closed {peer} (descriptor {descriptor}): {message}")
+            let (client, descriptor) = (info.client(), info.id.descriptor);
+            format!("glasscache: closed {client} (descriptor {descriptor}): {message}")
         };
-        if reason == CloseReason::Binary {
+        if reason == CloseReason::BinaryProtocol {
             self.counters.binary_refused.bump();
         }
-        if reason == CloseReason::TlsRecord
+        if reason == CloseReason::MalformedTlsRecord
             && let Some(tls) = &shared.tls
         {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
@@ -69,8 +69,8 @@ impl Worker {
             // At any verbosity: the user sees only a timeout.
             Some(message) => {
                 let kind = match reason {
-                    CloseReason::Binary => LogKind::BinaryProtocol,
-                    CloseReason::ProxyHeader => LogKind::ProxyHeader,
+                    CloseReason::BinaryProtocol => LogKind::BinaryProtocol,
+                    CloseReason::NoProxyHeader => LogKind::NoProxyHeader,
                     _ => return,
                 };
                 shared
@@ -91,10 +91,10 @@ impl Worker {
         for AcceptedConnection {
             stream,
             info,
-            inherited,
+            inherited_state,
         } in accepted
         {
-            self.add(stream, info, inherited);
+            self.add(stream, info, inherited_state);
         }
     }
 
@@ -102,15 +102,15 @@ impl Worker {
         &mut self,
         stream: Stream,
         info: Arc<ConnectionInfo>,
-        inherited: Option<Box<InheritedState>>,
+        inherited_state: Option<Box<InheritedState>>,
     ) {
         let serial = info.id.serial;
         let is_tls = stream.is_tls();
         // With TLS the header came before the handshake.
         let has_proxy_header = info.has_proxy_header && !is_tls;
-        let must_continue = inherited.is_some();
-        let connection = if let Some(state) = inherited {
-            Connection::inherit(stream, info, *state, &self.shared.memory)
+        let must_continue = inherited_state.is_some();
+        let connection = if let Some(state) = inherited_state {
+            Connection::inherit(stream, info, *state, &self.shared.peer_memory)
         } else {
             let requires_login = self.shared.logins.are_required();
             let session = Session::new(requires_login, has_proxy_header);
@@ -139,7 +139,7 @@ impl Worker {
         }
         if must_continue {
             // What the predecessor had received or not yet sent causes no event.
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         }
         if is_tls {
             // The first request may have come with the end of the handshake.
@@ -163,15 +163,15 @@ impl Worker {
 
     /// Once a second: closes connections that were idle for too long.
     pub(super) fn close_idle(&mut self) {
-        let now = self.now.0;
+        let now_s = self.now.0;
         let idle_max_s = self.shared.config.idle_timeout_s;
-        if idle_max_s == 0 || now == self.last_idle_check {
+        if idle_max_s == 0 || now_s == self.last_idle_check_s {
             return;
         }
-        self.last_idle_check = now;
+        self.last_idle_check_s = now_s;
         let is_idle_for_too_long = |connection: &Connection| {
             let last_command_s = connection.info.last_command_s.load(Ordering::Relaxed);
-            !connection.is_watching() && now.saturating_sub(last_command_s) > idle_max_s
+            !connection.is_watching() && now_s.saturating_sub(last_command_s) > idle_max_s
         };
         for slot_key in self.connections.keys_where(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();

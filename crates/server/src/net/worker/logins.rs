@@ -51,7 +51,7 @@ impl PendingLogins {
 
     /// Adds a connection whose attempt is being verified.
     pub(super) fn add_verifying(&mut self, slot_key: u64, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.is_login_listed, true) {
+        if !std::mem::replace(&mut connection.is_in_verifying_list, true) {
             self.verifying.push(slot_key);
         }
     }
@@ -72,11 +72,11 @@ impl Worker {
                 self.logins.verifying.push(slot_key);
                 continue;
             }
-            connection.is_login_listed = false;
+            connection.is_in_verifying_list = false;
             if connection.login_wait_since.is_some() {
                 connection.login_wait_since = Some(now);
             }
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         }
     }
 
@@ -91,19 +91,20 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
-            let since = connection.login_wait_since.take();
+            let wait_since = connection.login_wait_since.take();
             if !connection.awaits_login() {
                 continue;
             }
-            let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
-            if is_late && !connection.is_login_pending() && !connection.is_login_listed {
+            let is_late =
+                wait_since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
+            if is_late && !connection.is_login_pending() && !connection.is_in_verifying_list {
                 let reason = connection.timeout_reason();
                 if reason == CloseReason::LoginTimeout {
                     self.counters.login_timeouts.bump();
                 }
                 self.close(slot_key, reason);
             } else {
-                connection.login_wait_since = since;
+                connection.login_wait_since = wait_since;
                 self.logins.unauthenticated.push(slot_key);
             }
         }

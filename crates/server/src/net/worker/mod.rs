@@ -67,9 +67,10 @@ const WRITE_SLEEP: Timespec = Timespec {
 };
 
 /// One worker's state.
+#[expect(clippy::struct_field_names, reason = "the store has workers too")]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) store: glasscache_store::Worker,
+    pub(crate) store_worker: glasscache_store::Worker,
     pub(crate) counters: Arc<Counters>,
     pub(crate) waker: Waker,
     pub(crate) accept_queue: AcceptQueue,
@@ -82,7 +83,7 @@ pub(crate) struct Worker {
     /// Connections that have to log in.
     logins: PendingLogins,
     watching: WatchingConnections,
-    last_idle_check: u32,
+    last_idle_check_s: u32,
     /// Connections that the successor has if it takes over.
     handed_over: Vec<u64>,
     /// A handover failed after connections were sent: until the successor ends it has their sockets too.
@@ -97,7 +98,8 @@ enum ServeReason {
     Input,
     /// Input that was read ahead, and its index there.
     ReadAhead(usize),
-    Writable,
+    /// Its socket is writable, or what it waited for has come.
+    Resume,
     /// It is the first of those that wait for memory.
     MemoryQueueHead,
 }
@@ -105,7 +107,7 @@ enum ServeReason {
 impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        store: glasscache_store::Worker,
+        store_worker: glasscache_store::Worker,
         (counters, waker): (Arc<Counters>, Waker),
         accept_queue: AcceptQueue,
     ) -> rustix::io::Result<Worker> {
@@ -119,7 +121,7 @@ impl Worker {
         Ok(Worker {
             now: shared.clock.start_second(),
             shared,
-            store,
+            store_worker,
             counters,
             waker,
             accept_queue,
@@ -130,7 +132,7 @@ impl Worker {
             deferred: Deferred::new(),
             logins: PendingLogins::new(),
             watching: WatchingConnections::new(),
-            last_idle_check: 0,
+            last_idle_check_s: 0,
             handed_over: Vec::new(),
             may_share_sockets: false,
         })
@@ -140,7 +142,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut has_work = false;
-        self.store.go_online();
+        self.store_worker.go_online();
         self.counters.progress_counter.begin_work();
         loop {
             if !self.shared.phases.is_running() {
@@ -154,7 +156,7 @@ impl Worker {
             let (cpu_time_before, examined_before) =
                 (self.cpu_time(), self.counters.examined.get());
             self.run_iteration(&events);
-            has_work = self.store.maintain(self.now);
+            has_work = self.store_worker.maintain(self.now);
             self.publish_evictions();
             if self.shared.store.needs_backing() {
                 self.shared.listener_waker.wake();
@@ -169,14 +171,14 @@ impl Worker {
             self.drain(&mut events);
         }
         self.close_all();
-        self.store.go_offline();
+        self.store_worker.go_offline();
         self.counters.progress_counter.begin_sleep();
     }
 
     /// Sleeps until something is ready, unless there is work.
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
-        self.store.pass();
+        self.store_worker.pass();
         if has_work || self.deferred.has_ready_work() || self.deferred.must_check_memory_queue() {
             self.counters.progress_counter.count_iteration();
             let no_wait = Timespec {
@@ -190,11 +192,11 @@ impl Worker {
             );
             return;
         }
-        self.store.go_offline();
+        self.store_worker.go_offline();
         self.counters.progress_counter.begin_sleep();
         let sleep = if self.deferred.has_waiting_writes() {
             WRITE_SLEEP
-        } else if self.deferred.has_parked() {
+        } else if self.deferred.has_parked_uploads() {
             PARKED_SLEEP
         } else if self.logins.must_check() {
             LOGIN_SLEEP
@@ -214,7 +216,7 @@ impl Worker {
             Some(&sleep),
         );
         self.counters.progress_counter.begin_work();
-        self.store.go_online();
+        self.store_worker.go_online();
     }
 
     fn run_iteration(&mut self, events: &[epoll::Event]) {
@@ -225,14 +227,14 @@ impl Worker {
             self.shared.clock.follow_wall_clock();
         }
         self.counters.iterations.bump();
-        for events in events.chunks(READ_AHEAD_CONNECTIONS) {
-            self.receive_ahead(events);
-            for (index, event) in events.iter().enumerate() {
+        for event_group in events.chunks(READ_AHEAD_CONNECTIONS) {
+            self.receive_ahead(event_group);
+            for (index, event) in event_group.iter().enumerate() {
                 self.handle_event(index, event);
             }
         }
         self.serve_queue();
-        self.retry_parked(began_at);
+        self.retry_parked_uploads(began_at);
         self.retry_writes(began_at);
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
@@ -254,7 +256,7 @@ impl Worker {
         } else if self.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
-            self.serve_or_queue(slot_key, ServeReason::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Resume);
         } else if self.read_ahead.has_received(index) {
             self.serve(slot_key, ServeReason::ReadAhead(index));
         } else {
@@ -277,13 +279,13 @@ impl Worker {
     fn record_iteration_time(&self, began_at: Instant) {
         let elapsed_us = began_at.elapsed().as_micros() as u64;
         self.counters.iteration_us_max.raise(elapsed_us);
-        let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
-        if let Some(count) = self
+        let bucket_index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
+        if let Some(bucket) = self
             .counters
             .iteration_times
-            .get(index.min(ITERATION_TIME_BUCKETS - 1))
+            .get(bucket_index.min(ITERATION_TIME_BUCKETS - 1))
         {
-            count.bump();
+            bucket.bump();
         }
     }
 
@@ -296,11 +298,11 @@ impl Worker {
     }
 
     fn record_cpu_time(&self, cpu_time_before: Option<Timespec>) {
-        let (Some(cpu_time_before), Some(now)) = (cpu_time_before, self.cpu_time()) else {
+        let (Some(cpu_time_before), Some(cpu_time_now)) = (cpu_time_before, self.cpu_time()) else {
             return;
         };
-        let elapsed_us = (now.tv_sec - cpu_time_before.tv_sec) * 1_000_000
-            + (now.tv_nsec - cpu_time_before.tv_nsec) / 1000;
+        let elapsed_us = (cpu_time_now.tv_sec - cpu_time_before.tv_sec) * 1_000_000
+            + (cpu_time_now.tv_nsec - cpu_time_before.tv_nsec) / 1000;
         self.counters
             .iteration_cpu_us_max
             .raise(u64::try_from(elapsed_us).unwrap_or(0));
@@ -313,14 +315,14 @@ impl Worker {
         let info = Arc::clone(&connection.info);
         let may_refuse = Cell::new(self.deferred.may_refuse(connection));
         let context = Context {
-            store: &self.store,
+            store_worker: &self.store_worker,
             shared: &self.shared,
             counters: &self.counters,
             now: self.now,
             connection: &info,
             waker: &self.waker,
             quota_bytes: self.deferred.quota_bytes(),
-            pressure: self.shared.memory.pressure(),
+            pressure: self.shared.peer_memory.pressure(),
             is_first_waiter: matches!(reason, ServeReason::MemoryQueueHead),
             logs_commands: self.shared.logs_at(2),
             may_refuse: &may_refuse,
@@ -353,7 +355,7 @@ impl Worker {
         };
         if wanted_bytes != connection.wanted_bytes {
             self.shared
-                .memory
+                .peer_memory
                 .record_wanted(connection.wanted_bytes, wanted_bytes);
             if connection.wanted_bytes == 0 {
                 self.counters.memory_waits.bump();
@@ -380,8 +382,7 @@ impl Worker {
             }
             NextStep::Requeue => {
                 self.counters.conn_yields.bump();
-                self.deferred
-                    .add(slot_key, connection, ServeReason::Writable);
+                self.deferred.add(slot_key, connection, ServeReason::Resume);
             }
             NextStep::RequeueAfterSmallRequests => {
                 self.counters.conn_yields.bump();
@@ -393,17 +394,17 @@ impl Worker {
             }
             NextStep::WaitForLogin => self.logins.add_verifying(slot_key, connection),
             NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}
-            NextStep::Close(reason) => return self.close(slot_key, reason),
+            NextStep::Close(close_reason) => return self.close(slot_key, close_reason),
         }
         match next_step {
-            NextStep::WaitForUpload => self.park(slot_key),
+            NextStep::WaitForUpload => self.park_upload(slot_key),
             NextStep::WaitForSegment { is_new } => {
                 self.park_write(slot_key, is_new || moved_bytes > 0);
             }
             _ => self.unpark(slot_key),
         }
         // Nothing is borrowed between two connections: memory that others released may be reused.
-        self.store.pass();
+        self.store_worker.pass();
         self.update_epoll_interest(slot_key);
     }
 
@@ -432,7 +433,7 @@ impl Worker {
     fn publish_evictions(&mut self) {
         if self.shared.watchers.is_watched(kind::EVICTIONS) {
             let now = self.shared.clock.now();
-            self.store
+            self.store_worker
                 .take_evicted(&mut |item| events::publish_eviction(&self.shared, item, now));
         }
     }

@@ -31,7 +31,7 @@ const OUTPUT_INTERVAL: Duration = Duration::from_millis(5);
 /// The same while all output has been sent: there may be thousands of idle connections.
 const LINGER_INTERVAL: Duration = Duration::from_millis(25);
 /// How long a client to which everything was sent may take to end its side of the connection.
-const LINGER_MAX: Duration = Duration::from_millis(500);
+const LINGER_TIME_MAX: Duration = Duration::from_millis(500);
 
 impl Worker {
     /// Waits for the end of a pause.
@@ -48,19 +48,19 @@ impl Worker {
         };
         self.add_accepted_connections();
         let send_result = self.send_connections(&handover);
-        self.store.close_segments();
+        self.store_worker.close_segments();
         self.shared.phases.pause_worker(pause_number, send_result);
         if self.shared.phases.is_running() {
             self.handed_over.clear();
         }
-        self.store.go_online();
+        self.store_worker.go_online();
     }
 
     /// Sends what the successor needs of each connection that can be handed over.
     fn send_connections(&mut self, handover: &Handover) -> Result<(), String> {
         self.handed_over.clear();
         let slot_keys = self.connections.keys_where(|_| true);
-        let mut bytes_left = HANDED_OVER_BYTES_MAX;
+        let mut handed_over_bytes_left = HANDED_OVER_BYTES_MAX;
         let mut copied_bytes_left = COPIED_BYTES_MAX;
         for batch in slot_keys.chunks(DESCRIPTORS_MAX) {
             let mut fields = FieldWriter::default();
@@ -69,14 +69,16 @@ impl Worker {
                 let Some(connection) = self.connections.get_mut(slot_key) else {
                     continue;
                 };
-                if connection.hand_over(&mut fields, &mut bytes_left) {
+                if connection.hand_over(&mut fields, &mut handed_over_bytes_left) {
                     handed_over_keys.push(slot_key);
                 } else if !connection.prepare_without_handover(
                     &mut lock(&handover.uncommitted_uploads),
                     &mut copied_bytes_left,
-                    &self.shared.memory,
+                    &self.shared.peer_memory,
                 ) {
-                    handover.closed_early.fetch_add(1, Ordering::Relaxed);
+                    handover
+                        .connections_closed_early
+                        .fetch_add(1, Ordering::Relaxed);
                 }
             }
             let descriptors: Vec<_> = handed_over_keys
@@ -118,10 +120,10 @@ impl Worker {
         let handover = self.shared.phases.last_handover();
         let drain_time = handover.map_or(Duration::ZERO, |handover| handover.drain_time);
         let deadline = Instant::now() + drain_time;
-        let mut ended_at = BTreeMap::new();
+        let mut output_end_times = BTreeMap::new();
         loop {
             for slot_key in self.connections.keys_where(|_| true) {
-                if self.is_finished(slot_key, &mut ended_at) {
+                if self.finish_output(slot_key, &mut output_end_times) {
                     self.abandon(slot_key);
                 }
             }
@@ -130,7 +132,9 @@ impl Worker {
                 break;
             }
             self.counters.progress_counter.count_iteration();
-            let is_all_sent = slot_keys.iter().all(|key| ended_at.contains_key(key));
+            let is_all_sent = slot_keys
+                .iter()
+                .all(|key| output_end_times.contains_key(key));
             std::thread::sleep(if is_all_sent {
                 LINGER_INTERVAL
             } else {
@@ -142,20 +146,24 @@ impl Worker {
         }
     }
 
-    /// Sends what a connection can be sent now; returns whether it can be closed. `ended_at` has, for each connection,
-    /// the time when the last of its output was sent.
-    fn is_finished(&mut self, slot_key: u64, ended_at: &mut BTreeMap<u64, Instant>) -> bool {
+    /// Sends what a connection can be sent now; returns whether it can be closed. `output_end_times` has, for each
+    /// connection, the time when the last of its output was sent.
+    fn finish_output(
+        &mut self,
+        slot_key: u64,
+        output_end_times: &mut BTreeMap<u64, Instant>,
+    ) -> bool {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return true;
         };
         if !connection.needs_store() && !connection.send_pending(&self.counters) {
             return false;
         }
-        let ended_at = *ended_at.entry(slot_key).or_insert_with(|| {
+        let output_ended_at = *output_end_times.entry(slot_key).or_insert_with(|| {
             connection.stream.end_output();
             Instant::now()
         });
-        connection.stream.discard_input() || ended_at.elapsed() >= LINGER_MAX
+        connection.stream.discard_input() || output_ended_at.elapsed() >= LINGER_TIME_MAX
     }
 
     /// Closes a connection without touching the memory of the store.

@@ -26,28 +26,28 @@ const LONG_INPUT_BYTES: usize = 512;
 /// The input received from the connections of some events, each at the index of its event.
 pub(super) struct ReadAhead {
     input: Vec<u8>,
-    received: ArrayVec<Option<Result<Option<usize>, CloseReason>>, READ_AHEAD_CONNECTIONS>,
+    receive_results: ArrayVec<Option<Result<Option<usize>, CloseReason>>, READ_AHEAD_CONNECTIONS>,
 }
 
 impl ReadAhead {
     pub(super) fn new() -> ReadAhead {
         ReadAhead {
             input: vec![0; READ_AHEAD_CONNECTIONS * READ_AHEAD_BYTES],
-            received: ArrayVec::new(),
+            receive_results: ArrayVec::new(),
         }
     }
 
     /// Whether the connection of the event at `index` was read ahead.
     pub(super) fn has_received(&self, index: usize) -> bool {
-        matches!(self.received.get(index), Some(Some(_)))
+        matches!(self.receive_results.get(index), Some(Some(_)))
     }
 
     /// The input of the connection of the event at `index`, or how it ended.
     pub(super) fn received_input(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
-        match self.received.get(index) {
-            Some(Some(Ok(Some(bytes)))) => {
+        match self.receive_results.get(index) {
+            Some(Some(Ok(Some(received_bytes)))) => {
                 let input_start = index * READ_AHEAD_BYTES;
-                Ok(self.input.get(input_start..input_start + bytes))
+                Ok(self.input.get(input_start..input_start + received_bytes))
             }
             Some(Some(Err(reason))) => Err(*reason),
             _ => Ok(None),
@@ -68,15 +68,15 @@ impl Worker {
     /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory
     /// of their first keys. A single connection gains nothing.
     pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
-        self.read_ahead.received.clear();
+        self.read_ahead.receive_results.clear();
         // While memory is short input is only peeked.
-        if events.len() < 2 || self.shared.memory.pressure() == Pressure::High {
+        if events.len() < 2 || self.shared.peer_memory.pressure() == Pressure::High {
             return;
         }
         let Worker {
             read_ahead,
             connections,
-            store,
+            store_worker,
             counters,
             ..
         } = self;
@@ -85,31 +85,32 @@ impl Worker {
             .iter()
             .zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES))
         {
-            let (key, flags) = ({ event.data }.u64(), { event.flags });
-            let connection = (key != WAKE_TOKEN && !flags.contains(EventFlags::OUT))
-                .then(|| connections.get_mut(key))
+            let (slot_key, event_flags) = ({ event.data }.u64(), { event.flags });
+            let connection = (slot_key != WAKE_TOKEN && !event_flags.contains(EventFlags::OUT))
+                .then(|| connections.get_mut(slot_key))
                 .flatten()
                 .filter(|connection| connection.may_read_ahead());
-            let received = connection.map(|connection| connection.stream.receive(buffer, counters));
-            if let Some(Ok(Some(bytes))) = received
-                && let Some(key) = likely_key(buffer.get(..bytes).unwrap_or_default())
+            let receive_result =
+                connection.map(|connection| connection.stream.receive(buffer, counters));
+            if let Some(Ok(Some(received_bytes))) = receive_result
+                && let Some(key) = likely_key(buffer.get(..received_bytes).unwrap_or_default())
             {
-                let hash = store.store().hash(key);
-                let _ = prefetches.try_push((hash, store.prefetch_bucket(hash)));
+                let hash = store_worker.store().hash(key);
+                let _ = prefetches.try_push((hash, store_worker.prefetch_bucket(hash)));
             }
-            let _ = read_ahead.received.try_push(received);
-            if matches!(received, Some(Ok(Some(LONG_INPUT_BYTES..)))) {
+            let _ = read_ahead.receive_results.try_push(receive_result);
+            if matches!(receive_result, Some(Ok(Some(LONG_INPUT_BYTES..)))) {
                 break;
             }
         }
         let hints: ArrayVec<_, READ_AHEAD_CONNECTIONS> = prefetches
             .into_iter()
-            .map(|(hash, prefetch)| (hash, store.prefetch_item(hash, prefetch)))
+            .map(|(hash, prefetch)| (hash, store_worker.prefetch_item(hash, prefetch)))
             .collect();
         for (hash, hint) in hints {
-            store.prefetch_next_line(hash, hint);
+            store_worker.prefetch_next_line(hash, hint);
         }
         // Drops the lookup hints: a write that finds no segment relies on nothing being borrowed.
-        store.pass();
+        store_worker.pass();
     }
 }

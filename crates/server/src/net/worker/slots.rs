@@ -9,12 +9,12 @@ pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 #[derive(Default)]
 pub(super) struct Slots {
     slots: Vec<(u32, Option<Connection>)>,
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
 }
 
 impl Slots {
     pub(super) fn insert(&mut self, connection: Connection) -> u64 {
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             self.slots.len() as u32 - 1
         });
@@ -24,6 +24,7 @@ impl Slots {
                 *slot_connection = Some(connection);
                 u64::from(*generation) << 32 | u64::from(slot)
             }
+            // Impossible: the slot exists. This key matches no connection.
             None => WAKE_TOKEN,
         }
     }
@@ -46,17 +47,21 @@ impl Slots {
     pub(super) fn remove(&mut self, slot_key: u64) -> Option<Connection> {
         self.get_mut(slot_key)?;
         let slot = slot_key as u32;
-        self.free.push(slot);
+        self.free_slots.push(slot);
         self.slots.get_mut(slot as usize)?.1.take()
     }
 
     /// The keys of all connections that `is_wanted`.
     pub(super) fn keys_where(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        let slot_key =
+        let wanted_key =
             |(slot, (generation, slot_connection)): (usize, &(u32, Option<Connection>))| {
                 let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
                 is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
             };
-        self.slots.iter().enumerate().filter_map(slot_key).collect()
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(wanted_key)
+            .collect()
     }
 }

@@ -11,14 +11,14 @@ use crate::shared::watchers::SEND_INTERVAL;
 /// The connections of a worker that watch.
 pub(super) struct WatchingConnections {
     slot_keys: Vec<u64>,
-    last_sent: Instant,
+    last_sent_at: Instant,
 }
 
 impl WatchingConnections {
     pub(super) fn new() -> WatchingConnections {
         WatchingConnections {
             slot_keys: Vec::new(),
-            last_sent: Instant::now(),
+            last_sent_at: Instant::now(),
         }
     }
 
@@ -38,7 +38,7 @@ impl WatchingConnections {
         if self.slot_keys.is_empty() {
             return None;
         }
-        let time_left = SEND_INTERVAL.saturating_sub(self.last_sent.elapsed());
+        let time_left = SEND_INTERVAL.saturating_sub(self.last_sent_at.elapsed());
         // Rounded up: an iteration that comes a little early would only sleep again.
         let time_left = time_left + Duration::from_micros(50);
         Some(Timespec {
@@ -51,8 +51,8 @@ impl WatchingConnections {
 impl Worker {
     /// Sends watchers their pending lines and heartbeats if they are due.
     pub(super) fn serve_watchers(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.watching.last_sent) >= SEND_INTERVAL {
-            self.watching.last_sent = now;
+        if now.saturating_duration_since(self.watching.last_sent_at) >= SEND_INTERVAL {
+            self.watching.last_sent_at = now;
             self.serve_all_watchers();
         }
     }
@@ -80,7 +80,7 @@ impl Worker {
             if connection.is_some_and(|connection| {
                 !connection.has_pending_output() && is_served(connection.info.id.serial)
             }) {
-                self.serve(slot_key, ServeReason::Writable);
+                self.serve(slot_key, ServeReason::Resume);
             }
         }
     }

@@ -54,7 +54,7 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
 
 fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
-    let address = match &info.peer() {
+    let address = match &info.client() {
         Peer::Tcp(peer) => format_address(&Address::Tcp(*peer)),
         Peer::Unix => "unix:".to_owned(),
     };

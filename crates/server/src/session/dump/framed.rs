@@ -1,26 +1,26 @@
-//! A listing for a client of the binary protocol: each slice of its text is the value of one packet.
+//! A dump for a client of the binary protocol: each slice of its text is the value of one packet.
 
-use glasscache_protocol::binary::{self, RequestId};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque};
 
 use super::Dump;
 use crate::session::context::Context;
 use crate::session::output::Output;
 
-/// The name that memcached gives the listing of prefixes. A listing of several slices has several rows of this
+/// The name that memcached gives the dump of prefixes. A dump of several slices has several rows of this
 /// name, whose values are its text when joined.
 const ROW_NAME: &[u8] = b"detailed";
 
-/// A listing and the request that it belongs to.
+/// A dump and the request that it belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FramedDump {
-    id: RequestId,
+    request: OpcodeAndOpaque,
     dump: Box<Dump>,
 }
 
 impl FramedDump {
-    pub(crate) fn new(id: RequestId, dump: Dump) -> FramedDump {
+    pub(crate) fn new(request: OpcodeAndOpaque, dump: Dump) -> FramedDump {
         FramedDump {
-            id,
+            request,
             dump: Box::new(dump),
         }
     }
@@ -31,10 +31,10 @@ impl FramedDump {
         let is_done = self.dump.append_slice(context, &mut slice);
         let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
         if has_rows {
-            binary::write_stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);
+            binary::write_stat(&mut out.bytes, self.request, ROW_NAME, &slice.bytes);
         }
         if is_done {
-            binary::write_stat(&mut out.bytes, self.id, b"", b"");
+            binary::write_stat(&mut out.bytes, self.request, b"", b"");
         }
         is_done
     }

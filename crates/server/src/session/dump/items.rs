@@ -15,6 +15,9 @@ use crate::shared::sizes::is_slice_full;
 /// Items examined between two checks of the output's size.
 const STEP_ITEMS: usize = 64;
 
+/// A listing keeps the hashes of a part of the items at a time: about a byte for this many items of all.
+const LISTED_ITEMS_PER_BYTE: usize = 2;
+
 /// Bytes that a listing keeps while there are few items.
 const LISTING_BYTES_MIN: usize = 128 << 10;
 
@@ -42,21 +45,21 @@ pub(crate) enum LineFormat {
     /// A command that fetches the item.
     Mgdump,
     /// Key, length and expiry of some items.
-    Cachedump(Cachedump),
+    Cachedump(CachedumpLimits),
 }
 
 /// Lines and bytes that `stats cachedump` may still list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cachedump {
+pub(crate) struct CachedumpLimits {
     lines_left: u32,
     bytes_left: usize,
 }
 
-impl Cachedump {
-    /// At most `lines` lines.
-    pub(crate) fn with_lines(lines: u32) -> Cachedump {
-        Cachedump {
-            lines_left: lines,
+impl CachedumpLimits {
+    /// At most `lines_max` lines.
+    pub(crate) fn with_lines(lines_max: u32) -> CachedumpLimits {
+        CachedumpLimits {
+            lines_left: lines_max,
             bytes_left: CACHEDUMP_BYTES_MAX,
         }
     }
@@ -73,12 +76,12 @@ impl ItemDump {
         classes: Vec<usize>,
         context: &Context<'_>,
     ) -> ItemDump {
-        let items = context.store.store().counters().items;
+        let item_count = context.store_worker.store().counters().items;
         ItemDump {
             line_format,
             classes,
-            listing: Listing::new(context.shared.listing_seed(), items),
-            charge: context.shared.memory.charge(0),
+            listing: Listing::new(context.shared.listing_seed(), item_count),
+            charge: context.shared.peer_memory.charge(0),
             has_started: false,
         }
     }
@@ -89,9 +92,9 @@ impl ItemDump {
         if !std::mem::replace(&mut self.has_started, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(replies::OK);
         }
-        let mut examined = 0;
-        let is_done = self.write_slice(context, &mut examined, out);
-        context.counters.examined.add(examined as u64);
+        let mut examined_items = 0;
+        let is_done = self.write_slice(context, &mut examined_items, out);
+        context.counters.examined.add(examined_items as u64);
         let kept_bytes = if is_done {
             0
         } else {
@@ -112,7 +115,7 @@ impl ItemDump {
     fn write_slice(
         &mut self,
         context: &Context<'_>,
-        examined: &mut usize,
+        examined_items: &mut usize,
         out: &mut Output<'_>,
     ) -> bool {
         let ItemDump {
@@ -121,17 +124,17 @@ impl ItemDump {
             listing,
             ..
         } = self;
-        while !is_slice_full(*examined, out.len()) {
+        while !is_slice_full(*examined_items, out.len()) {
             let mut visit =
                 |item: &Item<'_>| write_line(line_format, classes, item, context, &mut out.bytes);
             match context
-                .store
+                .store_worker
                 .list(listing, STEP_ITEMS, context.now, &mut visit)
             {
-                Some(examined_now) => *examined += examined_now,
+                Some(examined_now) => *examined_items += examined_now,
                 None => return true,
             }
-            if matches!(line_format, LineFormat::Cachedump(cachedump) if cachedump.is_used_up()) {
+            if matches!(line_format, LineFormat::Cachedump(limits) if limits.is_used_up()) {
                 return true;
             }
         }
@@ -147,8 +150,8 @@ impl ItemDump {
         if self.has_started {
             return 0;
         }
-        let items = context.store.store().counters().items as usize;
-        (items / 2).max(LISTING_BYTES_MIN)
+        let item_count = context.store_worker.store().counters().items as usize;
+        (item_count / LISTED_ITEMS_PER_BYTE).max(LISTING_BYTES_MIN)
     }
 }
 
@@ -160,7 +163,7 @@ fn write_line(
     out: &mut Vec<u8>,
 ) {
     let key = item.key();
-    let (class, bytes) =
+    let (class, size_bytes) =
         context
             .shared
             .slab_classes
@@ -169,15 +172,15 @@ fn write_line(
         return;
     }
     match line_format {
-        LineFormat::Metadump => write_metadump_line(item, (class, bytes), context, out),
+        LineFormat::Metadump => write_metadump_line(item, (class, size_bytes), context, out),
         LineFormat::Mgdump => write_mgdump_line(key, out),
-        LineFormat::Cachedump(cachedump) => write_cachedump_line(cachedump, item, context, out),
+        LineFormat::Cachedump(limits) => write_cachedump_line(limits, item, context, out),
     }
 }
 
 fn write_metadump_line(
     item: &Item<'_>,
-    (class, bytes): (usize, u32),
+    (class, size_bytes): (usize, u32),
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
@@ -190,7 +193,7 @@ fn write_metadump_line(
     // Writing to a vector cannot fail.
     let _ = writeln!(
         out,
-        " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
+        " exp={expiry} la={} cas={} fetch={} cls={class} size={size_bytes} flags={} ",
         context.shared.clock.unix_time(item.last_access()),
         context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
@@ -213,13 +216,13 @@ fn write_mgdump_line(key: &[u8], out: &mut Vec<u8>) {
 /// Writes key, length and expiry; an item whose key has blanks or control bytes is left out, as memcached leaves out
 /// binary keys.
 fn write_cachedump_line(
-    cachedump: &mut Cachedump,
+    limits: &mut CachedumpLimits,
     item: &Item<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
     let key = item.key();
-    if cachedump.is_used_up() || !fits_in_line(key) {
+    if limits.is_used_up() || !fits_in_line(key) {
         return;
     }
     let line_start = out.len();
@@ -231,6 +234,6 @@ fn write_cachedump_line(
     out.extend_from_slice(key);
     // Writing to a vector cannot fail.
     let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
-    cachedump.lines_left -= 1;
-    cachedump.bytes_left = cachedump.bytes_left.saturating_sub(out.len() - line_start);
+    limits.lines_left -= 1;
+    limits.bytes_left = limits.bytes_left.saturating_sub(out.len() - line_start);
 }

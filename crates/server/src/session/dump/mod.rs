@@ -9,7 +9,7 @@ mod framed;
 mod items;
 
 pub(crate) use self::framed::FramedDump;
-pub(crate) use self::items::{Cachedump, ItemDump, LineFormat};
+pub(crate) use self::items::{CachedumpLimits, ItemDump, LineFormat};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::prefix_table::DiscardedPrefixes;
@@ -46,7 +46,7 @@ impl Dump {
             Dump::Framed(framed) => framed.append_slice(context, out),
             Dump::DiscardedPrefixes(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
-                let is_done = prefixes.drop_some(SLICE_EXAMINED);
+                let is_done = prefixes.free_some(SLICE_EXAMINED);
                 if is_done {
                     out.bytes
                         .extend_from_slice(glasscache_protocol::replies::RESET);

@@ -3,7 +3,7 @@
 //! One by one, each lookup waits twice for memory; in three passes the waits overlap.
 
 use arrayvec::ArrayVec;
-use glasscache_protocol::binary::{Get, HEADER_BYTES, RequestId};
+use glasscache_protocol::binary::{Get, HEADER_BYTES, OpcodeAndOpaque};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::MetaLine;
 use glasscache_protocol::replies;
@@ -39,7 +39,7 @@ enum LookupKind {
     /// large.
     Meta(u8),
     /// A read of the binary protocol and, of a gat or touch, the new exptime.
-    Binary(RequestId, Option<u32>),
+    Binary(OpcodeAndOpaque, Option<u32>),
 }
 
 impl<'b, 'w> Lookup<'b, 'w> {
@@ -72,17 +72,17 @@ impl<'b, 'w> Lookup<'b, 'w> {
 
     /// The key of a request of the binary protocol.
     #[inline]
-    pub(crate) fn binary(id: RequestId, get: &Get<'b>, context: &Context<'w>) -> Self {
-        Self::new(get.key, LookupKind::Binary(id, get.touch), context)
+    pub(crate) fn binary(request: OpcodeAndOpaque, get: &Get<'b>, context: &Context<'w>) -> Self {
+        Self::new(get.key, LookupKind::Binary(request, get.touch), context)
     }
 
     #[inline]
     fn new(key: &'b [u8], kind: LookupKind, context: &Context<'w>) -> Self {
-        let hash = context.store.store().hash(key);
+        let hash = context.store_worker.store().hash(key);
         Lookup {
             key,
             hash,
-            prefetch: context.store.prefetch_bucket(hash),
+            prefetch: context.store_worker.prefetch_bucket(hash),
             kind,
         }
     }
@@ -149,13 +149,13 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_empty() {
             return (None, None);
         }
-        let store = context.store;
+        let store_worker = context.store_worker;
         let mut hints = [LookupHint::default(); BATCH_LOOKUPS];
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
-            *hint = store.prefetch_item(lookup.hash, lookup.prefetch);
+            *hint = store_worker.prefetch_item(lookup.hash, lookup.prefetch);
         }
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
-            *hint = store.prefetch_next_line(lookup.hash, *hint);
+            *hint = store_worker.prefetch_next_line(lookup.hash, *hint);
         }
         if self.lookups.is_full() {
             context.counters.batches.bump();
@@ -179,8 +179,9 @@ impl<'b, 'w> Batch<'b, 'w> {
                         break;
                     }
                 }
-                LookupKind::Binary(id, touch) => {
-                    let Ok(is_hit) = execute_binary_get(*id, *touch, located_key, context, out)
+                LookupKind::Binary(request, touch) => {
+                    let Ok(is_hit) =
+                        execute_binary_get(*request, *touch, located_key, context, out)
                     else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;
@@ -266,7 +267,7 @@ impl<'b> Batch<'b, '_> {
         let lookup = self.lookups.get(index)?;
         match reply_memory::missing_bytes(lookup.key, lookup.hash, context, out) {
             0 => None,
-            bytes => self.stop_before(index, StopReason::Memory(bytes)),
+            missing_bytes => self.stop_before(index, StopReason::Memory(missing_bytes)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Commands of the binary protocol that are neither a store nor a read of a key.
 
 use glasscache_protocol::ascii;
-use glasscache_protocol::binary::{self, Command, RequestId, Status};
+use glasscache_protocol::binary::{self, Command, OpcodeAndOpaque, Status};
 use glasscache_store::{
     ArithOptions, ArithOutcome, CasUnique, DeleteOptions, DeleteOutcome, NoRoomYet,
 };
@@ -20,30 +20,30 @@ const TOKENS_MAX: usize = 4;
 
 /// Executes one command; nothing is executed and no reply is written if it has to wait for a segment.
 pub(crate) fn run_command<'w>(
-    id: RequestId,
+    request: OpcodeAndOpaque,
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<ConnectionEffect, NoRoomYet> {
-    let bytes = &mut out.bytes;
+    let reply = &mut out.bytes;
     match *command {
         Command::Delete { key, required_cas } => {
-            execute_delete(id, key, required_cas, context, bytes)?;
+            execute_delete(request, key, required_cas, context, reply)?;
         }
-        Command::Arith { .. } => execute_arith(id, command, context, bytes)?,
+        Command::Arith { .. } => execute_arith(request, command, context, reply)?,
         Command::Flush { exptime } => {
             if context.shared.config.flush_enabled {
-                admin::flush(i64::from(exptime), context);
-                report_success(id, 0, bytes);
+                admin::execute_binary_flush(i64::from(exptime), context);
+                report_success(request, 0, reply);
             } else {
-                binary::write_error(bytes, id, Status::AuthFailure);
+                binary::write_error(reply, request, Status::AuthFailure);
             }
         }
-        Command::Noop => binary::write_success(bytes, id, 0),
-        Command::Version => binary::write_text(bytes, id, VERSION.as_bytes()),
-        Command::Stat(argument) => return Ok(run_stats(id, argument, context, bytes)),
+        Command::Noop => binary::write_success(reply, request, 0),
+        Command::Version => binary::write_text(reply, request, VERSION.as_bytes()),
+        Command::Stat(argument) => return Ok(run_stats(request, argument, context, reply)),
         Command::Quit => {
-            report_success(id, 0, bytes);
+            report_success(request, 0, reply);
             return Ok(ConnectionEffect::Close(CloseReason::Normal));
         }
         // The session executes reads, stores and logins itself.
@@ -53,7 +53,7 @@ pub(crate) fn run_command<'w>(
         | Command::SaslMechanisms
         | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
-            binary::write_error(bytes, id, Status::UnknownCommand);
+            binary::write_error(reply, request, Status::UnknownCommand);
             return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
@@ -61,14 +61,14 @@ pub(crate) fn run_command<'w>(
 }
 
 /// Reports the usual outcome, unless the request is quiet.
-fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
-    if !id.is_quiet() {
-        binary::write_success(out, id, cas);
+fn report_success(request: OpcodeAndOpaque, unique: u64, out: &mut Vec<u8>) {
+    if !request.is_quiet() {
+        binary::write_success(out, request, unique);
     }
 }
 
 fn execute_delete(
-    id: RequestId,
+    request: OpcodeAndOpaque,
     key: &[u8],
     required_cas: Option<u64>,
     context: &Context<'_>,
@@ -79,15 +79,15 @@ fn execute_delete(
         ..DeleteOptions::default()
     };
     match items::apply_delete(key, &options, false, context)? {
-        DeleteOutcome::Deleted => report_success(id, 0, out),
-        DeleteOutcome::NotFound => binary::write_error(out, id, Status::NotFound),
-        DeleteOutcome::Exists => binary::write_error(out, id, Status::Exists),
+        DeleteOutcome::Deleted => report_success(request, 0, out),
+        DeleteOutcome::NotFound => binary::write_error(out, request, Status::NotFound),
+        DeleteOutcome::Exists => binary::write_error(out, request, Status::Exists),
     }
     Ok(())
 }
 
 fn execute_arith(
-    id: RequestId,
+    request: OpcodeAndOpaque,
     command: &Command<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
@@ -107,20 +107,20 @@ fn execute_arith(
         delta,
         required_cas: required_cas.map(CasUnique),
         initial: initial.map(|(number, exptime)| (number, context.expiry(i64::from(exptime)))),
-        hides_unique: id.is_quiet(),
+        hides_unique: request.is_quiet(),
         ..ArithOptions::default()
     };
     match items::apply_arith(key, &options, context)? {
-        ArithOutcome::Number { .. } if id.is_quiet() => {}
+        ArithOutcome::Number { .. } if request.is_quiet() => {}
         ArithOutcome::Number { value, unique, .. } => {
-            binary::write_number(out, id, value, context.visible_unique(unique));
+            binary::write_number(out, request, value, context.visible_unique(unique));
         }
-        ArithOutcome::NotFound => binary::write_error(out, id, Status::NotFound),
-        ArithOutcome::Exists => binary::write_error(out, id, Status::Exists),
-        ArithOutcome::NotANumber => binary::write_error(out, id, Status::NotANumber),
+        ArithOutcome::NotFound => binary::write_error(out, request, Status::NotFound),
+        ArithOutcome::Exists => binary::write_error(out, request, Status::Exists),
+        ArithOutcome::NotANumber => binary::write_error(out, request, Status::NotANumber),
         ArithOutcome::NoMemory => {
             let text = b"Out of memory incrementing value";
-            binary::write_error_with_text(out, id, Status::OutOfMemory, text);
+            binary::write_error_with_text(out, request, Status::OutOfMemory, text);
         }
     }
     Ok(())
@@ -128,18 +128,18 @@ fn execute_arith(
 
 /// Executes a statistics request: the families that memcached reports over this protocol, and our own.
 fn run_stats(
-    id: RequestId,
+    request: OpcodeAndOpaque,
     argument: &[u8],
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> ConnectionEffect {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
-    let mut count = 0;
+    let mut token_count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
         *token_slot = token;
-        count += 1;
+        token_count += 1;
     }
-    let tokens = tokens.get(..count).unwrap_or_default();
+    let tokens = tokens.get(..token_count).unwrap_or_default();
     let is_supported = matches!(
         tokens.first(),
         None | Some(
@@ -147,32 +147,37 @@ fn run_stats(
         )
     );
     if !is_supported {
-        binary::write_error(out, id, Status::NotFound);
+        binary::write_error(out, request, Status::NotFound);
         return ConnectionEffect::Done;
     }
-    let mut text = Output::from_rendered(Vec::new());
-    match stats::run_stats(tokens, context, &mut text) {
+    let mut text_reply = Output::from_rendered(Vec::new());
+    match stats::run_stats(tokens, context, &mut text_reply) {
         ConnectionEffect::Dump(dump) => {
-            ConnectionEffect::Dump(Dump::Framed(FramedDump::new(id, dump)))
+            ConnectionEffect::Dump(Dump::Framed(FramedDump::new(request, dump)))
         }
-        outcome => {
-            write_rows(id, &text.bytes, out);
-            outcome
+        effect => {
+            write_rows(request, &text_reply.bytes, out);
+            effect
         }
     }
 }
 
 /// Turns a table of `STAT` lines into packets; a table without rows is a switch that was set or an error.
-fn write_rows(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
+fn write_rows(request: OpcodeAndOpaque, text: &[u8], out: &mut Vec<u8>) {
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if let Some(row) = line.strip_prefix(b"STAT ") {
             let name_bytes = memchr::memchr(b' ', row).unwrap_or(row.len());
             let (name, value) = row.split_at_checked(name_bytes).unwrap_or((row, b""));
-            binary::write_stat(out, id, name, value.strip_prefix(b" ").unwrap_or_default());
+            binary::write_stat(
+                out,
+                request,
+                name,
+                value.strip_prefix(b" ").unwrap_or_default(),
+            );
         } else if line.starts_with(b"CLIENT_ERROR") || line == b"ERROR" {
-            return binary::write_error(out, id, Status::NotFound);
+            return binary::write_error(out, request, Status::NotFound);
         }
     }
-    binary::write_stat(out, id, b"", b"");
+    binary::write_stat(out, request, b"", b"");
 }

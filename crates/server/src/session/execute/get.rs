@@ -1,6 +1,6 @@
 //! The reply for one key that was looked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
-use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
 use glasscache_protocol::meta::{self, MetaItem, MetaLine, letter_set};
 use glasscache_protocol::text;
@@ -56,33 +56,36 @@ pub(super) fn execute_text_get<'w>(
 /// counts gets.
 #[inline]
 fn read_item<'w>(
-    touch: Option<i64>,
+    touch_exptime: Option<i64>,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
 ) -> Result<Option<Item<'w>>, NoRoomYet> {
-    let item = match touch {
-        None => context.store.get_hinted(key, hash, hint, context.now),
+    let item = match touch_exptime {
+        None => context
+            .store_worker
+            .get_hinted(key, hash, hint, context.now),
         Some(exptime) => {
-            let touch = Some(context.expiry(exptime));
             let options = GetOptions {
-                touch,
+                touch: Some(context.expiry(exptime)),
                 ..GetOptions::default()
             };
             get_with(key, hash, &options, context)?.map(|(item, _)| item)
         }
     };
-    if touch.is_some() {
+    if touch_exptime.is_some() {
         count_touch(context, item.is_some());
     }
     report_get(context, key, item.as_ref());
     if let Some(item) = &item {
-        if touch.is_some() {
+        if touch_exptime.is_some() {
             events::publish_change(context, key, "gat");
         }
-        context
-            .shared
-            .slab_classes
-            .count_hit(context.counters, key.len(), item, touch.is_some());
+        context.shared.slab_classes.count_hit(
+            context.counters,
+            key.len(),
+            item,
+            touch_exptime.is_some(),
+        );
     }
     Ok(item)
 }
@@ -91,37 +94,37 @@ fn read_item<'w>(
 /// otherwise.
 #[inline]
 pub(super) fn execute_binary_get<'w>(
-    id: RequestId,
-    touch: Option<u32>,
+    request: OpcodeAndOpaque,
+    touch_exptime: Option<u32>,
     located_key: LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    let key = located_key.0;
-    let Some(item) = read_item(touch.map(i64::from), located_key, context)? else {
-        match (id.is_quiet(), id.returns_key()) {
+    let (key, _, _) = located_key;
+    let Some(item) = read_item(touch_exptime.map(i64::from), located_key, context)? else {
+        match (request.is_quiet(), request.returns_key()) {
             (true, _) => {}
-            (false, true) => binary::write_miss_with_key(&mut out.bytes, id, key),
-            (false, false) => binary::write_error(&mut out.bytes, id, Status::NotFound),
+            (false, true) => binary::write_miss_with_key(&mut out.bytes, request, key),
+            (false, false) => binary::write_error(&mut out.bytes, request, Status::NotFound),
         }
         return Ok(false);
     };
-    let cas = if context.shared.config.cas_enabled {
+    let unique = if context.shared.config.cas_enabled {
         item.unique().0
     } else {
         0
     };
-    if id.is_touch() {
-        binary::write_touched(&mut out.bytes, id, item.flags(), cas);
+    if request.is_touch() {
+        binary::write_touched(&mut out.bytes, request, item.flags(), unique);
         return Ok(true);
     }
-    let head = StoredItem {
+    let stored_item = StoredItem {
         key,
         flags: item.flags(),
         value_bytes: item.value_bytes(),
-        cas,
+        cas: unique,
     };
-    binary::write_value_head(&mut out.bytes, id, &head);
+    binary::write_value_head(&mut out.bytes, request, &stored_item);
     out.append_value(item);
     Ok(true)
 }
@@ -133,9 +136,13 @@ pub(super) fn get_with<'w>(
     options: &GetOptions,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    let result = context.store.try_get_with(key, hash, options, context.now);
+    let result = context
+        .store_worker
+        .try_get_with(key, hash, options, context.now);
     context.refuse_if_overdue(result, || {
-        context.store.get_with(key, hash, options, context.now)
+        context
+            .store_worker
+            .get_with(key, hash, options, context.now)
     })
 }
 
@@ -169,7 +176,7 @@ fn get_minimal_item_value<'w>(
         return None;
     }
     let value = context
-        .store
+        .store_worker
         .get_minimal_item_value(key, hint, context.now)?;
     context
         .shared
@@ -212,14 +219,14 @@ pub(super) fn execute_meta_get_hinted<'w>(
         out.bytes.extend_from_slice(b"\r\n");
         return Ok(());
     }
-    let item = find_meta_item(line, (key, hash, hint), context)?;
+    let found = find_meta_item(line, (key, hash, hint), context)?;
     if flags.has(b'T') {
-        count_touch(context, item.is_some());
+        count_touch(context, found.is_some());
     } else {
-        count_gets(context, 1, u64::from(item.is_some()));
+        count_gets(context, 1, u64::from(found.is_some()));
     }
-    report_get(context, key, item.as_ref().map(|(item, _)| item));
-    let Some((item, lease)) = item else {
+    report_get(context, key, found.as_ref().map(|(item, _)| item));
+    let Some((item, lease)) = found else {
         if !flags.has(b'q') {
             meta::write_status(&mut out.bytes, line, key, *b"EN");
         }
@@ -272,7 +279,10 @@ fn find_meta_item<'w>(
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     if !line.flags.has_any(MODIFYING_FLAGS) {
-        let Some(item) = context.store.get_hinted(key, hash, hint, context.now) else {
+        let Some(item) = context
+            .store_worker
+            .get_hinted(key, hash, hint, context.now)
+        else {
             return Ok(None);
         };
         if !item.is_marked() {
@@ -282,7 +292,9 @@ fn find_meta_item<'w>(
             may_win: true,
             ..GetOptions::default()
         };
-        let leased_read = context.store.get_with(key, hash, &options, context.now);
+        let leased_read = context
+            .store_worker
+            .get_with(key, hash, &options, context.now);
         return Ok(merge_leased_read(item, leased_read));
     }
     get_with(key, hash, &to_get_options(line, context), context)
@@ -293,12 +305,12 @@ fn find_meta_item<'w>(
 /// A lease belongs to one copy of the item. If the key was deleted or stored again between the reads, the reply is
 /// made of the second read alone.
 fn merge_leased_read<'w>(
-    first: Item<'w>,
+    first_item: Item<'w>,
     leased_read: Option<(Item<'w>, Lease)>,
 ) -> Option<(Item<'w>, Lease)> {
     let (item, lease) = leased_read?;
-    if item.is_same_copy(&first) {
-        Some((first, lease))
+    if item.is_same_copy(&first_item) {
+        Some((first_item, lease))
     } else {
         Some((item, lease))
     }
@@ -394,9 +406,9 @@ mod tests {
             ..DeleteOptions::default()
         };
         worker.delete(b"a", hash, &options, NOW);
-        let first = worker.get(b"a", hash, NOW).unwrap();
-        assert!(first.is_marked());
-        run(&worker, hash, first);
+        let first_item = worker.get(b"a", hash, NOW).unwrap();
+        assert!(first_item.is_marked());
+        run(&worker, hash, first_item);
     }
 
     const MAY_WIN: GetOptions = GetOptions {
@@ -411,9 +423,9 @@ mod tests {
 
     #[test]
     fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
-        with_stale_item(|worker, hash, first| {
+        with_stale_item(|worker, hash, first_item| {
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = merge_leased_read(first, leased_read).unwrap();
+            let (item, lease) = merge_leased_read(first_item, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"old"[..]));
             assert!(lease.won && lease.is_stale);
         });
@@ -421,10 +433,10 @@ mod tests {
 
     #[test]
     fn a_key_stored_again_between_the_two_reads_has_the_new_value_and_no_mark() {
-        with_stale_item(|worker, hash, first| {
+        with_stale_item(|worker, hash, first_item| {
             worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = merge_leased_read(first, leased_read).unwrap();
+            let (item, lease) = merge_leased_read(first_item, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"new"[..]));
             assert!(!lease.won && !lease.is_stale);
         });
@@ -432,10 +444,10 @@ mod tests {
 
     #[test]
     fn a_key_deleted_between_the_two_reads_is_a_miss() {
-        with_stale_item(|worker, hash, first| {
+        with_stale_item(|worker, hash, first_item| {
             worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            assert!(merge_leased_read(first, leased_read).is_none());
+            assert!(merge_leased_read(first_item, leased_read).is_none());
         });
     }
 }

@@ -16,8 +16,8 @@ use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
 
-fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
-    context.store.store().hash(key)
+fn hash_key(key: &[u8], context: &Context<'_>) -> KeyHash {
+    context.store_worker.store().hash(key)
 }
 
 /// Executes `delete` and returns the reply.
@@ -39,17 +39,19 @@ pub(super) fn apply_delete(
     is_meta: bool,
     context: &Context<'_>,
 ) -> Result<DeleteOutcome, NoRoomYet> {
-    let (store, hash) = (context.store, hash(key, context));
+    let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let is_observed = context.shared.is_observed();
-    let line = is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
-    let item = store.peek(key, hash, context.now);
-    let result = store.try_delete(key, hash, options, context.now);
-    let outcome =
-        context.refuse_if_overdue(result, || store.delete(key, hash, options, context.now))?;
-    if let Some(line) = line {
+    let deletion_line =
+        is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
+    let item = store_worker.peek(key, hash, context.now);
+    let result = store_worker.try_delete(key, hash, options, context.now);
+    let outcome = context.refuse_if_overdue(result, || {
+        store_worker.delete(key, hash, options, context.now)
+    })?;
+    if let Some(deletion_line) = deletion_line {
         context.shared.prefix_table.record_delete(key);
-        if let Some(line) = line {
-            events::publish_deletion(context.shared, key, &line);
+        if let Some(deletion_line) = deletion_line {
+            events::publish_deletion(context.shared, key, &deletion_line);
         }
     }
     // Also for a watcher that was added meanwhile, which would miss the line above.
@@ -81,9 +83,9 @@ pub(super) fn execute_touch(
         touch: Some(context.expiry(exptime)),
         ..GetOptions::default()
     };
-    let item = get::get_with(key, hash(key, context), &options, context)?;
+    let found = get::get_with(key, hash_key(key, context), &options, context)?;
     context.counters.touch_cmds.bump();
-    Ok(match item {
+    Ok(match found {
         Some((item, _)) => {
             events::publish_change(context, key, "touch");
             context.counters.touch_hits.bump();
@@ -125,10 +127,11 @@ pub(super) fn apply_arith(
     options: &ArithOptions,
     context: &Context<'_>,
 ) -> Result<ArithOutcome, NoRoomYet> {
-    let (store, hash) = (context.store, hash(key, context));
-    let result = store.try_arith(key, hash, options, context.now);
-    let outcome =
-        context.refuse_if_overdue(result, || store.arith(key, hash, options, context.now))?;
+    let (store_worker, hash) = (context.store_worker, hash_key(key, context));
+    let result = store_worker.try_arith(key, hash, options, context.now);
+    let outcome = context.refuse_if_overdue(result, || {
+        store_worker.arith(key, hash, options, context.now)
+    })?;
     if matches!(outcome, ArithOutcome::Number { .. }) {
         let command = if options.is_decrement { "decr" } else { "incr" };
         events::publish_change(context, key, command);
@@ -162,7 +165,7 @@ pub(super) fn execute_base64_meta_get<'w>(
 ) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     match item_key(line, &mut scratch, &mut out.bytes) {
-        Some(key) => get::execute_meta_get(line, key, hash(key, context), context, out),
+        Some(key) => get::execute_meta_get(line, key, hash_key(key, context), context, out),
         None => Ok(()),
     }
 }
@@ -195,13 +198,13 @@ pub(super) fn execute_meta_delete(
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let outcome = match apply_delete(key, &options, true, context)? {
+    let status = match apply_delete(key, &options, true, context)? {
         DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
         DeleteOutcome::Exists => *b"EX",
     };
-    meta::write_status(out, line, key, outcome);
+    meta::write_status(out, line, key, status);
     Ok(())
 }
 
@@ -265,7 +268,10 @@ pub(super) fn execute_meta_debug(
         Some(Some(_)) => &decoded,
         None => sent_key,
     };
-    let Some(item) = context.store.peek(key, hash(key, context), context.now) else {
+    let Some(item) = context
+        .store_worker
+        .peek(key, hash_key(key, context), context.now)
+    else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");
@@ -274,7 +280,7 @@ pub(super) fn execute_meta_debug(
         Expiry::Never => -1,
         Expiry::At(expires_at) => i64::from(expires_at.0) - i64::from(context.now.0),
     };
-    let (class, bytes) =
+    let (class, size_bytes) =
         context
             .shared
             .slab_classes
@@ -282,7 +288,7 @@ pub(super) fn execute_meta_debug(
     // Writing to a vector cannot fail.
     let _ = write!(
         out,
-        " exp={ttl} la={} cas={} fetch={} cls={class} size={bytes}\r\n",
+        " exp={ttl} la={} cas={} fetch={} cls={class} size={size_bytes}\r\n",
         context.now.0.saturating_sub(item.last_access().0),
         context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },

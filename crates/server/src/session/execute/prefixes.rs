@@ -18,10 +18,10 @@ pub(super) fn execute_flush(prefix: &[u8], context: &Context<'_>) -> &'static [u
 /// Executes `mf`: the same with a key in base64, an opaque, and no reply if the client wants none.
 pub(super) fn execute_meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let mut scratch = Vec::new();
-    let removed = line
+    let remove_result = line
         .item_key(&mut scratch)
         .and_then(|prefix| remove_items(prefix, "mf", context).map(|()| prefix));
-    match removed {
+    match remove_result {
         Ok(_) if line.flags.has(b'q') => {}
         Ok(prefix) => meta::write_status(out, line, prefix, *b"HD"),
         Err(reply) => out.extend_from_slice(reply),
@@ -34,8 +34,11 @@ fn remove_items(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(
     if !context.shared.config.flush_enabled {
         return Err(replies::FLUSH_PREFIX_DISABLED);
     }
-    let flushed = context.store.store().flush_prefix(prefix, context.now);
-    flushed.map_err(|_| replies::TOO_MANY_PREFIXES)?;
+    let flush_result = context
+        .store_worker
+        .store()
+        .flush_prefix(prefix, context.now);
+    flush_result.map_err(|_| replies::TOO_MANY_PREFIXES)?;
     events::publish_prefix_flush(context, prefix, command);
     Ok(())
 }

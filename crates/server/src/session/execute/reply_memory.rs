@@ -22,26 +22,26 @@ pub(super) fn missing_bytes(
     if context.pressure == Pressure::Low {
         return 0;
     }
-    let Some(item) = context.store.peek(key, hash, context.now) else {
+    let Some(item) = context.store_worker.peek(key, hash, context.now) else {
         return 0;
     };
-    let bytes = item.value_bytes();
-    if bytes <= COPY_BYTES_MAX {
+    let value_bytes = item.value_bytes();
+    if value_bytes <= COPY_BYTES_MAX {
         return 0;
     }
     if let Some(held_value) = item.hold() {
         out.keep_held_value(held_value);
         return 0;
     }
-    let bytes = bytes as usize;
+    let value_bytes = value_bytes as usize;
     if context
         .shared
-        .memory
-        .try_grant(bytes, context.is_first_waiter)
+        .peer_memory
+        .try_grant(value_bytes, context.is_first_waiter)
     {
         0
     } else {
-        bytes
+        value_bytes
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn missing_bytes_of_command(
     let mut scratch = Vec::new();
     match line.item_key(&mut scratch) {
         Ok(key) if context.pressure != Pressure::Low => {
-            missing_bytes(key, context.store.store().hash(key), context, out)
+            missing_bytes(key, context.store_worker.store().hash(key), context, out)
         }
         _ => 0,
     }

@@ -5,7 +5,7 @@
 //! line is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
-use glasscache_protocol::binary::{self, RequestId, Status};
+use glasscache_protocol::binary::{self, OpcodeAndOpaque, Status};
 use glasscache_protocol::command::{StoreCommand, StoreHead};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::replies;
@@ -35,7 +35,7 @@ pub(crate) struct StoreWrite<'b> {
 enum RequestForm<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A write whose value is being received: its parsed line.
@@ -51,7 +51,7 @@ pub(crate) struct PendingWrite {
 enum PendingRequestForm {
     Text { noreply: bool },
     Meta(Box<PendingMetaLine>),
-    Binary(RequestId),
+    Binary(OpcodeAndOpaque),
 }
 
 /// A meta line that owns its text.
@@ -71,7 +71,7 @@ impl PendingWrite {
             options: self.options,
             request_form: match &self.request_form {
                 PendingRequestForm::Text { noreply } => RequestForm::Text { noreply: *noreply },
-                PendingRequestForm::Binary(id) => RequestForm::Binary(*id),
+                PendingRequestForm::Binary(request) => RequestForm::Binary(*request),
                 PendingRequestForm::Meta(line) => RequestForm::Meta(MetaLine {
                     key: &line.key,
                     flags: line.flags.with_text(&line.flags_text),
@@ -95,11 +95,11 @@ impl<'b> StoreWrite<'b> {
     /// A write of the binary protocol, whose responses carry the unique of what was stored.
     #[inline]
     pub(crate) fn binary(
-        id: RequestId,
+        request: OpcodeAndOpaque,
         head: &StoreHead<'b>,
         context: &Context<'_>,
     ) -> StoreWrite<'b> {
-        Self::from_head(head, RequestForm::Binary(id), head.noreply, context)
+        Self::from_head(head, RequestForm::Binary(request), head.noreply, context)
     }
 
     #[inline]
@@ -126,7 +126,7 @@ impl<'b> StoreWrite<'b> {
         StoreWrite {
             value_bytes: head.value_bytes,
             key: head.key,
-            hash: context.store.store().hash(head.key),
+            hash: context.store_worker.store().hash(head.key),
             options,
             request_form,
         }
@@ -148,9 +148,9 @@ impl<'b> StoreWrite<'b> {
             _ => SetMode::Set,
         };
         // With append and prepend 0 requests nothing; in other modes it is a unique that no item has.
-        let is_append = matches!(mode, SetMode::Append | SetMode::Prepend);
+        let is_extension = matches!(mode, SetMode::Append | SetMode::Prepend);
         let has_compare =
-            flags.has(b'C') && mode != SetMode::Add && !(is_append && flags.required_cas == 0);
+            flags.has(b'C') && mode != SetMode::Add && !(is_extension && flags.required_cas == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
         let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
@@ -173,7 +173,7 @@ impl<'b> StoreWrite<'b> {
         StoreWrite {
             value_bytes,
             key,
-            hash: context.store.store().hash(key),
+            hash: context.store_worker.store().hash(key),
             options,
             request_form: RequestForm::Meta(line),
         }
@@ -188,7 +188,7 @@ impl<'b> StoreWrite<'b> {
             options: self.options,
             request_form: match &self.request_form {
                 RequestForm::Text { noreply } => PendingRequestForm::Text { noreply: *noreply },
-                RequestForm::Binary(id) => PendingRequestForm::Binary(*id),
+                RequestForm::Binary(request) => PendingRequestForm::Binary(*request),
                 RequestForm::Meta(line) => PendingRequestForm::Meta(Box::new(PendingMetaLine {
                     key: line.key.into(),
                     flags: line.flags.with_text(b""),
@@ -211,11 +211,13 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
+        let (store_worker, key, hash, options) =
+            (context.store_worker, self.key, self.hash, &self.options);
         let previous_value = self.find_previous_value(context);
-        let result = store.try_set(key, hash, value, options, context.now);
-        let outcome = context
-            .refuse_if_overdue(result, || store.set(key, hash, value, options, context.now))?;
+        let result = store_worker.try_set(key, hash, value, options, context.now);
+        let outcome = context.refuse_if_overdue(result, || {
+            store_worker.set(key, hash, value, options, context.now)
+        })?;
         self.publish_previous_fetch(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
@@ -227,14 +229,14 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Option<Reservation> {
-        let reserved = context.store.reserve(
+        let reserve_result = context.store_worker.reserve(
             self.key,
             self.hash,
             self.value_bytes,
             &self.options,
             context.now,
         );
-        let refusal_outcome = match reserved {
+        let refusal_outcome = match reserve_result {
             Ok(reservation) => return Some(reservation),
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
             Err(Refusal::NoMemory) => SetOutcome::NoMemory,
@@ -252,9 +254,9 @@ impl<'b> StoreWrite<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let previous_value = self.find_previous_value(context);
-        let result = context.store.try_commit(reservation, context.now);
+        let result = context.store_worker.try_commit(reservation, context.now);
         let outcome = context.refuse_if_overdue(result, || {
-            context.store.refuse_upload(reservation, context.now);
+            context.store_worker.refuse_upload(reservation, context.now);
             SetOutcome::NoMemory
         })?;
         self.publish_previous_fetch(previous_value, context);
@@ -284,7 +286,7 @@ impl<'b> StoreWrite<'b> {
     /// client that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_data_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
         if self.is_quiet() {
-            return ConnectionEffect::Close(CloseReason::Protocol);
+            return ConnectionEffect::Close(CloseReason::MalformedInput);
         }
         out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
         ConnectionEffect::Done
@@ -302,21 +304,27 @@ impl<'b> StoreWrite<'b> {
             RequestForm::Text { noreply: true } => {}
             RequestForm::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
             RequestForm::Meta(line) => self.write_meta_reply(line, outcome, context, out),
-            RequestForm::Binary(id) => self.write_binary_reply(*id, outcome, context, out),
+            RequestForm::Binary(request) => {
+                self.write_binary_reply(*request, outcome, context, out);
+            }
         }
     }
 
     fn write_binary_reply(
         &self,
-        id: RequestId,
+        request: OpcodeAndOpaque,
         outcome: SetOutcome,
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) {
         let status = match (outcome, self.options.mode) {
-            (SetOutcome::Stored(_), _) if id.is_quiet() => return,
+            (SetOutcome::Stored(_), _) if request.is_quiet() => return,
             (SetOutcome::Stored(unique), _) => {
-                return binary::write_success(&mut out.bytes, id, context.visible_unique(unique));
+                return binary::write_success(
+                    &mut out.bytes,
+                    request,
+                    context.visible_unique(unique),
+                );
             }
             (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
             (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {
@@ -326,7 +334,7 @@ impl<'b> StoreWrite<'b> {
             (SetOutcome::TooLarge, _) => Status::TooLarge,
             (SetOutcome::NoMemory, _) => return self.report_no_memory(out),
         };
-        binary::write_error(&mut out.bytes, id, status);
+        binary::write_error(&mut out.bytes, request, status);
     }
 
     /// Reports that there is no memory for the value, as far as the request wants to know.
@@ -336,9 +344,9 @@ impl<'b> StoreWrite<'b> {
             RequestForm::Text { .. } | RequestForm::Meta(_) => {
                 out.bytes.extend_from_slice(replies::NO_MEMORY);
             }
-            RequestForm::Binary(id) => {
+            RequestForm::Binary(request) => {
                 let text = b"Out of memory allocating item";
-                binary::write_error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
+                binary::write_error_with_text(&mut out.bytes, request, Status::OutOfMemory, text);
             }
         }
     }
@@ -379,11 +387,11 @@ impl<'b> StoreWrite<'b> {
 
     /// The size that `s` reports: of the whole item after an append or prepend.
     fn current_size(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
-        let is_extended = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
-        if !(is_extended && line.flags.has(b's')) {
+        let is_extension = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
+        if !(is_extension && line.flags.has(b's')) {
             return self.value_bytes;
         }
-        let item = context.store.peek(self.key, self.hash, context.now);
+        let item = context.store_worker.peek(self.key, self.hash, context.now);
         item.map_or(self.value_bytes, |item| item.value_bytes())
     }
 
@@ -393,14 +401,14 @@ impl<'b> StoreWrite<'b> {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
         if shared.logs_at(1) {
-            let (key, bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
+            let (key, value_bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
             shared.log.queue_line(format!(
-                "glasscache: refused to store {key} ({bytes} bytes): no memory"
+                "glasscache: refused to store {key} ({value_bytes} bytes): no memory"
             ));
         } else {
             shared.log.queue_line_rate_limited(LogKind::RefusedStore, context.now.0, || {
-                let limit = context.store.store().memory_bytes() >> 20;
-                format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
+                let limit_mb = context.store_worker.store().memory_bytes() >> 20;
+                format!("glasscache: refused to store a value: no memory (-m is {limit_mb} MB; -v names the keys)")
             });
         }
     }

@@ -14,7 +14,7 @@ use glasscache_protocol::{ascii, replies};
 
 use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
-use crate::session::dump::{Cachedump, Dump, ItemDump, LineFormat};
+use crate::session::dump::{CachedumpLimits, Dump, ItemDump, LineFormat};
 use crate::session::output::Output;
 
 /// Executes `stats` with its arguments.
@@ -23,31 +23,31 @@ pub(crate) fn run_stats(
     context: &Context<'_>,
     out: &mut Output<'_>,
 ) -> ConnectionEffect {
-    let out = &mut out.bytes;
+    let reply = &mut out.bytes;
     match arguments {
-        [] => general::write_general_rows(context, out),
-        [b"settings", ..] => settings::write_settings(context, out),
-        [b"items", ..] => slabs::write_items(context, out),
-        [b"slabs", ..] => slabs::write_slabs(context, out),
+        [] => general::write_general_rows(context, reply),
+        [b"settings", ..] => settings::write_settings(context, reply),
+        [b"items", ..] => slabs::write_items(context, reply),
+        [b"slabs", ..] => slabs::write_slabs(context, reply),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
-        [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
+        [b"sizes", ..] => reply.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
         [b"conns", ..] => return ConnectionEffect::Dump(Dump::Connections { resume_after: 0 }),
         [b"cachedump", arguments_left @ ..] => match start_cachedump(arguments_left, context) {
             Ok(dump) => return ConnectionEffect::Dump(dump),
-            Err(refusal) => out.extend_from_slice(refusal),
+            Err(refusal) => reply.extend_from_slice(refusal),
         },
         [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
             return ConnectionEffect::Dump(Dump::Prefixes { resume_after: None });
         }
-        [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, out),
-        [b"glasscache", ..] => glasscache::write_glasscache_rows(context, out),
+        [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, reply),
+        [b"glasscache", ..] => glasscache::write_glasscache_rows(context, reply),
         [b"reset", ..] => {
-            context.shared.reset();
+            context.shared.reset_stats();
             return ConnectionEffect::Dump(Dump::DiscardedPrefixes(
                 context.shared.prefix_table.take_prefixes(),
             ));
         }
-        _ => out.extend_from_slice(replies::ERROR),
+        _ => reply.extend_from_slice(replies::ERROR),
     }
     ConnectionEffect::Done
 }
@@ -84,7 +84,7 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
         return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
-    let line_format = LineFormat::Cachedump(Cachedump::with_lines(lines));
+    let line_format = LineFormat::Cachedump(CachedumpLimits::with_lines(lines));
     Ok(Dump::Items(ItemDump::new(
         line_format,
         vec![class as usize],

@@ -64,18 +64,18 @@ impl SettingsWriter<'_, '_, '_> {
             .iter()
             .find(|(override_name, _)| override_name == name)
         {
-            Some((_, value)) => self.rows.write_row(name, value),
+            Some((_, override_value)) => self.rows.write_row(name, override_value),
             None => self.rows.write_row(name, value),
         }
     }
 
     fn write_network(&mut self) {
         let config = &self.context.shared.config;
-        let unix = config.listeners.iter().find_map(|listen| match listen {
+        let unix_listener = config.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
             Listen::Tcp(_) | Listen::Tls { .. } => None,
         });
-        let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
+        let (path, mode) = unix_listener.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
         self.write_row("maxbytes", self.context.shared.tuning.get().memory_bytes);
         self.write_row("maxconns", config.connections_max);
         self.write_row("tcpport", config.display.tcp_port);
@@ -127,8 +127,8 @@ impl SettingsWriter<'_, '_, '_> {
     }
 
     fn write_slabs(&mut self) {
-        let values = self.context.shared.tuning.get();
-        let chunk_max = self
+        let tuning = self.context.shared.tuning.get();
+        let chunk_bytes_max = self
             .context
             .shared
             .slab_classes
@@ -138,39 +138,39 @@ impl SettingsWriter<'_, '_, '_> {
             .unwrap_or(0);
         self.write_row("hashpower_init", 0);
         self.write_row("slab_reassign", "no");
-        self.write_row("slab_automove", values.slab_automove);
+        self.write_row("slab_automove", tuning.slab_automove);
         self.write_row(
             "slab_automove_ratio",
-            format_args!("{:.2}", values.slab_automove_ratio),
+            format_args!("{:.2}", tuning.slab_automove_ratio),
         );
-        self.write_row("slab_automove_window", values.slab_automove_window);
-        self.write_row("slab_chunk_max", chunk_max);
+        self.write_row("slab_automove_window", tuning.slab_automove_window);
+        self.write_row("slab_chunk_max", chunk_bytes_max);
     }
 
     fn write_lru(&mut self) {
         let config = &self.context.shared.config;
-        let values = self.context.shared.tuning.get();
-        self.write_row("lru_crawler", yes_or_no(values.lru_crawler));
-        self.write_row("lru_crawler_sleep", values.lru_crawler_sleep_us);
-        self.write_row("lru_crawler_tocrawl", values.lru_crawler_tocrawl);
+        let tuning = self.context.shared.tuning.get();
+        self.write_row("lru_crawler", yes_or_no(tuning.lru_crawler));
+        self.write_row("lru_crawler_sleep", tuning.lru_crawler_sleep_us);
+        self.write_row("lru_crawler_tocrawl", tuning.lru_crawler_tocrawl);
         self.write_row("tail_repair_time", 0);
         self.write_row("flush_enabled", yes_or_no(config.flush_enabled));
         self.write_row("dump_enabled", yes_or_no(config.dump_enabled));
         self.write_row("hash_algorithm", "own");
         self.write_row("lru_maintainer_thread", yes_or_no(config.lru_maintainer));
-        self.write_row("lru_segmented", yes_or_no(values.lru_segmented));
-        self.write_row("hot_lru_pct", values.hot_lru_pct);
-        self.write_row("warm_lru_pct", values.warm_lru_pct);
+        self.write_row("lru_segmented", yes_or_no(tuning.lru_segmented));
+        self.write_row("hot_lru_pct", tuning.hot_lru_pct);
+        self.write_row("warm_lru_pct", tuning.warm_lru_pct);
         self.write_row(
             "hot_max_factor",
-            format_args!("{:.2}", values.hot_max_factor),
+            format_args!("{:.2}", tuning.hot_max_factor),
         );
         self.write_row(
             "warm_max_factor",
-            format_args!("{:.2}", values.warm_max_factor),
+            format_args!("{:.2}", tuning.warm_max_factor),
         );
-        self.write_row("temp_lru", yes_or_no(values.temporary_ttl_s.is_some()));
-        self.write_row("temporary_ttl", values.temporary_ttl_s.unwrap_or(61));
+        self.write_row("temp_lru", yes_or_no(tuning.temporary_ttl_s.is_some()));
+        self.write_row("temporary_ttl", tuning.temporary_ttl_s.unwrap_or(61));
     }
 
     fn write_buffers(&mut self) {

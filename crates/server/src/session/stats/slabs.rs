@@ -15,35 +15,35 @@ struct ClassInUse {
     /// Its number, from 1.
     number: usize,
     items: u64,
-    bytes: u64,
+    item_bytes: u64,
     chunk_bytes: u64,
     evicted: u64,
     evicted_with_ttl: u64,
 }
 
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
-    let counters = context.store.store().counters();
-    let chunks = context.shared.slab_classes.chunk_sizes();
-    let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
+    let counters = context.store_worker.store().counters();
+    let chunk_sizes = context.shared.slab_classes.chunk_sizes();
+    let describe_class = |(index, ((items, item_bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let evicted = counters.evicted_by_slab_class.get(index).copied();
         let (evicted, evicted_with_ttl) = evicted.unwrap_or_default();
-        let class = ClassInUse {
+        let class_in_use = ClassInUse {
             number: index + 1,
             items: *items,
-            bytes: *bytes,
+            item_bytes: *item_bytes,
             chunk_bytes,
             evicted,
             evicted_with_ttl,
         };
-        (*items > 0).then_some(class)
+        (*items > 0).then_some(class_in_use)
     };
     counters
         .by_slab_class
         .iter()
-        .zip(chunks)
+        .zip(chunk_sizes)
         .enumerate()
-        .filter_map(class)
+        .filter_map(describe_class)
         .collect()
 }
 
@@ -61,7 +61,7 @@ const CRAWLER_ZERO_FIELDS: [&str; 3] = [
     "crawler_items_checked",
     "lrutail_reflocked",
 ];
-const SEGMENT_ZERO_FIELDS: [&str; 4] = [
+const LRU_SEGMENT_ZERO_FIELDS: [&str; 4] = [
     "moves_to_cold",
     "moves_to_warm",
     "moves_within_lru",
@@ -70,50 +70,50 @@ const SEGMENT_ZERO_FIELDS: [&str; 4] = [
 
 /// Executes `stats items`.
 pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
-    let has_segments = context.shared.config.lru_maintainer;
+    let has_lru_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for ClassInUse {
         number: class,
         items,
-        bytes,
+        item_bytes,
         evicted,
         evicted_with_ttl,
         ..
     } in classes_in_use(context)
     {
-        let name = |field: &str| format!("items:{class}:{field}");
-        rows.write_row(name("number"), items);
-        if has_segments {
-            rows.write_row(name("number_hot"), 0);
-            rows.write_row(name("number_warm"), 0);
-            rows.write_row(name("number_cold"), items);
-            rows.write_row(name("age_hot"), 0);
-            rows.write_row(name("age_warm"), 0);
+        let row_name = |field: &str| format!("items:{class}:{field}");
+        rows.write_row(row_name("number"), items);
+        if has_lru_segments {
+            rows.write_row(row_name("number_hot"), 0);
+            rows.write_row(row_name("number_warm"), 0);
+            rows.write_row(row_name("number_cold"), items);
+            rows.write_row(row_name("age_hot"), 0);
+            rows.write_row(row_name("age_warm"), 0);
         }
-        rows.write_row(name("age"), 0);
-        rows.write_row(name("mem_requested"), bytes);
-        rows.write_row(name("evicted"), evicted);
-        rows.write_row(name("evicted_nonzero"), evicted_with_ttl);
+        rows.write_row(row_name("age"), 0);
+        rows.write_row(row_name("mem_requested"), item_bytes);
+        rows.write_row(row_name("evicted"), evicted);
+        rows.write_row(row_name("evicted_nonzero"), evicted_with_ttl);
         for field in ITEM_ZERO_FIELDS {
-            rows.write_row(name(field), 0);
+            rows.write_row(row_name(field), 0);
         }
-        if has_segments {
-            rows.write_row(name("evicted_active"), 0);
+        if has_lru_segments {
+            rows.write_row(row_name("evicted_active"), 0);
         }
         for field in CRAWLER_ZERO_FIELDS {
-            rows.write_row(name(field), 0);
+            rows.write_row(row_name(field), 0);
         }
-        if has_segments {
-            for field in SEGMENT_ZERO_FIELDS {
-                rows.write_row(name(field), 0);
+        if has_lru_segments {
+            for field in LRU_SEGMENT_ZERO_FIELDS {
+                rows.write_row(row_name(field), 0);
             }
-            rows.write_row(name("hits_to_hot"), 0);
-            rows.write_row(name("hits_to_warm"), 0);
+            rows.write_row(row_name("hits_to_hot"), 0);
+            rows.write_row(row_name("hits_to_warm"), 0);
             rows.write_row(
-                name("hits_to_cold"),
+                row_name("hits_to_cold"),
                 total_count(context, class, |counters| counters.get_hits.get()),
             );
-            rows.write_row(name("hits_to_temp"), 0);
+            rows.write_row(row_name("hits_to_temp"), 0);
         }
     }
     rows.end();
@@ -130,21 +130,21 @@ pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         ..
     } in classes_in_use(context)
     {
-        let name = |field: &str| format!("{class}:{field}");
+        let row_name = |field: &str| format!("{class}:{field}");
         let chunks_per_page = PAGE_BYTES / chunk_bytes.max(1);
         let pages = items.div_ceil(chunks_per_page.max(1));
-        let chunks = pages * chunks_per_page;
+        let chunk_count = pages * chunks_per_page;
         active_classes += 1;
         malloced_bytes += pages * PAGE_BYTES;
-        rows.write_row(name("chunk_size"), chunk_bytes);
-        rows.write_row(name("chunks_per_page"), chunks_per_page);
-        rows.write_row(name("total_pages"), pages);
-        rows.write_row(name("total_chunks"), chunks);
-        rows.write_row(name("used_chunks"), items);
-        rows.write_row(name("free_chunks"), chunks.saturating_sub(items));
-        rows.write_row(name("free_chunks_end"), 0);
+        rows.write_row(row_name("chunk_size"), chunk_bytes);
+        rows.write_row(row_name("chunks_per_page"), chunks_per_page);
+        rows.write_row(row_name("total_pages"), pages);
+        rows.write_row(row_name("total_chunks"), chunk_count);
+        rows.write_row(row_name("used_chunks"), items);
+        rows.write_row(row_name("free_chunks"), chunk_count.saturating_sub(items));
+        rows.write_row(row_name("free_chunks_end"), 0);
         for (field, read_count) in COUNTED_FIELDS {
-            rows.write_row(name(field), total_count(context, class, read_count));
+            rows.write_row(row_name(field), total_count(context, class, read_count));
         }
     }
     rows.write_row("active_slabs", active_classes);
@@ -169,12 +169,12 @@ const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
 
 /// One count of a class, added up over all workers.
 fn total_count(context: &Context<'_>, class: usize, read_count: ReadCount) -> u64 {
-    let worker_count =
+    let count_of_worker =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(read_count);
     context
         .shared
         .workers
         .iter()
-        .filter_map(|(counters, _)| worker_count(counters))
+        .filter_map(|(counters, _)| count_of_worker(counters))
         .sum()
 }

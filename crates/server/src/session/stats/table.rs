@@ -1,6 +1,7 @@
 //! Tables of statistics: one row for each name prints it and documents it.
 //!
-//! The same tables are printed by `stats` and written to `docs/reference/statistics.md` (`reference` compares them).
+//! The same tables are printed by `stats` and written to `docs/reference/statistics.md` (`statistics_page_test` compares
+//! them).
 
 use crate::session::context::Context;
 use crate::session::rows::Rows;
@@ -98,7 +99,7 @@ impl From<&str> for Value {
 /// Everything that the rows of one reply are computed from.
 pub(super) struct Snapshot<'c> {
     pub(super) context: &'c Context<'c>,
-    pub(super) store: glasscache_store::Counters,
+    pub(super) store_counters: glasscache_store::Counters,
     pub(super) totals: Totals,
     pub(super) removed: RemovedItems,
     /// CPU seconds in user and in kernel mode.
@@ -109,7 +110,7 @@ impl<'c> Snapshot<'c> {
     pub(super) fn new(context: &'c Context<'c>) -> Snapshot<'c> {
         Snapshot {
             context,
-            store: context.store.store().counters(),
+            store_counters: context.store_worker.store().counters(),
             totals: context.shared.totals(),
             removed: context.shared.removed_items(),
             cpu_s: super::process::cpu_time(),

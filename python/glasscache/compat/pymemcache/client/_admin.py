@@ -27,29 +27,31 @@ class Admin(ClientBase):
     @translate_errors
     def stats(self, *args: Key) -> dict[bytes, Any]:
         """Return the server's counters, numbers as numbers."""
-        arguments = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
-        if arguments.startswith("cachedump"):
-            return self._cachedump_items(arguments)
+        argument_line = " ".join(
+            arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args
+        )
+        if argument_line.startswith("cachedump"):
+            return self._cachedump_items(argument_line)
         counters: dict[bytes, Any] = {}
-        for server_counters in all_or_raise(self._client.server_stats(arguments)).values():
+        for server_counters in all_or_raise(self._client.server_stats(argument_line)).values():
             for name, value in server_counters.items():
-                counters[_bytes(name)] = _typed_counter(_bytes(name), value)
+                counters[_to_bytes(name)] = _typed_counter(_to_bytes(name), value)
         return counters
 
-    def _cachedump_items(self, arguments: str) -> dict[bytes, Any]:
+    def _cachedump_items(self, argument_line: str) -> dict[bytes, Any]:
         """Return the rows of `stats cachedump`, which are `ITEM key [bytes; time]`."""
-        rows = self.raw_command(f"stats {arguments}", b"END\r\n").splitlines()
+        rows = self.raw_command(f"stats {argument_line}", b"END\r\n").splitlines()
         pairs = (row.removeprefix(b"ITEM ").partition(b" ") for row in rows)
         return {key: item_info for key, _, item_info in pairs}
 
     @translate_errors
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Remove everything, after `delay` seconds; whether the server replied OK. With noreply True."""
+        """Remove everything, after `delay` seconds; whether the server replied OK; True with noreply."""
         reads_reply = not self._uses_noreply(noreply)
         try:
             all_or_raise(self._client.flush(delay))
         except glasscache.ProtocolBroken:
-            return not reads_reply  # an answer that is not OK, as pymemcache tells it
+            return not reads_reply  # a reply that is not OK, as pymemcache reports it
         except glasscache.GlasscacheError:
             if reads_reply:
                 raise
@@ -95,11 +97,11 @@ class Admin(ClientBase):
         return reply.partition(end)[0]
 
 
-def _bytes(text: Key) -> bytes:
+def _to_bytes(text: Key) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-_COUNTER_TYPES: Final[dict[bytes, Callable[[bytes], Any]]] = {
+_COUNTER_PARSERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
     **dict.fromkeys((b"version", b"inter", b"stat_key_prefix"), bytes),
     **dict.fromkeys((b"rusage_user", b"rusage_system", b"growth_factor"), float),
     **dict.fromkeys(
@@ -116,10 +118,10 @@ _COUNTER_TYPES: Final[dict[bytes, Callable[[bytes], Any]]] = {
 
 
 def _typed_counter(name: bytes, value: Key) -> Any:
-    text = _bytes(value)
+    counter_bytes = _to_bytes(value)
     with contextlib.suppress(ValueError):
-        return _COUNTER_TYPES.get(name, int)(text)
-    return text
+        return _COUNTER_PARSERS.get(name, int)(counter_bytes)
+    return counter_bytes
 
 
 def _raise_error_reply(reply: bytes) -> None:

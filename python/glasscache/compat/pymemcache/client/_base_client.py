@@ -64,9 +64,9 @@ class ClientBase:
         self.allow_unicode_keys, self.encoding = allow_unicode_keys, encoding
         self.default_noreply = bool(default_noreply)
         self._timeout = sum(filter(None, (connect_timeout, timeout))) or _DEFAULT_TIMEOUT_S
-        self._client = self._connect([address(server)])
+        self._client = self._new_client([address(server)])
 
-    def _connect(self, addresses: list[str]) -> glasscache.Client:
+    def _new_client(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
         )
@@ -85,7 +85,7 @@ class ClientBase:
         """Return the client of this key, and the key with its prefix."""
         return self._client, self.check_key(key)
 
-    def _flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
+    def _to_flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
         serialized, serde_flags = self.serde.serialize(key, value)
         if not isinstance(serialized, bytes):
             try:
@@ -131,7 +131,7 @@ class ClientBase:
 
     def close(self) -> None:
         """Close the connections; the next call makes new ones."""
-        old_client, self._client = self._client, self._connect(self._addresses())
+        old_client, self._client = self._client, self._new_client(self._addresses())
         old_client.close()
 
     disconnect_all = close

@@ -20,9 +20,10 @@ class Failover:
 
     def __init__(self, attempts: int, pause_s: float, dead_time_s: float | None) -> None:
         """Take pymemcache's `retry_attempts`, `retry_timeout` and `dead_timeout`; None: dead for good."""
-        self._attempts, self._pause_s, self._dead_time_s = attempts, pause_s, dead_time_s
+        self._attempts_max, self._pause_s, self._dead_time_s = attempts, pause_s, dead_time_s
         self._lock = threading.Lock()
         self._failures_by_server: dict[Hashable, tuple[int, float]] = {}
+        """How often each server failed in a row, less one, and when it failed last."""
         self.dead: dict[Any, float] = {}
         """When each dead server died."""
 
@@ -30,11 +31,13 @@ class Failover:
         """Count a failure; return whether the server is now dead, once."""
         now = time.monotonic()
         with self._lock:
-            attempts, last_failed_at = self._failures_by_server.get(server, (-1, -self._pause_s))
+            failed_attempts, last_failed_at = self._failures_by_server.get(
+                server, (-1, -self._pause_s)
+            )
             if server in self.dead or now - last_failed_at < self._pause_s:
                 return False
-            if attempts + 1 < self._attempts:
-                self._failures_by_server[server] = attempts + 1, now
+            if failed_attempts + 1 < self._attempts_max:
+                self._failures_by_server[server] = failed_attempts + 1, now
                 return False
             self._failures_by_server.pop(server, None)
             self.dead[server] = now

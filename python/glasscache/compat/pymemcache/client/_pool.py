@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class ClientPool:
     """Makes clients when all it has are lent; how many connections there are is the clients' affair."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make_client: Callable[[], Any]) -> None:
         """Begin with no clients."""
-        self._make = make
+        self._make_client = make_client
         self._lock = threading.Lock()
         self._free: list[Any] = []
         self._used: list[Any] = []
@@ -33,7 +33,7 @@ class ClientPool:
     def get(self) -> Any:
         """Lend a client until `release` or `destroy`."""
         with self._lock:
-            client = self._free.pop() if self._free else self._make()
+            client = self._free.pop() if self._free else self._make_client()
             self._used.append(client)
         return client
 

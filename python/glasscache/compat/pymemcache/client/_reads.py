@@ -36,11 +36,11 @@ class Reads(ClientBase):
 
         def read() -> tuple[Any, Any]:
             client, full_key = self._client_and_full_key(key)
-            item = client.gets(full_key)
+            value_and_cas = client.gets(full_key)
             return (
                 (default, cas_default)
-                if item is None
-                else (self._from_flagged(key, item[0]), b"%d" % item[1])
+                if value_and_cas is None
+                else (self._from_flagged(key, value_and_cas[0]), b"%d" % value_and_cas[1])
             )
 
         return self._read_or_default((default, cas_default), read)
@@ -58,7 +58,10 @@ class Reads(ClientBase):
         return self._read_many(
             "gets_many",
             keys,
-            lambda key, item: (self._from_flagged(key, item[0]), b"%d" % item[1]),
+            lambda key, value_and_cas: (
+                self._from_flagged(key, value_and_cas[0]),
+                b"%d" % value_and_cas[1],
+            ),
         )
 
     def _read_many(
@@ -68,15 +71,17 @@ class Reads(ClientBase):
         values: dict[Key, Any] = {}
         for client, keys_by_full_key in self._keys_grouped_by_client(keys):
             try:
-                found_items = getattr(client, method_name)(list(keys_by_full_key))
+                found_values = getattr(client, method_name)(list(keys_by_full_key))
             except glasscache.GlasscacheError as error:
                 if not self.ignore_exc:
                     raise
                 self._record_failure(error)
-                found_items = error.arrived
-            for full_key, item in found_items.items():
+                found_values = error.arrived
+            for full_key, found_value in found_values.items():
                 key = keys_by_full_key[full_key]
-                value = self._read_or_default(_MISSING, functools.partial(convert, key, item))
+                value = self._read_or_default(
+                    _MISSING, functools.partial(convert, key, found_value)
+                )
                 if value is not _MISSING:
                     values[key] = value
         return values

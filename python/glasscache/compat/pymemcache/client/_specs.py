@@ -14,21 +14,21 @@ def check_key_helper(key: Any, allow_unicode_keys: bool, key_prefix: bytes = b""
     """Return the key's bytes with the prefix before them, or raise for one that cannot be sent."""
     if isinstance(key, str):
         try:
-            raw = key.encode("utf8" if allow_unicode_keys else "ascii")
+            full_key = key.encode("utf8" if allow_unicode_keys else "ascii")
         except UnicodeEncodeError as error:
             raise MemcacheIllegalInputError(f"Non-ASCII key: {key!r}") from error
     elif isinstance(key, bytes):
-        raw = key
+        full_key = key
     else:
         raise TypeError(f"a key is str or bytes, not {type(key).__name__}")
-    raw = key_prefix + raw
-    if len(raw) > KEY_BYTES_MAX:
-        raise MemcacheIllegalInputError(f"Key is too long: {raw!r}")
-    if len(raw.split()) > 1 or (raw and raw.split() != [raw]):
-        raise MemcacheIllegalInputError(f"Key contains whitespace: {raw!r}")
-    if b"\0" in raw:
-        raise MemcacheIllegalInputError(f"Key contains null: {raw!r}")
-    return raw
+    full_key = key_prefix + full_key
+    if len(full_key) > KEY_BYTES_MAX:
+        raise MemcacheIllegalInputError(f"Key is too long: {full_key!r}")
+    if len(full_key.split()) > 1 or (full_key and full_key.split() != [full_key]):
+        raise MemcacheIllegalInputError(f"Key contains whitespace: {full_key!r}")
+    if b"\0" in full_key:
+        raise MemcacheIllegalInputError(f"Key contains null: {full_key!r}")
+    return full_key
 
 
 class KeepaliveOpts:

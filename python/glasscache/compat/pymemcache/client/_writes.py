@@ -31,7 +31,7 @@ class Writes(ClientBase):
         return bool(
             store(
                 full_key,
-                self._flagged(key, value, flags),
+                self._to_flagged(key, value, flags),
                 ttl_from_exptime(expire),
                 noreply=self._uses_noreply(noreply),
             )
@@ -42,7 +42,7 @@ class Writes(ClientBase):
     ) -> bool:
         client, full_key = self._client_and_full_key(key)
         concatenate = getattr(client, method_name)
-        _, body = self._flagged(key, value, flags)
+        _, body = self._to_flagged(key, value, flags)
         return bool(concatenate(full_key, body, noreply=self._uses_noreply(noreply)))
 
     @translate_errors
@@ -122,7 +122,7 @@ class Writes(ClientBase):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
         return client.cas(
             full_key,
-            self._flagged(key, value, flags),
+            self._to_flagged(key, value, flags),
             int(cas_text),
             ttl_from_exptime(expire),
             noreply=noreply,
@@ -139,16 +139,16 @@ class Writes(ClientBase):
         """Store many values in one round trip; the keys that were not stored."""
         failed_keys: list[Key] = []
         for client, keys_by_full_key in self._keys_grouped_by_client(values):
-            encoded_values = {
-                full_key: self._flagged(key, values[key], flags)
+            flagged_values = {
+                full_key: self._to_flagged(key, values[key], flags)
                 for full_key, key in keys_by_full_key.items()
             }
             if self._uses_noreply(noreply):
-                for full_key, value in encoded_values.items():
-                    client.set(full_key, value, ttl_from_exptime(expire), noreply=True)
+                for full_key, flagged_value in flagged_values.items():
+                    client.set(full_key, flagged_value, ttl_from_exptime(expire), noreply=True)
                 continue
             for full_key, error in client.set_many(
-                encoded_values, ttl_from_exptime(expire)
+                flagged_values, ttl_from_exptime(expire)
             ).items():
                 if not isinstance(error, glasscache.NotStored):
                     if not self.ignore_exc:

@@ -95,7 +95,7 @@ class PooledClient(Client):
         super().__init__(server, *args, **kwargs)
         self.client_pool = ClientPool(lambda: self.client_class(server, *args, **kwargs))
 
-    def _connect(self, addresses: list[str]) -> glasscache.Client:
+    def _new_client(self, addresses: list[str]) -> glasscache.Client:
         return glasscache.Client(
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec(),
             connections_max=self._connections_max,

@@ -62,7 +62,7 @@ class HashClient(PooledClient):
         """Take pymemcache's arguments."""
         if hasher is not None:
             raise ValueError("hasher: the placement is pymemcache's rendezvous hash")
-        self._options = {"serde": serde, **kwargs}
+        self._client_options = {"serde": serde, **kwargs}
         self.use_pooling = use_pooling
         self._failover = Failover(retry_attempts, retry_timeout, dead_timeout)
         self._servers_lock = threading.RLock()
@@ -76,7 +76,7 @@ class HashClient(PooledClient):
     def _set_clients(self, servers: Iterable[Any]) -> None:
         """Hold a client for each server, which connects when it is used alone."""
         servers_by_address = {address(server): server for server in servers}
-        removed = [
+        removed_clients = [
             client
             for server_address, client in self.clients.items()
             if server_address not in servers_by_address
@@ -85,18 +85,18 @@ class HashClient(PooledClient):
             server_address: self.clients.get(server_address) or self._client_for(server)
             for server_address, server in servers_by_address.items()
         }
-        for client in removed:
+        for client in removed_clients:
             client.close()
 
     def _client_for(self, server: Any) -> Client:
         if not self.use_pooling:
-            return self.client_class(server, **self._options)
-        pooled_client = PooledClient(server, **self._options)
+            return self.client_class(server, **self._client_options)
+        pooled_client = PooledClient(server, **self._client_options)
         pooled_client.client_class = self.client_class
         return pooled_client
 
-    def _connect(self, addresses: list[str]) -> glasscache.Client:  # noqa: ARG002 - those of `clients`
-        return super()._connect(list(self.clients) or [address(_PLACEHOLDER_SERVER)])
+    def _new_client(self, addresses: list[str]) -> glasscache.Client:  # noqa: ARG002 - those of `clients`
+        return super()._new_client(list(self.clients) or [address(_PLACEHOLDER_SERVER)])
 
     def add_server(self, server: Any, port: int | None = None) -> None:
         """Add a server: a pair, a text, or host and port."""
@@ -104,10 +104,10 @@ class HashClient(PooledClient):
 
     def remove_server(self, server: Any, port: int | None = None) -> None:
         """Remove a server."""
-        self._remove(_server_spec(server, port))
+        self._remove_server(_server_spec(server, port))
 
-    def _remove(self, removed: Any) -> None:
-        self._replace_servers([server for server in self._servers() if server != removed])
+    def _remove_server(self, removed_server: Any) -> None:
+        self._replace_servers([server for server in self._servers() if server != removed_server])
 
     def _servers(self) -> list[Any]:
         return [client.server for client in self.clients.values()]
@@ -126,8 +126,10 @@ class HashClient(PooledClient):
             if self.ignore_exc:
                 return None
             raise MemcacheError(_ALL_DOWN)
-        (index,) = _native.server_of("rendezvous", server_addresses, [self.check_key(key, b"")])
-        return self.clients[server_addresses[index]]
+        (server_index,) = _native.server_of(
+            "rendezvous", server_addresses, [self.check_key(key, b"")]
+        )
+        return self.clients[server_addresses[server_index]]
 
     # Failures.
 
@@ -143,7 +145,7 @@ class HashClient(PooledClient):
 
     def _count_failure(self, server: Any) -> None:
         if self._failover.count_failure(server):
-            self._remove(server)
+            self._remove_server(server)
 
     def _live_clients(self) -> dict[str, Client]:
         """Return the servers' clients, with those servers whose time of being dead is over."""
@@ -197,12 +199,12 @@ class HashClient(PooledClient):
         results: list[Any] = []
         for client, client_keys in keys_by_client.items():
             if client is not None:
-                argument = (
+                keys_or_items = (
                     {key: keys[key] for key in client_keys}
                     if method_name.startswith("set")
                     else client_keys
                 )
-                results.append(getattr(client, method_name)(argument, *args, **kwargs))
+                results.append(getattr(client, method_name)(keys_or_items, *args, **kwargs))
         if method_name.startswith("set"):
             return [key for failed_keys in results for key in failed_keys]
         if method_name.startswith("delete"):
@@ -264,10 +266,10 @@ def _miss_of(method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Return what a call gives when there is nothing: its default, or False."""
     if method_name in {"gets", "gats"}:
         return kwargs.get("default"), kwargs.get("cas_default")
-    index = {"get": 1, "gat": 2}.get(method_name)
-    if index is None:
+    default_index = {"get": 1, "gat": 2}.get(method_name)
+    if default_index is None:
         return False
-    return args[index] if len(args) > index else kwargs.get("default")
+    return args[default_index] if len(args) > default_index else kwargs.get("default")
 
 
 def _error_ignoring_method(method_name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,13 +23,13 @@ impl BlockedServer {
             ..Config::default()
         })
         .unwrap();
-        prepared.memory.store = Store::new(glasscache_store::Config {
+        prepared.prepared_store.store = Store::new(glasscache_store::Config {
             memory_bytes: 2 << 20,
             workers: 2,
             ..glasscache_store::Config::default()
         })
         .unwrap();
-        let mut reader = prepared.memory.store.worker();
+        let mut reader = prepared.prepared_store.store.worker();
         reader.go_online();
         let server = prepared.start().unwrap();
         BlockedServer { server, reader }

@@ -29,21 +29,21 @@ pub(super) fn run_lru_crawler(
             None => replies::BAD_CLASS,
         },
         [b"tocrawl", argument] => match ascii::parse_u32(argument) {
-            Some(argument) => {
+            Some(to_crawl) => {
                 context
                     .shared
                     .tuning
-                    .change(|values| values.lru_crawler_tocrawl = argument);
+                    .change(|values| values.lru_crawler_tocrawl = to_crawl);
                 replies::OK
             }
             None => replies::BAD_FORMAT,
         },
         [b"sleep", argument] => match ascii::parse_u32(argument) {
-            Some(sleep @ ..=1_000_000) => {
+            Some(sleep_us @ ..=1_000_000) => {
                 context
                     .shared
                     .tuning
-                    .change(|values| values.lru_crawler_sleep_us = sleep);
+                    .change(|values| values.lru_crawler_sleep_us = sleep_us);
                 replies::OK
             }
             Some(_) => replies::BAD_CRAWLER_SLEEP,
@@ -67,7 +67,7 @@ const CLASSES_END: usize = 64;
 
 fn start_dump(
     line_format: LineFormat,
-    classes: &[u8],
+    classes_token: &[u8],
     context: &Context<'_>,
     out: &Output<'_>,
 ) -> Result<Dump, &'static [u8]> {
@@ -86,7 +86,7 @@ fn start_dump(
             _ => replies::METADUMP_IN_PIPELINE,
         });
     }
-    let classes = parse_classes(classes).ok_or(replies::BAD_CLASS)?;
+    let classes = parse_classes(classes_token).ok_or(replies::BAD_CLASS)?;
     Ok(Dump::Items(ItemDump::new(line_format, classes, context)))
 }
 

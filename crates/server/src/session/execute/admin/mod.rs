@@ -27,12 +27,12 @@ pub(super) fn run_command(
     out: &mut Output<'_>,
 ) -> ConnectionEffect {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
-    let mut count = 0;
+    let mut token_count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(arguments)) {
         *token_slot = token;
-        count += 1;
+        token_count += 1;
     }
-    let tokens = tokens.get(..count).unwrap_or_default();
+    let tokens = tokens.get(..token_count).unwrap_or_default();
     let reply: &[u8] = match verb {
         AdminVerb::Stats => return stats::run_stats(tokens, context, out),
         AdminVerb::Watch => return watch(arguments, context, out),
@@ -83,12 +83,12 @@ fn remove_all(exptime: i64, context: &Context<'_>) {
         glasscache_store::Expiry::At(flush_at) if exptime > 0 => flush_at,
         _ => context.now,
     };
-    context.store.store().flush(flush_at, context.now);
+    context.store_worker.store().flush(flush_at, context.now);
     events::publish_flush_all(context, flush_at.0.saturating_sub(context.now.0));
 }
 
 /// The flush of the binary protocol, counted as `flush_all` is.
-pub(super) fn flush(exptime: i64, context: &Context<'_>) {
+pub(super) fn execute_binary_flush(exptime: i64, context: &Context<'_>) {
     context.counters.flush_cmds.bump();
     remove_all(exptime, context);
 }
@@ -97,11 +97,11 @@ fn set_verbosity(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(level) = tokens.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::BAD_FORMAT;
     };
-    let level = u8::try_from(level.min(3)).unwrap_or(3);
+    let verbosity = u8::try_from(level.min(3)).unwrap_or(3);
     context
         .shared
         .verbosity
-        .store(level, std::sync::atomic::Ordering::Relaxed);
+        .store(verbosity, std::sync::atomic::Ordering::Relaxed);
     replies::OK
 }
 
@@ -113,14 +113,19 @@ fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         ..8 => replies::MEMORY_LIMIT_TOO_SMALL,
         1_000_000_001.. => replies::MEMORY_LIMIT_IN_BYTES,
         _ => {
-            let bytes = u64::from(megabytes) << 20;
-            if context.store.store().set_memory(bytes).is_err() {
+            let memory_bytes = u64::from(megabytes) << 20;
+            if context
+                .store_worker
+                .store()
+                .set_memory(memory_bytes)
+                .is_err()
+            {
                 return replies::MEMORY_LIMIT_FAILED;
             }
             context
                 .shared
                 .tuning
-                .change(|values| values.memory_bytes = bytes);
+                .change(|values| values.memory_bytes = memory_bytes);
             replies::OK
         }
     }
@@ -131,17 +136,17 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
     let Some(tls) = &context.shared.tls else {
         return out.extend_from_slice(replies::TLS_NOT_ENABLED);
     };
-    let outcome = tls.reload(context.now.0);
-    match &outcome {
+    let reload_result = tls.reload(context.now.0);
+    match &reload_result {
         Ok(_) => out.extend_from_slice(replies::OK),
         Err(reason) => {
             // A file's name may have any byte but NUL; a reply is one line.
-            let reason = reason.replace(['\r', '\n'], " ");
-            out.extend_from_slice(format!("SERVER_ERROR {reason}\r\n").as_bytes());
+            let reason_in_one_line = reason.replace(['\r', '\n'], " ");
+            out.extend_from_slice(format!("SERVER_ERROR {reason_in_one_line}\r\n").as_bytes());
         }
     }
-    let (Ok(outcome) | Err(outcome)) = outcome;
-    let line = format!("glasscache: refresh_certs: {outcome}");
+    let (Ok(message) | Err(message)) = reload_result;
+    let line = format!("glasscache: refresh_certs: {message}");
     context.shared.log.queue_line(line);
 }
 
@@ -181,7 +186,7 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Conne
         replies::WATCH_IN_PIPELINE
     } else {
         match WatchFilter::parse(arguments) {
-            Some(watching) => return ConnectionEffect::Watch(watching),
+            Some(filter) => return ConnectionEffect::Watch(filter),
             None => replies::ERROR,
         }
     };

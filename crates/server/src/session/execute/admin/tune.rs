@@ -20,13 +20,13 @@ pub(super) fn run_lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u
                 .change(|values| values.lru_segmented = *mode == b"segmented");
             replies::OK
         }
-        [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::parse_i64(ttl) {
+        [b"temp_ttl", token, ..] if has_maintainer => match ascii::parse_i64(token) {
             Some(ttl) => {
-                let ttl = u32::try_from(ttl).ok();
+                let ttl_s = u32::try_from(ttl).ok();
                 context
                     .shared
                     .tuning
-                    .change(|values| values.temporary_ttl_s = ttl);
+                    .change(|values| values.temporary_ttl_s = ttl_s);
                 replies::OK
             }
             None => replies::ERROR,

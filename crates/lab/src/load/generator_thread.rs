@@ -28,8 +28,8 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 /// Below this distance to the next due time an open loop spins.
 const SPIN_NS_MAX: u64 = 1_200_000;
 
-/// How long a run waits for the replies to its last requests.
-const DRAIN_NS: u64 = 2_000_000_000;
+/// How long a run waits for the replies to its last requests at most.
+const DRAIN_NS_MAX: u64 = 2_000_000_000;
 
 /// What a thread of a run gets besides the plan and its workload.
 pub(super) struct ThreadContext<'r> {
@@ -52,7 +52,8 @@ pub(super) struct ThreadResult<W> {
     pub(super) error: Option<Error>,
 }
 
-struct Engine<'p, W> {
+/// What one thread of a run owns.
+struct GeneratorThread<'p, W> {
     plan: &'p LoadPlan,
     any_thread_failed: &'p AtomicBool,
     workload: W,
@@ -78,16 +79,16 @@ pub(super) fn run<'p, W: Workload>(
     if let Some(&cpu) = plan.cpus.get(thread.thread_index % plan.cpus.len().max(1)) {
         pin(None, &[cpu])?;
     }
-    let mut engine = Engine::connect(plan, &thread, workload)?;
+    let mut generator = GeneratorThread::connect(plan, &thread, workload)?;
     drop(thread.connecting);
-    engine.set_schedule(thread.schedule.wait());
-    std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
+    generator.set_schedule(thread.schedule.wait());
+    std::thread::sleep(generator.start.saturating_duration_since(Instant::now()));
     let (started, cpu_time_before) = (Instant::now(), read_thread_cpu_time());
     let run_result = match plan.pace {
-        Pace::Closed => engine.run_closed_loop(),
+        Pace::Closed => generator.run_closed_loop(),
         Pace::Open(rate) => {
             let seed = mix(plan.seed ^ (thread.thread_index as u64 + 1));
-            engine.run_open_loop(Arrivals::new(rate / thread.thread_count as f64, seed))
+            generator.run_open_loop(Arrivals::new(rate / thread.thread_count as f64, seed))
         }
     };
     if run_result.is_err() {
@@ -98,14 +99,14 @@ pub(super) fn run<'p, W: Workload>(
         .as_secs_f64()
         / started.elapsed().as_secs_f64().max(1e-9);
     Ok(ThreadResult {
-        tally: engine.tally,
-        workload: engine.workload,
+        tally: generator.tally,
+        workload: generator.workload,
         busy_cores,
         error: run_result.err(),
     })
 }
 
-impl<'p, W: Workload> Engine<'p, W> {
+impl<'p, W: Workload> GeneratorThread<'p, W> {
     fn connect(plan: &'p LoadPlan, thread: &ThreadContext<'p>, workload: W) -> Result<Self, Error> {
         let connection_count = (plan.connections / thread.thread_count
             + usize::from(thread.thread_index < plan.connections % thread.thread_count))
@@ -166,7 +167,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     /// Ends when the last requests have their replies: one that was carried out later could bring back a key that has
     /// been removed meanwhile.
     fn run_closed_loop(&mut self) -> Result<(), Error> {
-        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
+        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS_MAX);
         self.update_clock();
         self.silent_since_ns = self.clock.now_ns;
         for connection_index in 0..self.connections.len() {
@@ -197,8 +198,8 @@ impl<'p, W: Workload> Engine<'p, W> {
     fn run_open_loop(&mut self, mut arrivals: Arrivals) -> Result<(), Error> {
         let mut events = Vec::with_capacity(self.connections.len().max(64));
         let has_requests_in_flight =
-            |engine: &Self| engine.idle_connections.len() < engine.connections.len();
-        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
+            |generator: &Self| generator.idle_connections.len() < generator.connections.len();
+        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS_MAX);
         while self.unfinished_connections > 0 && !self.is_stopped() {
             self.update_clock();
             while arrivals.due_ns() <= self.clock.now_ns
@@ -345,7 +346,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     /// awaited until `drain_end_ns`, or at any time.
     fn check_silence(&self, drain_end_ns: u64) -> Result<(), Error> {
         let silent_ns = self.clock.now_ns.saturating_sub(self.silent_since_ns);
-        let is_drained = self.clock.now_ns > drain_end_ns && silent_ns >= DRAIN_NS;
+        let is_drained = self.clock.now_ns > drain_end_ns && silent_ns >= DRAIN_NS_MAX;
         if is_drained || u128::from(silent_ns) >= self.plan.silence_max.as_nanos() {
             return Err(Error::Silent(Duration::from_nanos(silent_ns)));
         }
