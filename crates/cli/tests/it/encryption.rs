@@ -133,7 +133,10 @@ fn new_refused_bench(target: &str, arguments: &[&str]) -> Command {
 
 /// The first result that `is_complete` accepts, of windows that double: on a busy machine a short one can pass
 /// without a reply.
-fn measure_until(new_command: impl Fn(&str) -> Command, is_complete: impl Fn(&Value) -> bool) -> Value {
+fn measure_until(
+    new_command: impl Fn(&str) -> Command,
+    is_complete: impl Fn(&Value) -> bool,
+) -> Value {
     for milliseconds in (0..8).map(|doublings| 300 << doublings) {
         let result = parse_result(&new_command(&format!("{milliseconds}ms")).output().unwrap());
         if is_complete(&result) {
@@ -473,7 +476,10 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
         (&second, &third, None),
         (&third, &last, Some("from")),
     ] {
-        assert_eq!(run_warm(&files, from, to, encrypted_side)["copied_items"], 1001);
+        assert_eq!(
+            run_warm(&files, from, to, encrypted_side)["copied_items"],
+            1001
+        );
     }
     let mut connection = last.connect();
     assert_eq!(connection.request("mg many:77 v f\r\n"), "VA 1 f77");
@@ -580,7 +586,10 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
         ("ssl_keyformat=1", "ssl_keyformat 1"),
     ] {
         let authority_path = files.path("ca.pem");
-        let options = format!("{certificate_options},ssl_ca_cert={},{tls_option}", authority_path.display());
+        let options = format!(
+            "{certificate_options},ssl_ca_cert={},{tls_option}",
+            authority_path.display()
+        );
         let flags: [&str; 5] = [&enable, &option, &options, "-l", "notls:127.0.0.1"];
         let rows = request_tls_settings(&Server::start(&flags));
         assert_eq!(rows.len(), 11, "{rows:?}");
@@ -590,7 +599,11 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
             command
                 .args(["-p", "-1", "-U", "0", "-u", "root"])
                 .args(flags);
-            assert_eq!(rows, request_tls_settings(&Server::run(command)), "{tls_option}");
+            assert_eq!(
+                rows,
+                request_tls_settings(&Server::run(command)),
+                "{tls_option}"
+            );
         }
     }
 }

@@ -57,7 +57,9 @@ fn refused_connections_are_logged_once_per_second() {
     assert!(line.contains("2 are open (-c)"), "{line}");
     let pid = nix::unistd::Pid::from_raw(logged_server.server.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    let further_lines = std::iter::from_fn(|| Some(logged_server.read_line()).filter(|line| !line.is_empty())).count();
+    let further_lines =
+        std::iter::from_fn(|| Some(logged_server.read_line()).filter(|line| !line.is_empty()))
+            .count();
     assert!(
         further_lines as u64 <= started.elapsed().as_secs() + 1,
         "{further_lines} more lines"

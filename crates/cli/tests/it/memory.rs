@@ -99,7 +99,8 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
     }
     let small_footprint = check_footprint(&server, "with the limit lowered to 16 MiB");
     assert!(
-        small_footprint.locked_kib <= wanted_kib && small_footprint.resident_kib <= full_footprint.resident_kib / 2 + 16 * 1024,
+        small_footprint.locked_kib <= wanted_kib
+            && small_footprint.resident_kib <= full_footprint.resident_kib / 2 + 16 * 1024,
         "not given back: {small_footprint:?}"
     );
 }

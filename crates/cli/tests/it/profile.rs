@@ -167,7 +167,9 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
             std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
             let mut buffer = [0; 4096];
             while let Ok(read_bytes @ 1..) = client.read(&mut buffer) {
-                if remaining_bytes.fetch_sub(read_bytes as i64, std::sync::atomic::Ordering::Relaxed) < 0
+                if remaining_bytes
+                    .fetch_sub(read_bytes as i64, std::sync::atomic::Ordering::Relaxed)
+                    < 0
                     || server.write_all(&buffer[..read_bytes]).is_err()
                 {
                     break;

@@ -130,7 +130,14 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
             vec!["a", "b", "a", "a", "c", "d", "with-a-cut-key"]
         ]
     );
-    let size_of = |key: &str| log.items.sizes[log.items.keys.iter().position(|item_key| item_key == key).unwrap()];
+    let size_of = |key: &str| {
+        log.items.sizes[log
+            .items
+            .keys
+            .iter()
+            .position(|item_key| item_key == key)
+            .unwrap()]
+    };
     assert_eq!([size_of("a"), size_of("d"), size_of("c")], [3, 2, 0]);
     assert_ne!(log.requests.instance[0], log.requests.instance[1]);
 }
@@ -202,7 +209,11 @@ fn without_a_server_connections_are_closed_and_counted() {
 fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let server = Server::start(&[]);
     let not_a_folder = tempfile::NamedTempFile::new().unwrap();
-    let proxy = Proxy::start(not_a_folder.path(), &format_address(&server), &["--gap", "100000"]);
+    let proxy = Proxy::start(
+        not_a_folder.path(),
+        &format_address(&server),
+        &["--gap", "100000"],
+    );
     let mut stream = connect(&proxy.address);
     expect_reply(&mut stream, b"get a\r\n", b"END\r\n");
     expect_reply(&mut stream, b"get b\r\n", b"END\r\n");

@@ -80,7 +80,10 @@ fn items_and_established_connections_pass_to_the_new_process() {
     assert_eq!(idle.request("set key 5 0 5\r\nvalue\r\n"), "STORED");
     let line = idle.request("gets key\r\n");
     let unique = line.rsplit_once(' ').unwrap().1.to_owned();
-    assert_eq!((idle.read_line(), idle.read_line()), ("value".into(), "END".into()));
+    assert_eq!(
+        (idle.read_line(), idle.read_line()),
+        ("value".into(), "END".into())
+    );
     half_set.send(b"set half 0 0 10\r\n01234");
     split_get.send(b"get key no");
     let mut after = memory.replace(&mut before, &["-m", "8"]);
@@ -102,7 +105,10 @@ fn items_and_established_connections_pass_to_the_new_process() {
     // Once more, by a server with another number of workers.
     let last = memory.replace(&mut after, &["-m", "8", "-t", "3"]);
     assert_eq!(idle.request("get key\r\n"), "VALUE key 0 1");
-    assert_eq!((idle.read_line(), idle.read_line()), ("x".into(), "END".into()));
+    assert_eq!(
+        (idle.read_line(), idle.read_line()),
+        ("x".into(), "END".into())
+    );
     assert_eq!(request_pid(&mut idle), last.id().to_string());
 }
 
@@ -319,7 +325,11 @@ fn a_daemon_replaces_a_daemon() {
     assert_eq!(start(&[]), Some(0));
     let first_pid = read_trimmed(&pid_file);
     let port_text = read_trimmed(&port_file);
-    let port = port_text.strip_prefix("TCP INET: ").unwrap().parse().unwrap();
+    let port = port_text
+        .strip_prefix("TCP INET: ")
+        .unwrap()
+        .parse()
+        .unwrap();
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     let mut connection = TestConnection::new(stream);

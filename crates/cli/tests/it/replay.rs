@@ -213,7 +213,10 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
         &["--fill", "--forecast", "forecast.json"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_to_string(&forecast_path).unwrap(), "of yesterday");
+    assert_eq!(
+        std::fs::read_to_string(&forecast_path).unwrap(),
+        "of yesterday"
+    );
     assert_eq!(
         parse_document(&output)["result"],
         Value::Null,

@@ -176,8 +176,15 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
         killed.kill().unwrap();
         killed.wait().unwrap();
         let found_count = count_readable(&mut memory.start().connect(), key_count);
-        assert!(found_count == key_count || found_count == 0, "{found_count} of {key_count}");
-        *(if found_count == 0 { &mut empty_count } else { &mut whole_count }) += 1;
+        assert!(
+            found_count == key_count || found_count == 0,
+            "{found_count} of {key_count}"
+        );
+        *(if found_count == 0 {
+            &mut empty_count
+        } else {
+            &mut whole_count
+        }) += 1;
     }
     eprintln!("{whole_count} whole, {empty_count} empty");
 }

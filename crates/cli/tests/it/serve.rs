@@ -462,11 +462,18 @@ fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
     std::fs::write(&file, "foo:bar\n").unwrap();
     let server = Server::start(&["-l", "0.0.0.0", "-S", "-Y", file.to_str().unwrap()]);
     let mut text_connection = server.connect();
-    assert_eq!(text_connection.request("version\r\n"), "CLIENT_ERROR unauthenticated");
-    assert_eq!(text_connection.request("set a 0 0 7\r\nfoo bar\r\n"), "STORED");
+    assert_eq!(
+        text_connection.request("version\r\n"),
+        "CLIENT_ERROR unauthenticated"
+    );
+    assert_eq!(
+        text_connection.request("set a 0 0 7\r\nfoo bar\r\n"),
+        "STORED"
+    );
     assert_eq!(text_connection.request("get a\r\n"), "END");
     let mut binary_connection = server.connect();
-    binary_connection.send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
+    binary_connection
+        .send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
     let response = binary_connection.read_exactly(24 + b"Authenticated".len());
     assert!(response.ends_with(b"Authenticated"), "{response:?}");
     text_connection.send(b"stats settings\r\n");

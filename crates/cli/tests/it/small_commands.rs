@@ -59,7 +59,11 @@ fn set_values_are_read_back() {
     assert_eq!(run(&["delete", "greeting"]).code, 0);
     let missing = run(&["delete", "greeting"]);
     assert_eq!(
-        (missing.code, missing.stdout.as_str(), missing.stderr.as_str()),
+        (
+            missing.code,
+            missing.stdout.as_str(),
+            missing.stderr.as_str()
+        ),
         (1, "", "glasscache: greeting: not there\n")
     );
 }
@@ -78,14 +82,9 @@ fn prints_version_counters_and_keys() {
     assert_eq!(run(&["keys"]).stdout, "a%b\n");
     assert!(run(&["keys", "--long"]).stdout.contains("size="));
     assert_eq!(run(&["keys", "--limit", "0"]).stdout, "");
-    let stats: serde_json::Value =
-        serde_json::from_str(&run(&["stats", "--json"]).stdout).unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"]).stdout).unwrap();
     assert_eq!(stats["result"][0]["rows"]["curr_items"], 1);
-    assert!(
-        run(&["stats", "settings"])
-            .stdout
-            .contains("item_size_max")
-    );
+    assert!(run(&["stats", "settings"]).stdout.contains("item_size_max"));
 }
 
 #[test]
@@ -93,7 +92,8 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
     let (first, second) = (Server::start(&[]), Server::start(&[]));
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_address = silent.local_addr().unwrap().to_string();
-    let [first_address, second_address] = [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
+    let [first_address, second_address] =
+        [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
     let servers = format!("{silent_address},{first_address},127.0.0.1:1,{second_address}");
     let arguments = ["ping", "--json", "--timeout-ms", "2000", "-s", &servers];
     let pinged = glasscache().args(arguments).output().unwrap();
@@ -138,7 +138,10 @@ fn stats_prints_a_summary_and_every_group() {
     );
     assert!(run(&["stats", "--all"]).stdout.lines().count() > 80);
     let reset = run(&["stats", "reset"]);
-    assert_eq!((reset.code, reset.stdout.as_str()), (0, "counters set to 0\n"));
+    assert_eq!(
+        (reset.code, reset.stdout.as_str()),
+        (0, "counters set to 0\n")
+    );
     let unknown = run(&["stats", "nosuch"]);
     assert_eq!(unknown.code, 1);
     assert!(
@@ -148,10 +151,7 @@ fn stats_prints_a_summary_and_every_group() {
     );
     let without_effect = run(&["stats", "--all", "--interval-ms", "5"]);
     assert_eq!(without_effect.code, 2);
-    assert_eq!(
-        run(&["stats", "--json", "--interval-ms", "5"]).code,
-        2
-    );
+    assert_eq!(run(&["stats", "--json", "--interval-ms", "5"]).code, 2);
 }
 
 #[test]
@@ -214,7 +214,11 @@ fn why_rejects_invalid_options() {
     ] {
         let refused = run_at("127.0.0.1:1", arguments, "");
         assert_eq!(refused.code, 2, "{arguments:?}");
-        assert!(refused.stderr.contains(expected_words), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains(expected_words),
+            "{}",
+            refused.stderr
+        );
     }
     assert_eq!(run_at("127.0.0.1:1", &["why"], "").code, 3);
 }
@@ -337,9 +341,21 @@ fn exit_codes_distinguish_usage_errors_from_missing_keys() {
     let unreachable_address = "127.0.0.1:1";
     let unreachable = run_at(unreachable_address, &["ping"], "");
     assert_eq!(unreachable.code, 3, "{}", unreachable.stderr);
-    assert!(unreachable.stderr.contains("hint: "), "{}", unreachable.stderr);
-    assert!(unreachable.stderr.contains("--server"), "{}", unreachable.stderr);
-    assert!(!unreachable.stderr.contains("11211"), "{}", unreachable.stderr);
+    assert!(
+        unreachable.stderr.contains("hint: "),
+        "{}",
+        unreachable.stderr
+    );
+    assert!(
+        unreachable.stderr.contains("--server"),
+        "{}",
+        unreachable.stderr
+    );
+    assert!(
+        !unreachable.stderr.contains("11211"),
+        "{}",
+        unreachable.stderr
+    );
     assert_eq!(run_at(unreachable_address, &["keys"], "").code, 3);
     let usage = run_at(unreachable_address, &["get", "a b"], "");
     assert_eq!(usage.code, 2);
