@@ -214,7 +214,7 @@ macro_rules! methods {
                         values.push((index, found.flags, body.to_vec()));
                     })
                 })$($await)*?;
-                core.count_bulk(keys.len(), totals.bytes, budget, totals.time);
+                core.count_bulk(keys.len(), totals.value_bytes, budget, totals.decoding_time);
                 Ok((values, bulk_read.failures_without_reply(&results)))
             }
 

@@ -97,7 +97,7 @@ impl WriteBuffer {
     }
 
     /// Drops the buffered writes, which count as lost.
-    pub(crate) fn drop_buffered(&self) {
+    pub(crate) fn drop_buffered_writes(&self) {
         let mut state = self.state();
         state.out.clear();
         let lost_writes = std::mem::take(&mut state.pending);
