@@ -41,7 +41,7 @@ fn probe_until_back(server: &Weak<Server>) {
 /// Whether the server replies to a harmless request in time.
 fn probe_once(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    let Some((request, expected)) = server.probe_request() else {
+    let Some((request, expected)) = server.probe_request_and_reply() else {
         return false;
     };
     let Some(mut connection) = server.connect_in_background(deadline) else {

@@ -44,7 +44,7 @@ impl FetchesInFlight {
     /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
     pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
         for key in keys {
-            if self.get(key).is_some_and(|it| Arc::ptr_eq(it, fetch)) {
+            if self.get(key).is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch)) {
                 self.by_key.remove(key);
             }
         }
@@ -65,9 +65,9 @@ pub(super) struct FetchInFlight {
 struct FetchState {
     has_ended: bool,
     absent_keys: AbsentKeys,
-    /// Those of the reads that wait, by the number of the waiter.
+    /// The wakers of the reads that wait, by the number of the waiter.
     wakers: BTreeMap<u64, Waker>,
-    next_waiter: u64,
+    next_waiter_number: u64,
 }
 
 impl FetchInFlight {
@@ -90,7 +90,7 @@ impl FetchInFlight {
         self.state()?.absent_keys.get(key).copied()
     }
 
-    /// Ends the fetch, once, and wakes who waits. No lock may be held: a waker is the driver's.
+    /// Ends the fetch, once, and wakes the reads that wait. No lock may be held: a waker is the driver's.
     pub(super) fn end(&self, absent_keys: AbsentKeys) {
         let Some(mut state) = self.state().filter(|state| !state.has_ended) else {
             return;
@@ -107,7 +107,7 @@ impl FetchInFlight {
 #[derive(Debug, Default)]
 pub(super) struct AwaitedKeys {
     keys: Vec<AwaitedKey>,
-    /// At the fetch of the first key.
+    /// Waits for the fetch of the first key.
     waiter: Option<Waiter>,
 }
 
@@ -129,17 +129,17 @@ impl AwaitedKeys {
 
     /// Whether the read has to wait: for the fetch of its first key. Those of the others proceed meanwhile.
     pub(super) fn are_in_flight(&self) -> bool {
-        let first = self.keys.first();
-        first.is_some_and(|first| !first.fetch.has_ended())
+        let first_key = self.keys.first();
+        first_key.is_some_and(|first_key| !first_key.fetch.has_ended())
     }
 
     /// Has `waker` woken, instead of an earlier one, when [`Self::are_in_flight`] may have changed; ready: it has.
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        let Some(first) = self.keys.first() else {
+        let Some(first_key) = self.keys.first() else {
             return Poll::Ready(());
         };
         let waiter = self.waiter.get_or_insert_with(|| Waiter {
-            fetch: first.fetch.clone(),
+            fetch: first_key.fetch.clone(),
             number: None,
         });
         waiter.poll(waker)
@@ -163,7 +163,7 @@ impl AwaitedKeys {
 #[derive(Debug)]
 struct Waiter {
     fetch: Arc<FetchInFlight>,
-    /// Of its waker.
+    /// The number of its waker, once it has left one.
     number: Option<u64>,
 }
 
@@ -172,12 +172,12 @@ impl Waiter {
         let Some(mut state) = self.fetch.state().filter(|state| !state.has_ended) else {
             return Poll::Ready(());
         };
-        let number = *self.number.get_or_insert(state.next_waiter);
-        state.next_waiter = state.next_waiter.max(number + 1);
-        let earlier = state.wakers.insert(number, waker.clone());
+        let number = *self.number.get_or_insert(state.next_waiter_number);
+        state.next_waiter_number = state.next_waiter_number.max(number + 1);
+        let earlier_waker = state.wakers.insert(number, waker.clone());
         // Not under the lock: a waker is the driver's.
         drop(state);
-        drop(earlier);
+        drop(earlier_waker);
         Poll::Pending
     }
 }

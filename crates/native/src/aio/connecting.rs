@@ -202,7 +202,7 @@ impl AsyncClient {
         let pause = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
         let limit = health::PROBE_TIMEOUT.as_secs_f64();
         // Without a password nothing is sent, and the probe ends at its limit.
-        let (request, expected) = self.server(py, slot)?.probe_request().unwrap_or_default();
+        let (request, expected) = self.server(py, slot)?.probe_request_and_reply().unwrap_or_default();
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
         Ok((pause, limit, bytes(&request), bytes(expected)))
     }
