@@ -536,7 +536,7 @@ impl NearState {
 
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
         for key in keys {
-            self.writes.begin(key);
+            self.writes.begin_write(key);
             self.invalidate_key(key);
         }
     }

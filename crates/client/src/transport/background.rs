@@ -58,11 +58,11 @@ impl BackgroundConnection {
     pub(crate) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Option<()> {
         let mut remaining = bytes;
         while !remaining.is_empty() {
-            let sent = self.retry_when_ready(deadline, |fd, tls| match tls {
+            let sent_bytes = self.retry_when_ready(deadline, |fd, tls| match tls {
                 Some(tls) => tls.send(fd.as_fd(), &[IoSlice::new(remaining)]),
                 None => send(fd, remaining, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
             })?;
-            remaining = remaining.get(sent..)?;
+            remaining = remaining.get(sent_bytes..)?;
         }
         self.retry_when_ready(deadline, |fd, tls| match tls {
             Some(tls) => tls.flush(fd.as_fd()),
@@ -73,16 +73,16 @@ impl BackgroundConnection {
     /// Receives what has come, or waits for it until the deadline.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], deadline: Instant) -> Received {
         let mut has_failed = false;
-        let received = self.retry_when_ready(deadline, |fd, tls| {
-            let received = match tls {
+        let received_bytes = self.retry_when_ready(deadline, |fd, tls| {
+            let receive_result = match tls {
                 Some(tls) => tls.receive(fd.as_fd(), buffer, RecvFlags::DONTWAIT),
-                None => recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
+                None => recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(byte_count, _)| byte_count),
             };
-            has_failed = !matches!(received, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
-            received
+            has_failed = !matches!(receive_result, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
+            receive_result
         });
-        match received {
-            Some(bytes @ 1..) => Received::Bytes(bytes),
+        match received_bytes {
+            Some(byte_count @ 1..) => Received::Bytes(byte_count),
             Some(0) => Received::Closed,
             None if has_failed => Received::Closed,
             _ => Received::Nothing,
@@ -107,7 +107,7 @@ impl BackgroundConnection {
             } else {
                 PollFlags::IN
             };
-            if !is_ready(&self.fd, flags, deadline) {
+            if !wait_until_ready(&self.fd, flags, deadline) {
                 return None;
             }
         }
@@ -123,8 +123,8 @@ fn connect_first_address(
         connect::begin_connect(server_endpoint.endpoint, server_endpoint.resolver, deadline)
             .ok()?;
     loop {
-        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
-        if is_ready && connect::finish_connect(fd.as_fd()).is_ok() {
+        let is_writable = wait_until_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
+        if is_writable && connect::finish_connect(fd.as_fd()).is_ok() {
             server_endpoint
                 .resolver
                 .remember_connected(candidates.current());
@@ -134,7 +134,8 @@ fn connect_first_address(
     }
 }
 
-fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
+/// Waits until the socket is ready; false if it is not by the deadline, or failed.
+fn wait_until_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
     loop {
         match wait(&mut [PollFd::new(fd, flags)], deadline) {
             Err(WaitError::Interrupted) => {}
