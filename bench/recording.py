@@ -176,14 +176,17 @@ async def measure_round(
     }
     for variant in variants.values():
         await read_items(variant.client, item_keys(0))
-    names = list(variants)
+    variant_names = list(variants)
     if way_to_read == "get_many of 30":
         block_count *= BLOCKS_OF_SHORT_REQUESTS
     for block in range(block_count):
-        first_index = (block + round_number) % len(names)
-        first_request = (round_number * block_count + block) * BLOCK_REQUESTS
-        key_lists = [item_keys(first_request + n) for n in range(BLOCK_REQUESTS)]
-        for variant_name in names[first_index:] + names[:first_index]:
+        first_index = (block + round_number) % len(variant_names)
+        first_request_number = (round_number * block_count + block) * BLOCK_REQUESTS
+        key_lists = [
+            item_keys(first_request_number + request_offset)
+            for request_offset in range(BLOCK_REQUESTS)
+        ]
+        for variant_name in variant_names[first_index:] + variant_names[:first_index]:
             cpu_s_before, writers_cpu_s_before = (
                 time.process_time(),
                 writers_cpu_s(variants.values()),
@@ -194,7 +197,10 @@ async def measure_round(
                 time.process_time() - cpu_s_before - writers_s
             )
     for variant in variants.values():
-        complete_log(variant, [other for other in variants.values() if other is not variant])
+        complete_log(
+            variant,
+            [other_variant for other_variant in variants.values() if other_variant is not variant],
+        )
         if (close_call := variant.client.close()) is not None:
             await close_call
     return variants
@@ -264,7 +270,7 @@ def added_cpu_percent(variant: Variant, unrecorded: Variant) -> float:
 
 def summarise_rounds(
     variants_by_round: list[dict[str, Variant]],
-    added_s: list[dict[str, dict[str, list[float]]]],
+    added_s_by_round: list[dict[str, dict[str, list[float]]]],
     variant_name: str,
 ) -> dict[str, Any]:
     """Return what a variant adds to a request without recorder: median, least and most of the rounds."""
@@ -292,7 +298,9 @@ def summarise_rounds(
         (99.9, "clock", "p999"),
         (99.9, "cpu", "cpu_p999"),
     ):
-        added_us = [1e6 * percentile(times_s[variant_name][clock], percent) for times_s in added_s]
+        added_us = [
+            1e6 * percentile(times_s[variant_name][clock], percent) for times_s in added_s_by_round
+        ]
         figures[f"added_us_{label}"] = statistics.median(added_us)
         figures[f"added_us_{label}_min"] = min(added_us)
         figures[f"added_us_{label}_max"] = max(added_us)
@@ -303,7 +311,7 @@ async def measure(
     way_to_read: str, address: str, round_count: int, request_count: int
 ) -> dict[str, Any]:
     """Return what each share of recorded requests adds to requests that read in this way."""
-    variants_by_round, added_s = [], []
+    variants_by_round, added_s_by_round = [], []
     shares = {
         variant_name: sample
         for variant_name, sample in RECORDED_SHARES.items()
@@ -321,7 +329,7 @@ async def measure(
             variants_by_round.append(
                 await measure_round(way_to_read, address, block_count, Path(folder), round_number)
             )
-            added_s.append(
+            added_s_by_round.append(
                 {
                     variant_name: await added_times_s(
                         way_to_read, sample, request_count, Path(folder) / f"added {variant_name}"
@@ -330,16 +338,16 @@ async def measure(
                 }
             )
     return {
-        variant_name: summarise_rounds(variants_by_round, added_s, variant_name)
+        variant_name: summarise_rounds(variants_by_round, added_s_by_round, variant_name)
         for variant_name in shares
     }
 
 
 def store_all_items(address: str) -> None:
     """Store every item that requests read."""
-    keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
+    all_keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
     with glasscache.Client(address, timeout=5) as client:
-        client.set_many(dict.fromkeys(keys, VALUE))
+        client.set_many(dict.fromkeys(all_keys, VALUE))
 
 
 def print_rows(way_to_read: str, figures_by_variant: dict[str, Any]) -> None:

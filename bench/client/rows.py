@@ -55,19 +55,19 @@ def make_rows(clients: dict[str, Any]) -> Iterator[Row]:
 def single_rows(clients: dict[str, Any], size_text: str, value: bytes) -> Iterator[Row]:
     """Yield a read and a write of one value."""
     calls_per_round = 300 if size_text == "100 KB" else 2000
-    keys = {
+    key_by_client = {
         client_name: f"one-{size_text.replace(' ', '')}-{client_name}" for client_name in clients
     }
     set_calls = {
         client_name: choose_set_method(client_name, client)
         for client_name, client in clients.items()
     }
-    for client_name, key in keys.items():
+    for client_name, key in key_by_client.items():
         call_and_print_failure(
             client_name, lambda client_name=client_name, key=key: set_calls[client_name](key, value)
         )
     get_calls = {
-        client_name: lambda client=client, key=keys[client_name]: client.get(key)
+        client_name: lambda client=client, key=key_by_client[client_name]: client.get(key)
         for client_name, client in clients.items()
     }
     yield Row(f"get {size_text}", calls_per_round, get_calls)
@@ -210,12 +210,12 @@ def deadline_row(address: str, value: bytes) -> Row:
         server = host_and_port(address)
         clients["pymemcache, none"] = Client(server, no_delay=True)
         clients["pymemcache, socket"] = Client(server, no_delay=True, timeout=0.5)
-    keys = {client_name: f"due-{client_name.split(',')[0]}" for client_name in clients}
+    key_by_client = {client_name: f"due-{client_name.split(',')[0]}" for client_name in clients}
     our_client.set("due", value)
     for client_name, client in clients.items():
-        client.set(keys[client_name], value)
+        client.set(key_by_client[client_name], value)
     get_calls = {
-        client_name: lambda client=client, key=keys[client_name]: client.get(key)
+        client_name: lambda client=client, key=key_by_client[client_name]: client.get(key)
         for client_name, client in clients.items()
     }
     get_calls = {"glasscache, call": lambda: our_client.get("due", deadline=0.5), **get_calls}

@@ -1,4 +1,4 @@
-"""The catalogue as an ASGI application: `uvicorn catalogue_app:catalogue --factory`, set by the environment.
+"""The catalogue as an ASGI application: `uvicorn catalogue_app:create_app --factory`, set by the environment.
 
 CATALOGUE_FILE: the database. CATALOGUE_CACHE: address of the cache server. CATALOGUE_STRATEGY: a strategy
 file, if it runs one. CATALOGUE_LOG: the folder of a request log, if requests are recorded.
@@ -85,6 +85,6 @@ def pages_from_environment(environment: dict[str, str]) -> Pages:
     return Pages(Catalogue(Path(environment["CATALOGUE_FILE"])), client)
 
 
-def catalogue() -> Any:
+def create_app() -> Any:
     """Return the application, set up from the environment."""
     return application(pages_from_environment(dict(os.environ)))

@@ -47,9 +47,9 @@ class Site:
             version = await self.pages.change_price(number)
             return 200, b"text/plain", b"%d" % version
         if page_kind == "product" and number < PRODUCTS:
-            return 200, b"text/html", (await self.pages.product(number)).encode()
+            return 200, b"text/html", (await self.pages.product_page(number)).encode()
         if page_kind == "category" and number < CATEGORIES:
-            return 200, b"text/html", (await self.pages.category(number)).encode()
+            return 200, b"text/html", (await self.pages.category_page(number)).encode()
         return 404, b"text/plain", b"no such page"
 
     def counters(self) -> dict[str, int]:

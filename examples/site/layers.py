@@ -35,11 +35,11 @@ class Pages:
         self.shop, self.client, self.layers = shop, client, layers
         self.counters: Counter[str] = Counter()
 
-    async def product(self, number: int) -> str:
+    async def product_page(self, number: int) -> str:
         """Return the page of a product."""
         return await self._page(f"product:{number}", lambda: self._product_data(number))
 
-    async def category(self, number: int) -> str:
+    async def category_page(self, number: int) -> str:
         """Return the page of a category."""
         return await self._page(f"category:{number}", lambda: self._category_data(number))
 
@@ -111,9 +111,11 @@ class Pages:
         return [cached_values[key] if key in cached_values else rendered_cards[key] for key in keys]
 
     async def _products(self, numbers: list[int]) -> list[Row]:
-        keys = {number: f"object:{number}" for number in numbers}
-        cached_values = await self._get_many("object", list(keys.values()))
-        missing_numbers = [number for number, key in keys.items() if key not in cached_values]
+        key_by_number = {number: f"object:{number}" for number in numbers}
+        cached_values = await self._get_many("object", list(key_by_number.values()))
+        missing_numbers = [
+            number for number, key in key_by_number.items() if key not in cached_values
+        ]
         rows = (
             {row["id"]: row for row in await self.shop.products(missing_numbers)}
             if missing_numbers
@@ -121,10 +123,11 @@ class Pages:
         )
         if rows and "object" in self.layers:
             await self.client.set_many(
-                {keys[number]: row for number, row in rows.items()}, OBJECT_TTL_S
+                {key_by_number[number]: row for number, row in rows.items()}, OBJECT_TTL_S
             )
         return [
-            rows[number] if number in rows else cached_values[keys[number]] for number in numbers
+            rows[number] if number in rows else cached_values[key_by_number[number]]
+            for number in numbers
         ]
 
     async def _get_many(self, layer: str, keys: list[str]) -> dict[str, Any]:

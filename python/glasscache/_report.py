@@ -167,10 +167,10 @@ def _format_server(name: str, row: Mapping[str, Any]) -> str:
 def _html_table(title: str, header: list[str], rows: list[list[str]]) -> str:
     import html  # noqa: PLC0415 - for notebooks
 
-    def html_cells(tag: str, row: list[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+    def html_cells(tag: str, cell_texts: list[str]) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cell_texts)
 
-    body = "".join(f"<tr>{html_cells('td', row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{html_cells('td', cell_texts)}</tr>" for cell_texts in rows)
     caption = f"<caption>{html.escape(title)}</caption>"
     return f"<table>{caption}<thead><tr>{html_cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -37,7 +37,7 @@ class Block(NamedTuple):
 class ConsoleCommand:
     """A command of a `console` block and its expected output."""
 
-    command: str
+    command_line: str
     expected_lines: list[str] = field(default_factory=list)
     numbers_vary: bool = False
 

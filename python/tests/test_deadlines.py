@@ -157,15 +157,19 @@ def test_a_deadline_shorter_than_one_before_is_kept(stalling_server: StallingSer
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("keys", ["k", ["k", "l"]])
+@pytest.mark.parametrize("key_or_keys", ["k", ["k", "l"]])
 def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
-    stalling_server: StallingServer, keys: str | list[str]
+    stalling_server: StallingServer, key_or_keys: str | list[str]
 ) -> None:
     """Closing may take 20 s here, for a busy machine; the timeout is a minute."""
 
     async def main() -> None:
         client = AsyncClient(stalling_server.address, timeout=60)
-        read_call = client.get(keys) if isinstance(keys, str) else client.get_many(keys)
+        read_call = (
+            client.get(key_or_keys)
+            if isinstance(key_or_keys, str)
+            else client.get_many(key_or_keys)
+        )
         task = asyncio.ensure_future(read_call)
         await asyncio.sleep(0.1)
         task.cancel()

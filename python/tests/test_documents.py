@@ -47,10 +47,10 @@ glasscache() { # As root a server needs -u, and a busy machine needs more than a
     command glasscache "$@"
 }
 # A reader waits until the server listens, and until there is something to see.
-listening() {
+wait_until_listening() {
     for _ in $(seq 600); do command glasscache ping && [ -s "$1" ] && return; sleep 0.05; done
 } >"ping.out" 2>&1
-busy() {
+wait_until_busy() {
     for _ in $(seq 600); do
         gets=$(command glasscache stats --all | awk '$1 == "cmd_get" { print $2 }')
         [ "${gets:-0}" -gt 1000 ] && return
@@ -66,13 +66,15 @@ def script_of_commands(commands: list[ConsoleCommand]) -> str:
     lines = [PRELUDE]
     for number, command in enumerate(commands):
         lines.append(f"printf '\\n@@{number}\\n'")
-        if not command.command.endswith("&"):
-            lines.append(f"{{ {command.command}\n}} 2>&1")
+        if not command.command_line.endswith("&"):
+            lines.append(f"{{ {command.command_line}\n}} 2>&1")
             continue
         output_file = f"background.{number}"
-        lines.append(f"{command.command[:-1].rstrip()} >{output_file} 2>&1 &")
+        lines.append(f"{command.command_line[:-1].rstrip()} >{output_file} 2>&1 &")
         lines.append(
-            f"listening {output_file}; cat {output_file}" if " serve" in command.command else "busy"
+            f"wait_until_listening {output_file}; cat {output_file}"
+            if " serve" in command.command_line
+            else "wait_until_busy"
         )
     return "\n".join(lines) + "\n"
 
@@ -95,8 +97,8 @@ DOCUMENTS_WITH_COMMANDS = [
 
 @pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=path_in_checkout)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
-    port = str(free_port())
-    commands = console_commands(document.read_text().replace("11211", port))
+    port_text = str(free_port())
+    commands = console_commands(document.read_text().replace("11211", port_text))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     program_folders = [
         str(Path(find_command()).parent),
@@ -109,8 +111,8 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
         env={
             **os.environ,
             "PATH": os.pathsep.join(program_folders),
-            "GLASSCACHE_SERVER": f"127.0.0.1:{port}",
-            "TEST_PORT": port,
+            "GLASSCACHE_SERVER": f"127.0.0.1:{port_text}",
+            "TEST_PORT": port_text,
             "COLUMNS": "200",
         },
         stdin=subprocess.DEVNULL,
@@ -122,7 +124,7 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
     outputs = re.split(r"\n@@\d+\n", completed.stdout)[1:]
     assert len(outputs) == len(commands), completed.stdout + completed.stderr
     unexpected_outputs = [
-        f"$ {command.command}\n{output}\n---- shown in {path_in_checkout(document)}:\n"
+        f"$ {command.command_line}\n{output}\n---- shown in {path_in_checkout(document)}:\n"
         + "\n".join(command.expected_lines)
         for command, output in zip(commands, outputs, strict=True)
         if not command.is_printed_by(output)
@@ -220,9 +222,11 @@ def test_what_readme_installs_can_be_installed() -> None:
 
 
 def run_figures_script(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
+    figures_command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
     environment = {**os.environ, "FIGURES_ROOT": str(root)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        figures_command, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture

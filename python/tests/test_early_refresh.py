@@ -131,6 +131,7 @@ class SimulatedStore:
         self.codec = Codec()
         self.items: dict[str, StoredItem] = {}
         self.uniques = itertools.count(1)
+        self.compute_info_by_unique: dict[int, tuple[float, float]] = {}
         self.unstored_count = 0
 
     def time(self) -> float:
@@ -162,13 +163,11 @@ class SimulatedStore:
         if stored is None or isinstance(stored.value, tuple):
             return None
         value, unique, expires_at = stored
-        computation = None
+        compute_info = None
         if type(value) is ComputedValue:
-            computation = self.computations[unique]
+            compute_info = self.compute_info_by_unique[unique]
             value = value.value
-        return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, computation)
-
-    computations: dict[int, tuple[float, float]]
+        return Item(value, unique, expires_at - int(self.now), 0, True, False, 1, compute_info)
 
     def add(self, key: str, value: Any, ttl: float) -> bool:
         return self.find(key) is None and self.put(key, value, ttl)
@@ -227,7 +226,7 @@ class SimulatedRequests:
                     and type(step.arguments[1]) is ComputedValue
                 ):
                     unique = store.items[step.arguments[0]].unique
-                    store.computations[unique] = (store.now, self.cost_s)
+                    store.compute_info_by_unique[unique] = (store.now, self.cost_s)
                 step = steps.send(reply)
         except StopIteration as stop:
             self.value_ages_s.append(store.now - stop.value)
@@ -252,7 +251,6 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     seed = random.randrange(2**32)
     monkeypatch.setattr(random, "random", random.Random(seed).random)
     store = SimulatedStore()
-    store.computations = {}
     monkeypatch.setattr(leases, "time", store)
     requests, duration_s, rate_per_s = SimulatedRequests(store, 0.05), 60, 500
     options = GetOrSetOptions(ttl=ttl, early=True)
@@ -274,7 +272,6 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
 
 def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     store = SimulatedStore()
-    store.computations = {}
     monkeypatch.setattr(leases, "time", store)
     requests = SimulatedRequests(store, 0.05)
     for number in range(10 * 500):
@@ -291,7 +288,6 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
     monkeypatch.setattr(random, "random", lambda: 0.0)  # no refresh before the end
     for stale in (0, 30):
         store = SimulatedStore()
-        store.computations = {}
         monkeypatch.setattr(leases, "time", store)
         requests = SimulatedRequests(store, 0.5)
         options = GetOrSetOptions(ttl=2, early=True, stale=stale)

@@ -68,14 +68,16 @@ def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Cl
         may_finish.wait(10)
         return "new"
 
-    options = {"ttl": 60, "stale": 20, "lease": 30}
-    filler = threading.Thread(target=lambda: client.get_or_set("k", compute_slowly, **options))
+    get_or_set_arguments = {"ttl": 60, "stale": 20, "lease": 30}
+    filler = threading.Thread(
+        target=lambda: client.get_or_set("k", compute_slowly, **get_or_set_arguments)
+    )
     filler.start()
     assert is_filling.wait(10)
-    assert client.get_or_set("k", lambda: "other", **options) == "old"
+    assert client.get_or_set("k", lambda: "other", **get_or_set_arguments) == "old"
     may_finish.set()
     filler.join()
-    assert client.get_or_set("k", lambda: "other", **options) == "new"
+    assert client.get_or_set("k", lambda: "other", **get_or_set_arguments) == "new"
 
 
 def test_a_failed_fill_releases_its_lease(glasscache_client: Client) -> None:
@@ -95,8 +97,8 @@ def test_a_stale_value_may_stand_in_for_an_error(glasscache_client: Client) -> N
         raise RuntimeError("no database")
 
     glasscache_client.set("k", "old", ttl=10)
-    options = {"ttl": 60, "stale": 20, "stale_if_error": True}
-    assert glasscache_client.get_or_set("k", fail, **options) == "old"
+    get_or_set_arguments = {"ttl": 60, "stale": 20, "stale_if_error": True}
+    assert glasscache_client.get_or_set("k", fail, **get_or_set_arguments) == "old"
 
 
 def test_a_none_is_kept_for_none_ttl(glasscache_client: Client) -> None:

@@ -136,7 +136,7 @@ def test_overlapping_bulk_reads_get_each_key_once(
 
     async def use_client(client: AsyncClient) -> None:
         with client.request():
-            key_groups = [keys[start : start + 8] for start in range(0, 20, 3)]
+            key_groups = [keys[first_index : first_index + 8] for first_index in range(0, 20, 3)]
             found_values = await asyncio.gather(
                 *(client.get_many([*bulk_keys, "nobody"]) for bulk_keys in key_groups),
                 client.get("k9"),

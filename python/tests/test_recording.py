@@ -522,8 +522,8 @@ def test_a_parent_that_a_call_names_comes_before_parent_of(
             await client.get("p/3", parent="unrecorded")
 
     asyncio.run(main())
-    for folder in ("sync", "async"):
-        rows, items = read_log(tmp_path / folder)
+    for client_kind in ("sync", "async"):
+        rows, items = read_log(tmp_path / client_kind)
         expected_keys = ["p/1", "p/1", "p/2", "p/2", "p/3", "p/4", "other", "p/5"]
         assert [row["items"] for row in rows] == [expected_keys]
         assert {key: item["parent"] for key, item in items.items()} == {
@@ -567,8 +567,8 @@ def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_pat
                 await read_async(client)
 
     asyncio.run(main())
-    for folder in ("sync", "async"):
-        rows, _ = read_log(tmp_path / folder)
+    for client_kind in ("sync", "async"):
+        rows, _ = read_log(tmp_path / client_kind)
         assert [row["items"] for row in rows] == [["b"]]
 
 

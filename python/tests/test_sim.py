@@ -265,11 +265,11 @@ def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key_count", "policies"),
+    ("key_count", "policies_text"),
     [(60_000, '["LeCaR"] * 500'), (6_000, '["FIFO"] * 50_000')],
     ids=["long replays", "short replays"],
 )
-def test_ctrl_c_ends_a_long_curve(key_count: int, policies: str) -> None:
+def test_ctrl_c_ends_a_long_curve(key_count: int, policies_text: str) -> None:
     program = f"""
 import os, signal, threading
 import numpy as np
@@ -278,7 +278,7 @@ trace = sim.Trace(np.random.default_rng(1).integers(0, {key_count}, {key_count} 
 # Where the tests run in the background, a shell may have the signal ignored from the start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-trace.curve(policies={policies}, threads=1)
+trace.curve(policies={policies_text}, threads=1)
 """
     completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False

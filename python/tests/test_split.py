@@ -32,9 +32,9 @@ def client(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def piece_keys(client: Client, key: str) -> list[str]:
     """Return the keys of the pieces of what is stored under key."""
     with Client(client.server_of(key), dialect="raw", timeout=5) as raw_client:
-        pieces = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
-    assert pieces is not None
-    return pieces.keys
+        layout = _split._parse_manifest(Manifest(raw_client.get(key)), 64 << 20)
+    assert layout is not None
+    return layout.piece_keys
 
 
 @pytest.mark.parametrize(

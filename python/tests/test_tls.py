@@ -193,14 +193,16 @@ if child:
 def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority) -> None:
     options = authority.sign("restarted").options()
     server = Server(arguments=options)
-    port = int(server.address.rsplit(":", 1)[1])
-    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=TIMEOUT_S) as client:
+    restarted_port = int(server.address.rsplit(":", 1)[1])
+    with Client(
+        f"localhost:{restarted_port}", tls=TLS(authority.file), timeout=TIMEOUT_S
+    ) as client:
         assert client.set("key", 1)
         server.stop()
         for _ in range(4):
             with pytest.raises(ServerUnavailable):
                 client.get("key")
-        with Server(port=port, arguments=options):
+        with Server(port=restarted_port, arguments=options):
             deadline = time.monotonic() + TIMEOUT_S
             while time.monotonic() < deadline:
                 try:

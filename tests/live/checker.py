@@ -38,8 +38,8 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
         weighted_actions = [action for action, weight in actions for _ in range(weight)]
         end_at = time.monotonic() + self.plan.duration_s
         while time.monotonic() < end_at and len(self.report.violations) < 100:
-            action = self.random.choice(weighted_actions)
-            self.may_kill_during_next_request = self.random.random() < self.plan.kill_rate
+            action = self.rng.choice(weighted_actions)
+            self.may_kill_during_next_request = self.rng.random() < self.plan.kill_rate
             try:
                 self.flush_if_due()
                 self.send_finished_histories()

@@ -106,13 +106,13 @@ class Sampler:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.samples: list[Sample] = []
-        self._stop = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         started_at = time.monotonic()
-        while not self._stop.wait(1.0):
+        while not self._stop_event.wait(1.0):
             try:
                 sample = Sample(
                     time.monotonic() - started_at,
@@ -125,7 +125,7 @@ class Sampler:
 
     def stop(self) -> None:
         """Ends the sampling."""
-        self._stop.set()
+        self._stop_event.set()
         self._thread.join()
 
     def slope_and_growth_after_warm_up(self) -> tuple[float, float]:

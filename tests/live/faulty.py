@@ -51,11 +51,11 @@ class Store:
         self.delayed_flush_at: float | None = None
         self.lock = threading.Lock()
         self.unique = 0
-        self.random = random.Random(7)
+        self.rng = random.Random(7)
 
     def has_fault(self, mode: str, factor: float = 1.0) -> bool:
         """Whether the fault of this mode happens now."""
-        return mode == self.mode and self.random.random() < self.fault_rate * factor
+        return mode == self.mode and self.rng.random() < self.fault_rate * factor
 
     def find(self, key: bytes) -> Item | None:
         """The live item."""
@@ -82,7 +82,7 @@ class Store:
         if self.has_fault("torn", 5) and len(value) > 40:
             value = value[:-8] + value[:8]
         if self.has_fault("swapped", 2) and self.items:
-            value = self.random.choice(list(self.items.values())).value
+            value = self.rng.choice(list(self.items.values())).value
         return item, value
 
     def write(self, key: bytes, value: bytes, flags: bytes, exptime: int) -> None:

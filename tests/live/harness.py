@@ -321,7 +321,7 @@ class LatencyProbe:
         self.server = server
         self.latency_ms_max = 0.0
         self.errors: list[str] = []
-        self._stop = threading.Event()
+        self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -332,13 +332,13 @@ class LatencyProbe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._stop_event.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
             with self._connection as connection:
-                while not self._stop.wait(0.005):
+                while not self._stop_event.wait(0.005):
                     started_at = time.monotonic()
                     require(
                         connection.send_request(b"mn\r\n") == b"MN",

@@ -112,8 +112,8 @@ class Histories(Session):
     def pick_shared_key(self, family: str) -> bytes:
         """A key of the family in the present period."""
         period = int(time.monotonic() / PERIOD_S[family])
-        is_hot = self.random.random() < 0.5
-        index = self.random.randrange(HOT_KEYS_PER_FAMILY if is_hot else KEYS_PER_FAMILY)
+        is_hot = self.rng.random() < 0.5
+        index = self.rng.randrange(HOT_KEYS_PER_FAMILY if is_hot else KEYS_PER_FAMILY)
         return b"%s%d.%d" % (family.encode(), index, period)
 
     def new_version(self) -> int:
@@ -147,7 +147,7 @@ class Histories(Session):
             return operation._replace(result="miss")
         if unique is not None:
             self.uniques[key] = unique
-        value = self.decode_value(key, values[0][1])
+        value = self.decode_value(key, values[0].value)
         return operation._replace(result="done", value=value, unique=unique)
 
     def decode_value(self, key: bytes, text: bytes) -> Value:
@@ -157,7 +157,7 @@ class Histories(Session):
             return text
         if family == b"n":
             return int(text)
-        version = self.values.read_version(key, text)
+        version = self.checked_values.read_version(key, text)
         if version is None:
             self.record_violation(f"{key!r} holds another value: {text[:60]!r}, {len(text)} bytes")
             return text
@@ -167,17 +167,17 @@ class Histories(Session):
 
     def pick_value_bytes(self) -> int:
         """Mostly small, some of them uploads."""
-        chance = self.random.random()
+        chance = self.rng.random()
         if chance < 0.01:
-            return self.random.randint(20_000, self.plan.large_bytes)
-        return self.random.randint(0, 300) if chance < 0.9 else self.random.randint(500, 20_000)
+            return self.rng.randint(20_000, self.plan.large_bytes)
+        return self.rng.randint(0, 300) if chance < 0.9 else self.rng.randint(500, 20_000)
 
     def write_shared_value(self) -> None:
         """set, add, replace, meta set, or cas with the unique last seen."""
         key = self.pick_shared_key("v")
         version = self.new_version()
-        value = self.values.make(key, version, self.pick_value_bytes())
-        verb = self.random.choice(["set", "ms", "add", "replace", "cas", "cas"])
+        value = self.checked_values.make(key, version, self.pick_value_bytes())
+        verb = self.rng.choice(["set", "ms", "add", "replace", "cas", "cas"])
         self.store(key, verb, version, value)
 
     def store(self, key: bytes, verb: str, version: Value, value: bytes, ttl_s: int = 0) -> None:
@@ -231,27 +231,27 @@ class Histories(Session):
 
     def read_shared_value(self) -> None:
         """get, gets, gat or mg of a plain value, a log or a number."""
-        family = self.random.choice(["v", "v", "v", "a", "n"])
+        family = self.rng.choice(["v", "v", "v", "a", "n"])
         self.read_key(self.pick_shared_key(family))
 
     def read_key(self, key: bytes) -> None:
         """One read command."""
-        form = self.random.choice(
+        command_format = self.rng.choice(
             [b"get %s\r\n", b"gets %s\r\n", b"gats 0 %s\r\n", b"mg %s c v\r\n"]
         )
         operation = Operation(0, 0, "get", "")
-        if form.startswith(b"mg"):
+        if command_format.startswith(b"mg"):
             self.record(
                 key,
                 operation,
-                form % key,
+                command_format % key,
                 lambda line: self.with_meta_value(key, operation, line),
             )
         else:
             self.record(
                 key,
                 operation,
-                form % key,
+                command_format % key,
                 lambda line: self.with_text_value(key, operation, line),
             )
 
@@ -275,13 +275,13 @@ class Histories(Session):
 
     def delete_shared_key(self) -> None:
         """delete or md."""
-        key = self.pick_shared_key(self.random.choice(["v", "v", "a", "n", "l"]))
+        key = self.pick_shared_key(self.rng.choice(["v", "v", "a", "n", "l"]))
         operation = Operation(0, 0, "delete", "")
-        form = self.random.choice([b"delete %s\r\n", b"md %s\r\n"])
+        command_format = self.rng.choice([b"delete %s\r\n", b"md %s\r\n"])
         self.record(
             key,
             operation,
-            form % key,
+            command_format % key,
             lambda line: self.with_result_of_reply(
                 operation, line, done=(b"DELETED", b"HD"), miss=(b"NOT_FOUND", b"NF")
             ),
@@ -293,20 +293,23 @@ class Histories(Session):
         """Appends to a shared log, or begins it; a record that survives its log's end is found."""
         key = self.pick_shared_key("a")
         text = b"%d;" % self.new_version()
-        verb = self.random.choice(["append", "append", "append", "set", "cas"])
+        verb = self.rng.choice(["append", "append", "append", "set", "cas"])
         self.store(key, verb, text, text)
 
     def increment_shared_number(self) -> None:
         """incr, meta arithmetic, or a new beginning above every number before."""
         key = self.pick_shared_key("n")
-        if self.random.random() < 0.2:
+        if self.rng.random() < 0.2:
             number = self.new_version() * 1000
-            self.store(key, self.random.choice(["set", "add"]), number, b"%d" % number)
+            self.store(key, self.rng.choice(["set", "add"]), number, b"%d" % number)
             return
         operation = Operation(0, 0, "incr", "")
-        form = self.random.choice([b"incr %s 1\r\n", b"ma %s v\r\n"])
+        command_format = self.rng.choice([b"incr %s 1\r\n", b"ma %s v\r\n"])
         self.record(
-            key, operation, form % key, lambda line: self.with_incremented_number(operation, line)
+            key,
+            operation,
+            command_format % key,
+            lambda line: self.with_incremented_number(operation, line),
         )
 
     def with_incremented_number(self, operation: Operation, line: bytes) -> Operation:
@@ -322,7 +325,7 @@ class Histories(Session):
     def use_shared_lease(self) -> None:
         """A meta get that may win, a store by a winner, or an invalidation."""
         key = self.pick_shared_key("l")
-        chance = self.random.random()
+        chance = self.rng.random()
         if chance < 0.12:
             operation = Operation(0, 0, "invalidate", "")
             self.record(
@@ -340,7 +343,7 @@ class Histories(Session):
 
     def get_lease(self, key: bytes) -> None:
         """mg with N, with R, with both or neither; who wins stores a value, mostly."""
-        flags = self.random.choice(["N", "N", "NR", "R", ""])
+        flags = self.rng.choice(["N", "N", "NR", "R", ""])
         request = b"mg %s c v" % key
         if "N" in flags:
             request += b" N%d" % LONG_TTL_S
@@ -355,14 +358,14 @@ class Histories(Session):
         )
         if "W" in operation_with_result.flags:
             self.report.history["wins"] += 1
-            if self.random.random() < 0.7:
+            if self.rng.random() < 0.7:
                 self.store_under_lease(key, operation_with_result.unique)
 
     def store_under_lease(self, key: bytes, unique: int | None) -> None:
         """A meta set, under the unique of a win if there is one."""
         version = self.new_version()
-        value = self.values.make(key, version, self.random.randint(0, 200))
-        is_short = self.random.random() < 0.3
+        value = self.checked_values.make(key, version, self.rng.randint(0, 200))
+        is_short = self.rng.random() < 0.3
         flags = "S" if is_short else ""
         ttl_s = SHORT_TTL_S if is_short else LONG_TTL_S
         request = b"ms %s %d T%d" % (key, len(value), ttl_s)
@@ -383,21 +386,19 @@ class Histories(Session):
 
     def use_expiring_item(self) -> None:
         """Stores, touches and reads of items that live for a second or two, or are left alone."""
-        family = self.random.choice("td")
+        family = self.rng.choice("td")
         key = self.pick_shared_key(family)
-        ttl_s = self.random.randint(1, 2) if family == "t" else 0
+        ttl_s = self.rng.randint(1, 2) if family == "t" else 0
         remaining_s = period_end(key) - time.monotonic()
         is_written = remaining_s > PERIOD_S[family] * (1 - WRITING_SHARE_OF_PERIOD)
-        chance = self.random.random() if is_written else 1.0
-        if family == "d" and self.random.random() < 0.03:
+        chance = self.rng.random() if is_written else 1.0
+        if family == "d" and self.rng.random() < 0.03:
             # Written again now and then, for a flush that is not delayed leaves nothing to be found.
             chance = 0.0
         if chance < 0.15:
             version = self.new_version()
-            value = self.values.make(key, version, self.random.randint(0, 200))
-            self.store(
-                key, self.random.choice(["set", "ms", "add", "replace"]), version, value, ttl_s
-            )
+            value = self.checked_values.make(key, version, self.rng.randint(0, 200))
+            self.store(key, self.rng.choice(["set", "ms", "add", "replace"]), version, value, ttl_s)
         elif chance < 0.18:
             operation = Operation(0, 0, "touch", "", ttl_s=ttl_s)
             self.record(
@@ -414,9 +415,11 @@ class Histories(Session):
             self.record(key, gat, request, lambda line: self.with_text_value(key, gat, line))
         else:
             get = Operation(0, 0, "get", "")
-            form = self.random.choice([b"get %s\r\n", b"mg %s v\r\n"])
-            parse_reply = self.with_meta_value if form.startswith(b"mg") else self.with_text_value
-            self.record(key, get, form % key, lambda line: parse_reply(key, get, line))
+            command_format = self.rng.choice([b"get %s\r\n", b"mg %s v\r\n"])
+            parse_reply = (
+                self.with_meta_value if command_format.startswith(b"mg") else self.with_text_value
+            )
+            self.record(key, get, command_format % key, lambda line: parse_reply(key, get, line))
 
     def flush_if_due(self) -> None:
         """The first process empties the cache now and then; a delayed flush ends before the next is sent."""
@@ -424,10 +427,10 @@ class Histories(Session):
         if start < self.next_flush_at:
             return
         self.may_kill_during_next_request = False
-        if self.can_flush_prefixes and self.random.random() < PREFIX_SHARE:
+        if self.can_flush_prefixes and self.rng.random() < PREFIX_SHARE:
             self.flush_prefix(start)
             return
-        delay_s = DELAYED_FLUSH_S if self.random.random() < 0.25 else 0
+        delay_s = DELAYED_FLUSH_S if self.rng.random() < 0.25 else 0
         request = b"flush_all %d\r\n" % delay_s if delay_s else b"flush_all\r\n"
         reply = self.send_request(request)
         if reply != b"OK":
@@ -438,13 +441,13 @@ class Histories(Session):
             start = max(start, start + delay_s - TICK_S)
         self.flushes.append(Flush(b"", Operation(start, end, "flush", "done")))
         self.report.history["flushes"] += 1
-        self.next_flush_at = end + self.random.uniform(0.2, 2.0) * self.plan.flush_s
+        self.next_flush_at = end + self.rng.uniform(0.2, 2.0) * self.plan.flush_s
 
     def flush_prefix(self, start: float) -> None:
         """Flushes a family of keys, those of a few numbers, or one key with its neighbours in time."""
-        key = self.pick_shared_key(self.random.choice("vanltd"))
-        prefix = key[: self.random.randint(1, len(key))]
-        request = self.random.choice([b"flush_prefix %s\r\n", b"mf %s\r\n"])
+        key = self.pick_shared_key(self.rng.choice("vanltd"))
+        prefix = key[: self.rng.randint(1, len(key))]
+        request = self.rng.choice([b"flush_prefix %s\r\n", b"mf %s\r\n"])
         reply = self.send_request(request % prefix)
         if reply in {b"ERROR", b"CLIENT_ERROR bad command line format"}:
             self.can_flush_prefixes = False
@@ -454,4 +457,4 @@ class Histories(Session):
         end = time.monotonic()
         self.flushes.append(Flush(prefix, Operation(start, end, "flush", "done")))
         self.report.history["flushes of prefixes"] += 1
-        self.next_flush_at = end + self.random.uniform(0.2, 2.0) * self.plan.flush_s
+        self.next_flush_at = end + self.rng.uniform(0.2, 2.0) * self.plan.flush_s

@@ -212,7 +212,7 @@ class Search:
         self.configurations: set[tuple[int, StateOrMissing]] = {(0, None)}
         self.configuration_count = 0
 
-    def begin(self, operation: Operation) -> int:
+    def begin_operation(self, operation: Operation) -> int:
         """Adds a running operation; returns its index."""
         index = next(
             index
@@ -222,7 +222,7 @@ class Search:
         self.running_operations[index] = operation
         return index
 
-    def end(self, index: int) -> bool:
+    def end_operation(self, index: int) -> bool:
         """Keeps the configurations in which this operation has happened; false if too expensive."""
         bit = 1 << index
         kept_configurations: set[tuple[int, StateOrMissing]] = set()
@@ -268,8 +268,8 @@ def check_history(operations: Iterable[Operation]) -> CheckResult:
     indices: dict[int, int] = {}
     for _, is_end, number, operation in events:
         if not is_end:
-            indices[number] = search.begin(operation)
-        elif not search.end(indices[number]):
+            indices[number] = search.begin_operation(operation)
+        elif not search.end_operation(indices[number]):
             return CheckResult(is_undecided=True, configuration_count=search.configuration_count)
         elif not search.configurations:
             return CheckResult(

@@ -49,7 +49,7 @@ class OrderedOperations(Session):
 
     def increment_by_cas(self) -> None:
         """gets, then cas of the next number: no number is reached twice. Its counters are the first half."""
-        counter_index = self.random.randrange(self.plan.counter_count)
+        counter_index = self.rng.randrange(self.plan.counter_count)
         key = b"cas%d" % counter_index
         first_line = self.send_request(b"gets %s\r\n" % key)
         if first_line == b"END":
@@ -73,9 +73,9 @@ class OrderedOperations(Session):
 
     def increment_by_incr(self) -> None:
         """incr or meta arithmetic: each number is returned once. Its counters are the second half."""
-        counter_index = self.plan.counter_count + self.random.randrange(self.plan.counter_count)
+        counter_index = self.plan.counter_count + self.rng.randrange(self.plan.counter_count)
         key = b"incr%d" % counter_index
-        if self.random.random() < 0.5:
+        if self.rng.random() < 0.5:
             reply = self.send_request(b"incr %s 1\r\n" % key)
         else:
             reply = self.send_request(b"ma %s v\r\n" % key)
@@ -130,23 +130,23 @@ class OrderedOperations(Session):
             return
         first_record = self.next_record - self.next_record % LOG_RECORDS
         expected_log = b"".join(b"%d;" % number for number in range(first_record, self.next_record))
-        if values[0][1] != expected_log:
+        if values[0].value != expected_log:
             self.record_violation(
-                f"log {self.log_key()!r}: {values[0][1][-40:]!r}, expected the end {expected_log[-40:]!r}"
+                f"log {self.log_key()!r}: {values[0].value[-40:]!r}, expected the end {expected_log[-40:]!r}"
             )
 
     def check_expiry(self) -> None:
         """Stores items of two or three seconds and looks at older ones."""
         self.serial += 1
         key = b"ttl%d.%d" % (self.process_number, self.serial)
-        ttl_s = self.random.randint(2, 3)
+        ttl_s = self.rng.randint(2, 3)
         set_started_at = time.monotonic()
         if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (key, ttl_s)) == b"STORED":
             self.expiring.append((key, set_started_at, time.monotonic(), ttl_s))
         if len(self.expiring) < EXPIRING_ITEMS_MAX:
             return
         key, set_started_at, set_ended_at, ttl_s = self.expiring.pop(
-            self.random.randrange(len(self.expiring))
+            self.rng.randrange(len(self.expiring))
         )
         get_started_at = time.monotonic()
         values = self.read_values_until_end(self.send_request(b"get %s\r\n" % key))
@@ -169,9 +169,9 @@ class OrderedOperations(Session):
         request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (key, len(last_value), last_value)
         self.may_kill_during_next_request = False
         values = self.read_values_until_end(self.send_request(request + b"get %s\r\n" % key))
-        if values and values[0][1] != last_value:
+        if values and values[0].value != last_value:
             self.record_violation(
-                f"after noreply commands {key!r} holds {values[0][1][:40]!r}, sent last was {last_value!r}"
+                f"after noreply commands {key!r} holds {values[0].value[:40]!r}, sent last was {last_value!r}"
             )
         if not values:
             self.report.lost_items += 1

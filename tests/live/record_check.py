@@ -69,7 +69,7 @@ class Setup:
         """The file with the keys of the load."""
         return self.folder / "stream.csv"
 
-    def counters(self) -> dict[str, int]:
+    def read_counters(self) -> dict[str, int]:
         """The counters of the server."""
         with self.server.connect() as connection:
             connection.send(b"stats\r\n")
@@ -114,7 +114,7 @@ class Recorder:
         command = [setup.binary, "--json", "record", setup.address, "--for", "1h"]
         file.unlink(missing_ok=True)
         self._process = subprocess.Popen([*command, "--out", str(file)], stdout=subprocess.PIPE)
-        while setup.counters()["log_watchers"] == 0:
+        while setup.read_counters()["log_watchers"] == 0:
             time.sleep(0.01)
 
     def stop(self) -> tuple[dict[str, int], float]:
@@ -189,23 +189,23 @@ def check_recording(setup: Setup, seconds: float) -> bool:
 
 def get_count_when_settled(setup: Setup) -> int:
     """The server's count of gets once it no longer grows."""
-    previous, current = -1, setup.counters()["cmd_get"]
+    previous, current = -1, setup.read_counters()["cmd_get"]
     while previous != current:
         time.sleep(0.05)
-        previous, current = current, setup.counters()["cmd_get"]
+        previous, current = current, setup.read_counters()["cmd_get"]
     return current
 
 
 @contextlib.contextmanager
 def running_load(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
     """The load, from its first gets to the end of the block."""
-    gets_before = setup.counters()["cmd_get"]
+    gets_before = setup.read_counters()["cmd_get"]
     load = subprocess.Popen(
         setup.load_command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         # It begins with a set for each key.
-        while setup.counters()["cmd_get"] == gets_before:
+        while setup.read_counters()["cmd_get"] == gets_before:
             if load.poll() is not None:
                 raise SystemExit("the load ended")
             time.sleep(0.05)
@@ -223,10 +223,13 @@ def print_cost_of_watching(setup: Setup, seconds: float) -> None:
         for pair_index in range(SLICE_PAIRS):
             for is_watched in (pair_index % 2 == 0, pair_index % 2 == 1):
                 recorder = Recorder(setup, setup.folder / "slice.csv") if is_watched else None
-                gets_before, cpu_s_before = setup.counters()["cmd_get"], setup.server.cpu_seconds()
+                gets_before, cpu_s_before = (
+                    setup.read_counters()["cmd_get"],
+                    setup.server.cpu_seconds(),
+                )
                 time.sleep(slice_s)
                 cpu_s = setup.server.cpu_seconds() - cpu_s_before
-                gets = setup.counters()["cmd_get"] - gets_before
+                gets = setup.read_counters()["cmd_get"] - gets_before
                 cost_us_by_watched[is_watched].append(1e6 * cpu_s / gets)
                 if recorder:
                     recorder.stop()

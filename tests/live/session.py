@@ -10,7 +10,7 @@ import socket
 import struct
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness import ServerConnection
 from values import CheckedValues
@@ -47,6 +47,13 @@ class Report:
     errors: list[str] = field(default_factory=list)
 
 
+class KeyAndValue(NamedTuple):
+    """A VALUE block of a reply."""
+
+    key: bytes
+    value: bytes
+
+
 class Killed(Exception):
     """The connection was killed on purpose in the middle of an operation."""
 
@@ -56,10 +63,10 @@ class Session:
 
     def __init__(self, plan: Plan, process_number: int, shared_versions: SharedVersions) -> None:
         self.plan, self.process_number, self.shared_versions = plan, process_number, shared_versions
-        self.random = random.Random(plan.seed * 1000 + process_number)
+        self.rng = random.Random(plan.seed * 1000 + process_number)
         self.report = Report()
         self.serial = 0
-        self.values = CheckedValues()
+        self.checked_values = CheckedValues()
         self.may_kill_during_next_request = False
         self.connection = self.connect()
 
@@ -76,24 +83,22 @@ class Session:
         if not self.may_kill_during_next_request:
             return self.connection.send_request(request)
         self.may_kill_during_next_request = False
-        sent_bytes = (
-            len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
-        )
+        sent_bytes = len(request) if self.rng.random() < 0.5 else self.rng.randrange(len(request))
         self.connection.send(request[:sent_bytes])
-        if self.random.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.connection.socket.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )
         self.connection.socket.close()
         raise Killed
 
-    def read_values_until_end(self, line: bytes) -> list[tuple[bytes, bytes]]:
+    def read_values_until_end(self, line: bytes) -> list[KeyAndValue]:
         """The VALUE blocks of a text reply whose first line was read."""
         values = []
         while line != b"END":
             parts = line.split()
             if len(parts) < 4 or parts[0] != b"VALUE":
                 raise ValueError(f"instead of VALUE came {line[:60]!r}")
-            values.append((parts[1], self.connection.read_value(int(parts[3]))))
+            values.append(KeyAndValue(parts[1], self.connection.read_value(int(parts[3]))))
             line = self.connection.read_line()
         return values

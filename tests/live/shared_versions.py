@@ -35,7 +35,7 @@ class SharedVersions:
         """The name of a key in one generation."""
         return b"key%d.%d" % (key_index, generation)
 
-    def generation(self, key_index: int) -> int:
+    def current_generation(self, key_index: int) -> int:
         """The generation in which the key is written now."""
         return self.begun[key_index] >> VERSION_BITS
 
@@ -50,7 +50,7 @@ class SharedVersions:
 
     def begin_next_generation(self, key_index: int) -> None:
         """Goes on under a new name, after a write whose outcome is unknown."""
-        self.begun[key_index] = (self.generation(key_index) + 1) << VERSION_BITS
+        self.begun[key_index] = (self.current_generation(key_index) + 1) << VERSION_BITS
         self.acknowledged[key_index] = self.begun[key_index]
 
     def oldest_valid_version(self, key_index: int, generation: int) -> int:

@@ -56,7 +56,7 @@ class Schedule:
 
     tls_port: int
     plain_port: int | None
-    authority: str
+    authority_file: str
     refused_identities: tuple[Identity, ...]
     """Certificates that the server does not accept; none if it requires none."""
     rate: float
@@ -83,7 +83,7 @@ def open_connections(schedule: Schedule, sending_end: Connection) -> None:
 
 def honest_attempt(schedule: Schedule) -> Callable[[], bool]:
     """A full handshake and a request; whether it was served."""
-    context = ssl.create_default_context(cafile=schedule.authority)
+    context = ssl.create_default_context(cafile=schedule.authority_file)
     return lambda: is_encrypted_and_served(schedule.tls_port, context)
 
 
@@ -94,9 +94,9 @@ def hostile_attempts(schedule: Schedule) -> list[Callable[[], bool]]:
     tls_1_1_context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         tls_1_1_context.minimum_version = tls_1_1_context.maximum_version = ssl.TLSVersion.TLSv1_1
-    contexts = [tls_1_1_context, ssl.create_default_context(cafile=schedule.authority)]
+    contexts = [tls_1_1_context, ssl.create_default_context(cafile=schedule.authority_file)]
     for identity in schedule.refused_identities:
-        contexts.append(ssl.create_default_context(cafile=schedule.authority))
+        contexts.append(ssl.create_default_context(cafile=schedule.authority_file))
         contexts[-1].load_cert_chain(identity.chain, identity.key)
     open_sockets: collections.deque[socket.socket] = collections.deque(maxlen=UNFINISHED_HANDSHAKES)
 

@@ -25,12 +25,12 @@ class VersionedKeys(Session):
 
     def pick_value_bytes(self) -> int:
         """Mostly small, some medium, few large."""
-        chance = self.random.random()
+        chance = self.rng.random()
         if chance < 0.004:
-            return self.random.randint(20_000, self.plan.large_bytes)
+            return self.rng.randint(20_000, self.plan.large_bytes)
         if chance < 0.1:
-            return self.random.randint(500, 20_000)
-        return self.random.randint(0, 300)
+            return self.rng.randint(500, 20_000)
+        return self.rng.randint(0, 300)
 
     def check_version(
         self, key_index: int, generation: int, oldest_valid_version: int, value: bytes | None
@@ -42,11 +42,11 @@ class VersionedKeys(Session):
                 key_index in self.own_key_indices
                 and oldest_valid_version
                 and key_index not in self.deleted_indices
-                and generation == self.shared_versions.generation(key_index)
+                and generation == self.shared_versions.current_generation(key_index)
             ):
                 self.report.lost_items += 1
             return
-        version = self.values.read_version(key, value)
+        version = self.checked_values.read_version(key, value)
         newest_valid_version = self.shared_versions.newest_valid_version(key_index, generation)
         if version is None:
             self.record_violation(
@@ -59,11 +59,13 @@ class VersionedKeys(Session):
 
     def write(self) -> None:
         """set, meta set, replace or add of a key of this process."""
-        key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key_index = self.rng.choice(self.own_key_indices)
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         version = self.shared_versions.begin(key_index)
-        value = self.values.make(key, version, self.pick_value_bytes())
-        command_choice = self.random.random()
+        value = self.checked_values.make(key, version, self.pick_value_bytes())
+        command_choice = self.rng.random()
         flags = version & 0xFFFF
         if command_choice < 0.6:
             request, success_reply = (
@@ -94,10 +96,12 @@ class VersionedKeys(Session):
 
     def delete(self) -> None:
         """delete or md; older versions must not be read again."""
-        key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key_index = self.rng.choice(self.own_key_indices)
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         self.shared_versions.begin(key_index)
-        is_meta = self.random.random() < 0.5
+        is_meta = self.rng.random() < 0.5
         try:
             reply = self.send_request((b"md %s\r\n" if is_meta else b"delete %s\r\n") % key)
         except (Killed, OSError):
@@ -111,36 +115,38 @@ class VersionedKeys(Session):
 
     def touch(self) -> None:
         """touch changes no value."""
-        key_index = self.random.choice(self.own_key_indices)
-        key = self.shared_versions.key(key_index, self.shared_versions.generation(key_index))
+        key_index = self.rng.choice(self.own_key_indices)
+        key = self.shared_versions.key(
+            key_index, self.shared_versions.current_generation(key_index)
+        )
         reply = self.send_request(b"touch %s 0\r\n" % key)
         if reply not in (b"TOUCHED", b"NOT_FOUND"):
             self.record_violation(f"touch of {key!r}: reply {reply[:60]!r}")
 
     def read(self) -> None:
         """get, gets or gat of any key."""
-        key_index = self.random.randrange(self.plan.key_count)
-        generation = self.shared_versions.generation(key_index)
+        key_index = self.rng.randrange(self.plan.key_count)
+        generation = self.shared_versions.current_generation(key_index)
         oldest_valid_version = self.shared_versions.oldest_valid_version(key_index, generation)
         key = self.shared_versions.key(key_index, generation)
-        form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
-        values = self.read_values_until_end(self.send_request(form % key))
-        if len(values) > 1 or (values and values[0][0] != key):
+        command_format = self.rng.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
+        values = self.read_values_until_end(self.send_request(command_format % key))
+        if len(values) > 1 or (values and values[0].key != key):
             self.record_violation(
                 f"a get of {key!r} returned {[reply_key for reply_key, _ in values]}"
             )
             return
         self.check_version(
-            key_index, generation, oldest_valid_version, values[0][1] if values else None
+            key_index, generation, oldest_valid_version, values[0].value if values else None
         )
 
     def read_many(self) -> None:
         """One get of many keys: each requested, none twice, in order."""
-        key_count = self.random.randint(2, 60)
-        key_indices = self.random.sample(range(self.plan.key_count), key_count)
+        key_count = self.rng.randint(2, 60)
+        key_indices = self.rng.sample(range(self.plan.key_count), key_count)
         expectations = []
         for key_index in key_indices:
-            generation = self.shared_versions.generation(key_index)
+            generation = self.shared_versions.current_generation(key_index)
             expectations.append(
                 (
                     key_index,
@@ -169,11 +175,11 @@ class VersionedKeys(Session):
 
     def read_meta(self) -> None:
         """Pipelined mg with opaque and key; the opaque names the request."""
-        key_indices = self.random.sample(range(self.plan.key_count), self.random.randint(1, 12))
+        key_indices = self.rng.sample(range(self.plan.key_count), self.rng.randint(1, 12))
         expectations = {}
         request = b""
         for key_index in key_indices:
-            generation = self.shared_versions.generation(key_index)
+            generation = self.shared_versions.current_generation(key_index)
             self.serial += 1
             opaque = b"o%d" % self.serial
             expectations[opaque] = (

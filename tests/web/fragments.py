@@ -23,7 +23,7 @@ class Relay:
 
     def __init__(self, address: str, delay_s: float) -> None:
         host, port = address.rsplit(":", 1)
-        self._target, self._delay_s = (host, int(port)), delay_s
+        self._server_address, self._delay_s = (host, int(port)), delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.request_count = 0
@@ -32,7 +32,7 @@ class Relay:
     def _accept(self) -> None:
         while True:
             client, _ = self._listener.accept()
-            server = socket.create_connection(self._target)
+            server = socket.create_connection(self._server_address)
             for source, target, is_request in ((client, server, True), (server, client, False)):
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(

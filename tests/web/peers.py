@@ -89,7 +89,7 @@ class LatencyRounds:
         """Send a round of requests."""
         self._rounds.append(self._connections.request_many("/page", hits))
 
-    def columns(self) -> str:
+    def format_columns(self) -> str:
         """Return the medians of the rounds' requests per second, p50 and p99, and p99's range."""
         rates = [len(latencies.latencies_s) / latencies.elapsed_s for latencies in self._rounds]
         p50s, p99s = (
@@ -166,8 +166,8 @@ def compare(
         latency_hits,
         cpu_rounds,
     )
-    columns = ("CPU us", "- empty", "- uncached", "per s", "p50 ms", "p99 ms")
-    print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in columns))
+    column_names = ("CPU us", "- empty", "- uncached", "per s", "p50 ms", "p99 ms")
+    print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in column_names))
     cpu_us_beyond_empty: dict[str, float] = {}
     for peer in available_peers:
         cached, without_cache = running[peer.application], running[peer.application_without_cache]
@@ -177,10 +177,10 @@ def compare(
             f"{cpu_us:9.0f}"
             for cpu_us in (cached.cpu_us, cpu_us_beyond_empty[peer.name], cpu_us_beyond_framework)
         )
-        print(f"{peer.name:<26}{cpu_columns}{cached.latency.columns()}", flush=True)
+        print(f"{peer.name:<26}{cpu_columns}{cached.latency.format_columns()}", flush=True)
         cached.require_single_render()
     if varnish_latency is not None:
-        print(f"{'Varnish in front':<26}{'':>27}{varnish_latency.columns()}")
+        print(f"{'Varnish in front':<26}{'':>27}{varnish_latency.format_columns()}")
     our_cpu_us = cpu_us_beyond_empty.pop("glasscache")
     if not cpu_us_beyond_empty:
         return 0

@@ -39,9 +39,9 @@ impl EncodedItems {
             spans: Vec::with_capacity(pairs.len()),
         };
         for (_, value) in pairs {
-            conversion::encode_value(codec, value, |flags, bytes, costs| {
+            conversion::encode_value(codec, value, |flags, body, costs| {
                 let body_start = items.bodies.len();
-                items.bodies.extend_from_slice(bytes);
+                items.bodies.extend_from_slice(body);
                 items.spans.push((flags, body_start, items.bodies.len()));
                 conversion::add_costs(spent, costs);
                 Ok(())
@@ -143,10 +143,10 @@ impl FoundValues {
         mut self,
         py: Python<'py>,
         client: &ClientState,
-        (values, failures): (Vec<Option<NearValue>>, Failures),
+        (near_values, failures): (Vec<Option<NearValue>>, Failures),
         key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyDict>, bool)> {
-        for (index, value) in values.iter().enumerate() {
+        for (index, value) in near_values.iter().enumerate() {
             if let (Some(value), Some(key)) = (value, key(index)) {
                 let flags_and_cas = (value.flags, 0);
                 self.add_value(client.codec(), (index, &key), flags_and_cas, &value.bytes)?;
@@ -183,10 +183,10 @@ impl FoundValues {
                 unanswered_keys.push(manifest);
             }
         }
-        let (exception, count) = (first_error.value(py), unanswered_keys.len() as u64);
+        let (exception, unanswered_count) = (first_error.value(py), unanswered_keys.len() as u64);
         exception.setattr("unanswered", PyList::new(py, unanswered_keys)?)?;
         exception.setattr("arrived", &values)?;
-        misses.miss_or_raise(py, first_error, values, count)
+        misses.miss_or_raise(py, first_error, values, unanswered_count)
     }
 }
 
@@ -194,19 +194,19 @@ impl FoundValues {
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// The keys of an iterable. A single `str` or `bytes` is refused: it is one key and not a list of its letters.
-pub(crate) fn collect_keys<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    match items.cast_exact::<PyList>() {
+pub(crate) fn collect_keys<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    match keys.cast_exact::<PyList>() {
         Ok(list) => Ok(list.iter().collect()),
-        Err(_) if is_one_key(items) => Err(error::one_key_error(items)),
-        Err(_) => items.try_iter()?.collect(),
+        Err(_) if is_one_key(keys) => Err(error::one_key_error(keys)),
+        Err(_) => keys.try_iter()?.collect(),
     }
 }
 
-fn is_one_key(keys: &Bound<'_, PyAny>) -> bool {
-    keys.is_instance_of::<PyString>()
-        || keys.is_instance_of::<PyBytes>()
-        || keys.is_instance_of::<PyByteArray>()
-        || keys.is_instance_of::<PyMemoryView>()
+fn is_one_key(argument: &Bound<'_, PyAny>) -> bool {
+    argument.is_instance_of::<PyString>()
+        || argument.is_instance_of::<PyBytes>()
+        || argument.is_instance_of::<PyByteArray>()
+        || argument.is_instance_of::<PyMemoryView>()
 }
 
 /// The keys and values of a mapping.

@@ -28,12 +28,12 @@ pub(crate) fn wire_keys<'k, 'py: 'k>(
     encoder: KeyEncoder<'_>,
     keys: impl IntoIterator<Item = &'k Bound<'py, PyAny>>,
 ) -> PyResult<WireKeys> {
-    let mut wire_keys = WireKeys::default();
+    let mut encoded_keys = WireKeys::default();
     for key in keys {
-        let push_result = wire_keys.push(encoder, key_bytes(key)?);
+        let push_result = encoded_keys.push(encoder, key_bytes(key)?);
         push_result.map_err(|error| error::from_client_error(key.py(), &error))?;
     }
-    Ok(wire_keys)
+    Ok(encoded_keys)
 }
 
 /// Refuse what is not a key as the parent of a read, recorded or not: a recorder must not be what makes a call fail.
@@ -48,9 +48,9 @@ pub(crate) fn check_parent(parent: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-fn not_utf8_error(key: &Bound<'_, PyString>) -> PyErr {
+fn not_utf8_error(key_object: &Bound<'_, PyString>) -> PyErr {
     let reason = "it has no UTF-8 form";
-    let key = key
+    let key = key_object
         .repr()
         .map_or_else(|_| String::new(), |repr| repr.to_string());
     Python::attach(|py| error::from_client_error(py, &Error::BadKey { key, reason }))

@@ -125,23 +125,23 @@ pub(crate) fn begin_request(
     let Some(binding) = binding else {
         return Ok(None);
     };
-    let scope = binding.near.scope(page);
+    let scope = binding.near_cache.scope(page);
     let scope = scope.map_err(|error| error::from_client_error(py, &error))?;
     Ok(Some(RequestScope {
         scope: Arc::new(scope),
-        near_cache: binding.near.clone(),
+        near_cache: binding.near_cache.clone(),
     }))
 }
 
 /// The roll-out of the strategy as JSON, or `None` without a strategy.
 pub(crate) fn rollout_json(binding: Option<&NearBinding>) -> Option<String> {
-    binding.map(|binding| binding.near.rollout_json())
+    binding.map(|binding| binding.near_cache.rollout_json())
 }
 
 /// Forgets the value under a key that was changed on other servers.
 pub(crate) fn forget(binding: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> PyResult<()> {
     let (py, key) = (key.py(), key_bytes(key)?);
-    let forgotten = binding.map_or(Ok(()), |binding| binding.near.forget(key));
+    let forgotten = binding.map_or(Ok(()), |binding| binding.near_cache.forget(key));
     forgotten.map_err(|error| error::from_client_error(py, &error))
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn stats<'py>(
 
 /// What a Python client needs of its strategy.
 pub(crate) struct NearBinding {
-    pub(crate) near: Arc<ClientNearCache>,
+    pub(crate) near_cache: Arc<ClientNearCache>,
     scopes: Py<PyAny>,
 }
 
@@ -167,7 +167,7 @@ impl NearBinding {
         strategy: Option<&Py<Strategy>>,
     ) -> Option<Self> {
         Some(Self {
-            near: core.near()?.clone(),
+            near_cache: core.near()?.clone(),
             scopes: strategy?.get().scopes.clone_ref(py),
         })
     }
@@ -185,12 +185,12 @@ impl NearBinding {
 
     /// Logs what the user should know of the fixed set and of what servers report, once each.
     pub(crate) fn log_warnings(&self, py: Python<'_>) -> PyResult<()> {
-        log_warnings(py, &self.near)
+        log_warnings(py, &self.near_cache)
     }
 
     /// The counters as a table.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, table) = (self.near.stats(), PyDict::new(py));
+        let (stats, table) = (self.near_cache.stats(), PyDict::new(py));
         let counters = [
             ("reads", stats.reads),
             ("fixed_hits", stats.fixed_hits),

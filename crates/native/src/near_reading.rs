@@ -1,7 +1,6 @@
 //! Reads of the blocking client under a strategy: from the process, or fetched without the interpreter lock.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
@@ -11,14 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::bulk::{FoundValues, collect_keys};
-use crate::client::Client;
+use crate::client::{CallTimes, Client};
 use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 use crate::{error, split};
-
-/// When a call began, and when it must end.
-type StartAndDeadline = (Instant, Instant);
 
 impl Client {
     /// Reads one key; `None`: a miss, or an error that is counted as one.
@@ -29,17 +25,17 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let recorded = RecordedRead::take_for_this_thread();
-        let start_and_deadline = this.start_and_deadline(deadline)?;
-        let (_, call_deadline) = start_and_deadline;
+        let recorded_read = RecordedRead::take_for_this_thread();
+        let call_times = this.call_times(deadline)?;
+        let call_deadline = call_times.deadline;
         let mut scratch = Vec::new();
-        let wire = this.wire_key(key, &mut scratch)?;
-        let read = this.read_near(py, binding, wire, start_and_deadline);
-        let Some(value) = this.or_counted_miss(py, read, None)? else {
+        let wire_key = this.wire_key(key, &mut scratch)?;
+        let read_result = this.read_near(py, binding, wire_key, call_times);
+        let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
-        if let Some(recorded) = recorded {
-            recorded.set_size(0, value.bytes.len());
+        if let Some(recorded_read) = recorded_read {
+            recorded_read.set_size(0, value.bytes.len());
         }
         let object = decode_near_value(py, this.codec(), &value).map(Some);
         let Some(object) = this.or_counted_miss(py, object, None)? else {
@@ -54,18 +50,18 @@ impl Client {
         &self,
         py: Python<'_>,
         binding: &NearBinding,
-        key: WireKey<'_>,
-        start_and_deadline: StartAndDeadline,
+        wire_key: WireKey<'_>,
+        call_times: CallTimes,
     ) -> PyResult<Option<NearValue>> {
-        let (now, _) = start_and_deadline;
+        let now = call_times.start;
         let scope = binding.scope(py)?;
         if scope.is_none()
-            && let Some(value) = binding.near.get_without_call(key, now)
+            && let Some(value) = binding.near_cache.get_without_call(wire_key, now)
         {
             self.core.count_near_hit(value.bytes.len());
             return Ok(Some(value));
         }
-        let (values, failures) = self.fetch_near(py, binding, &[key], scope, start_and_deadline)?;
+        let (values, failures) = self.fetch_near(py, binding, &[wire_key], scope, call_times)?;
         match failures.first() {
             Some((_, error)) => Err(error::from_client_error(py, error)),
             None => Ok(values.into_iter().next().flatten()),
@@ -80,14 +76,14 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let start_and_deadline = this.start_and_deadline(deadline)?;
-        let (_, call_deadline) = start_and_deadline;
+        let call_times = this.call_times(deadline)?;
+        let call_deadline = call_times.deadline;
         let key_objects = collect_keys(keys)?;
-        let wire = wire_keys(this.keys(), &key_objects)?;
-        let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
-        let read = this.fetch_near(py, binding, &wire.all(), scope, start_and_deadline)?;
+        let encoded_keys = wire_keys(this.keys(), &key_objects)?;
+        let (found_values, scope) = (FoundValues::new(py, false), binding.scope(py)?);
+        let read = this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
         let key = |index: usize| key_objects.get(index).cloned();
-        let (found, has_manifests) = found.finish_near(py, this, read, key)?;
+        let (found, has_manifests) = found_values.finish_near(py, this, read, key)?;
         if !has_manifests {
             return Ok(found);
         }
@@ -100,19 +96,16 @@ impl Client {
         &self,
         py: Python<'_>,
         binding: &NearBinding,
-        keys: &[WireKey<'_>],
+        wire_keys: &[WireKey<'_>],
         scope: Option<Arc<RequestScope>>,
-        start_and_deadline: StartAndDeadline,
+        call_times: CallTimes,
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
-        let (now, _) = start_and_deadline;
-        let mut read = NearRead::new(binding.near.clone(), keys, scope);
+        let now = call_times.start;
+        let mut read = NearRead::new(binding.near_cache.clone(), wire_keys, scope);
         if let Some(step) = read.step(now) {
-            self.run_detached(
-                py,
-                start_and_deadline,
-                TimeSpent::default(),
-                |core, budget| core.finish_near(&mut read, step, budget),
-            )?;
+            self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+                core.finish_near(&mut read, step, budget)
+            })?;
             binding.log_warnings(py)?;
         }
         self.core.count_near_hits(&read);

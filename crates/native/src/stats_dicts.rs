@@ -33,10 +33,13 @@ pub(crate) fn set_costs(counters_dict: &Bound<'_, PyDict>, costs: &Costs) -> PyR
     let by_size = PyList::empty(py);
     for (operation, decade, snapshot) in costs.by_size() {
         let row = cell_to_dict(py, &snapshot)?;
-        let name = OPERATION_KINDS
+        let operation_name = OPERATION_KINDS
             .iter()
             .find(|(candidate, _)| *candidate == operation);
-        row.set_item("operation", name.map(|(_, name)| *name))?;
+        row.set_item(
+            "operation",
+            operation_name.map(|(_, operation_name)| *operation_name),
+        )?;
         row.set_item(
             "bytes_from",
             if decade == 0 {
@@ -63,14 +66,14 @@ pub(crate) fn set_costs(counters_dict: &Bound<'_, PyDict>, costs: &Costs) -> PyR
 
 /// The state of each server of a client, by its name.
 pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyDict>> {
-    let servers = PyDict::new(py);
+    let rows_by_server = PyDict::new(py);
     for (_, server) in core.servers() {
         let row = PyDict::new(py);
-        let (open, idle) = server.connection_counts();
+        let (open_count, idle_count) = server.connection_counts();
         row.set_item("is_down", server.health.is_down())?;
         row.set_item("times_down", server.health.times_down())?;
-        row.set_item("connections", open)?;
-        row.set_item("idle", idle)?;
+        row.set_item("connections", open_count)?;
+        row.set_item("idle", idle_count)?;
         row.set_item("faults", server.faults.load(Ordering::Relaxed))?;
         row.set_item(
             "noreply_failures",
@@ -82,9 +85,9 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
                 .command_set()
                 .map(|command_set| command_set == CommandSet::Meta),
         )?;
-        servers.set_item(&server.name, row)?;
+        rows_by_server.set_item(&server.name, row)?;
     }
-    Ok(servers)
+    Ok(rows_by_server)
 }
 
 /// The reply to an administrative request: the version, the statistics, or True.
@@ -110,12 +113,12 @@ const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
 fn stats_to_dict<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in rows {
-        let digits = value.bytes().filter(u8::is_ascii_digit).count();
-        let is_number = digits > 0 && !TEXT_ROWS.contains(&name.as_str());
-        if is_number && digits == value.len() - usize::from(value.starts_with('-')) {
-            let int = py.get_type::<pyo3::types::PyInt>();
-            dict.set_item(name, int.call1((value,))?)?;
-        } else if is_number && digits + 1 == value.len() && value.contains('.') {
+        let digit_count = value.bytes().filter(u8::is_ascii_digit).count();
+        let is_number = digit_count > 0 && !TEXT_ROWS.contains(&name.as_str());
+        if is_number && digit_count == value.len() - usize::from(value.starts_with('-')) {
+            let int_type = py.get_type::<pyo3::types::PyInt>();
+            dict.set_item(name, int_type.call1((value,))?)?;
+        } else if is_number && digit_count + 1 == value.len() && value.contains('.') {
             dict.set_item(name, value.parse::<f64>().unwrap_or_default())?;
         } else {
             dict.set_item(name, value)?;

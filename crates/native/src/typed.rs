@@ -172,12 +172,13 @@ pub(crate) fn write_python_form(
     out: &mut Vec<u8>,
 ) -> PyResult<()> {
     let py = fields.py();
-    let text = |text: &Bound<'_, PyAny>| {
-        text.extract::<String>()
+    let extract_text = |object: &Bound<'_, PyAny>| {
+        object
+            .extract::<String>()
             .map_err(|error| unwritable_if_not_utf8(codec, py, error))
     };
     match kind {
-        "decimal" => Token::Decimal(&text(fields)?).write(out),
+        "decimal" => Token::Decimal(&extract_text(fields)?).write(out),
         "uuid" => Token::Uuid(fields.extract()?).write(out),
         "delta" => {
             let (days, seconds, microseconds) = fields.extract()?;
@@ -208,11 +209,12 @@ pub(crate) fn write_python_form(
             write(codec, &member, depth + 1, out)?;
         }
         "record" => {
-            let (name, fields) = fields.extract::<(String, Vec<(String, Bound<'_, PyAny>)>)>()?;
+            type Record<'py> = (String, Vec<(String, Bound<'py, PyAny>)>);
+            let (name, record_fields) = fields.extract::<Record<'_>>()?;
             check_depth(codec, py, depth)?;
-            Token::Record(&name, fields.len()).write(out);
-            for (name, item) in fields {
-                Token::Str(&name).write(out);
+            Token::Record(&name, record_fields.len()).write(out);
+            for (field_name, item) in record_fields {
+                Token::Str(&field_name).write(out);
                 write(codec, &item, depth + 1, out)?;
             }
         }
@@ -229,19 +231,20 @@ enum OwnedZone {
 }
 
 fn parse_time(codec: &Codec, time_fields: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
-    let (hour, minute, second, microsecond, is_second_fold, zone) = time_fields;
-    let py = zone.py();
-    let zone = if zone.is_none() {
+    let (hour, minute, second, microsecond, is_second_fold, zone_field) = time_fields;
+    let py = zone_field.py();
+    let zone = if zone_field.is_none() {
         OwnedZone::Naive
-    } else if let Ok(offset_us) = zone.extract() {
+    } else if let Ok(offset_us) = zone_field.extract() {
         OwnedZone::Fixed(offset_us, None)
-    } else if zone.is_instance_of::<PyString>() {
+    } else if zone_field.is_instance_of::<PyString>() {
         OwnedZone::Named(
-            zone.extract()
+            zone_field
+                .extract()
                 .map_err(|error| unwritable_if_not_utf8(codec, py, error))?,
         )
     } else {
-        let (offset_us, name) = zone
+        let (offset_us, name) = zone_field
             .extract::<(i64, String)>()
             .map_err(|error| unwritable_if_not_utf8(codec, py, error))?;
         OwnedZone::Fixed(offset_us, Some(name))
@@ -269,12 +272,12 @@ fn with_zone<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
 /// A whole number beyond 64 bits in two's complement, little-endian.
 fn encode_big_int(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
-    let bits: usize = value.call_method0(intern!(py, "bit_length"))?.extract()?;
+    let bit_count: usize = value.call_method0(intern!(py, "bit_length"))?.extract()?;
     let signed_argument = PyDict::new(py);
     signed_argument.set_item("signed", true)?;
     let bytes = value.call_method(
         intern!(py, "to_bytes"),
-        (bits / 8 + 1, "little"),
+        (bit_count / 8 + 1, "little"),
         Some(&signed_argument),
     )?;
     Ok(bytes.cast::<PyBytes>()?.as_bytes().to_vec())

@@ -32,7 +32,7 @@ pub(crate) fn encode_value<R>(
     let Ok(computed_value) = value.cast_exact::<ComputedValue>() else {
         return encode_converted(codec, value, use_encoded);
     };
-    let (inner, compute_info) = computed_value.get().value_and_compute_info(value.py());
+    let (inner_value, compute_info) = computed_value.get().value_and_compute_info(value.py());
     let use_with_compute_info = |flags: u32, bytes: &[u8], costs: &ValueCosts| match codec
         .inner
         .with_compute_info(compute_info, flags, bytes)
@@ -40,9 +40,9 @@ pub(crate) fn encode_value<R>(
         Some((flags, body)) => use_encoded(flags, &body, costs),
         None => use_encoded(flags, bytes, costs),
     };
-    match borrow_value(inner) {
-        Some(value_ref) => encode(codec, inner, &value_ref, use_with_compute_info),
-        None => encode_converted(codec, inner, use_with_compute_info),
+    match borrow_value(inner_value) {
+        Some(value_ref) => encode(codec, inner_value, &value_ref, use_with_compute_info),
+        None => encode_converted(codec, inner_value, use_with_compute_info),
     }
 }
 
@@ -306,8 +306,8 @@ pub(crate) fn decode_value<'py>(
         }
         Decoded::Manifest(body) => Bound::new(py, Manifest::new(body.into_owned()))?.into_any(),
         Decoded::Flagged(flags, bytes) => {
-            let parts = (flags, PyBytes::new(py, &bytes));
-            codec.load.bind(py).call1(("flagged", parts))?
+            let flags_and_bytes = (flags, PyBytes::new(py, &bytes));
+            codec.load.bind(py).call1(("flagged", flags_and_bytes))?
         }
         Decoded::DateMs(ms) => {
             let date = codec.load.bind(py).call1(("date_ms", ms));
@@ -379,8 +379,9 @@ impl Codec {
     /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
     fn encoding_costs(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
         encode_value(self, value, |_, _, costs| {
-            let seconds = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
-            Ok((seconds.0, seconds.1, costs.plain_bytes, costs.wire_bytes))
+            let serialise_s = costs.serialise.as_secs_f64();
+            let compress_s = costs.compress.as_secs_f64();
+            Ok((serialise_s, compress_s, costs.plain_bytes, costs.wire_bytes))
         })
     }
 }

@@ -63,10 +63,10 @@ def _build_parser() -> argparse.ArgumentParser:
     purge_parser = commands.add_parser(
         "purge", parents=[common_parser], help="remove URLs, or make them stale"
     )
-    target = purge_parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--url", help="one absolute URL")
-    target.add_argument("--prefix", help='such as "shop.example/lamps/"')
-    target.add_argument("--tag")
+    target_group = purge_parser.add_mutually_exclusive_group(required=True)
+    target_group.add_argument("--url", help="one absolute URL")
+    target_group.add_argument("--prefix", help='such as "shop.example/lamps/"')
+    target_group.add_argument("--tag")
     purge_parser.add_argument(
         "--soft", action="store_true", help="serve the old responses while they are refreshed"
     )
@@ -111,15 +111,15 @@ def _explain(
 
 
 def _purge(options: argparse.Namespace, purger: Purger) -> tuple[str, Any]:
-    is_stored = True
+    was_stored = True
     if options.url:
-        is_stored = purger.url(options.url, soft=options.soft)
+        was_stored = purger.url(options.url, soft=options.soft)
     elif options.prefix:
         purger.prefix(options.prefix, soft=options.soft)
     else:
         purger.tag(options.tag, soft=options.soft)
-    text = "purged\n" if is_stored else "nothing was stored\n"
-    return text, {"is_purged": is_stored, "soft": options.soft}
+    text = "purged\n" if was_stored else "nothing was stored\n"
+    return text, {"is_purged": was_stored, "soft": options.soft}
 
 
 if __name__ == "__main__":

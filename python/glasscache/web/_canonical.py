@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from glasscache.web._message import Request
 
-__all__ = ["UrlCanonicaliser", "canonicaliser_of"]
+__all__ = ["UrlCanonicaliser", "parse_canonicaliser"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,17 @@ class UrlCanonicaliser:
     def _canonical_query(self, query: bytes) -> bytes:
         if not query:
             return b""
-        parts = [part for part in query.split(b"&") if part]
+        parameters = [parameter for parameter in query.split(b"&") if parameter]
         if self.dropped_names is not None or self.kept_names is not None:
-            parts = [part for part in parts if self._keeps(part.split(b"=")[0].decode("latin-1"))]
+            parameters = [
+                parameter
+                for parameter in parameters
+                if self._keeps(parameter.split(b"=")[0].decode("latin-1"))
+            ]
         if self.sorts_query:
             # By name only: the order of equal names may matter to the application.
-            parts.sort(key=lambda part: part.split(b"=")[0])
-        return b"&".join(parts)
+            parameters.sort(key=lambda parameter: parameter.split(b"=")[0])
+        return b"&".join(parameters)
 
     def _keeps(self, name: str) -> bool:
         if self.kept_names is not None:
@@ -55,7 +59,7 @@ class UrlCanonicaliser:
         return self.dropped_names is None or self.dropped_names.fullmatch(name) is None
 
 
-def canonicaliser_of(table: Mapping[str, Any], rule_location: str) -> UrlCanonicaliser:
+def parse_canonicaliser(table: Mapping[str, Any], rule_location: str) -> UrlCanonicaliser:
     """Return what a rule's `canonicalise` says.
 
     Raises:
@@ -71,8 +75,10 @@ def canonicaliser_of(table: Mapping[str, Any], rule_location: str) -> UrlCanonic
         "lower_path",
     }
     if unknown := table.keys() - known_settings:
-        names = ", ".join(sorted(known_settings))
-        raise BadSetting(f"{rule_location}: canonicalise has no {min(unknown)!r}; one of {names}")
+        known_names = ", ".join(sorted(known_settings))
+        raise BadSetting(
+            f"{rule_location}: canonicalise has no {min(unknown)!r}; one of {known_names}"
+        )
     if "query_keep" in table and "query_drop" in table:
         raise BadSetting(
             f"{rule_location}: query_keep and query_drop contradict each other; keep one of them"

@@ -90,7 +90,7 @@ class Entry:
         texts: list[bytes] = [self.url, b" ".join(self.tags)]
         for pair in self.fields:
             texts += pair
-        head = b"\0".join(texts)
+        joined_texts = b"\0".join(texts)
         lifetimes = (
             self.fresh_s,
             self.stale_while_revalidate_s,
@@ -100,9 +100,10 @@ class Entry:
         packed_head = _HEAD.pack(
             _ENTRY_MAGIC, 0, self.digest, self.born_at,
             *(min(lifetime_s, _LIFETIME_MAX_S) for lifetime_s in lifetimes),
-            self.status, self.flags, self.purge_seq, self.length, self.write_id, len(head), len(self.body),
+            self.status, self.flags, self.purge_seq, self.length, self.write_id,
+            len(joined_texts), len(self.body),
         )  # fmt: skip
-        payload = packed_head[8:] + head + self.body
+        payload = packed_head[8:] + joined_texts + self.body
         return _ENTRY_MAGIC + zlib.crc32(payload).to_bytes(4, "little") + payload
 
     @property
@@ -113,11 +114,11 @@ class Entry:
     def fields_to_send(self) -> Fields:
         """Return the fields of a whole response, without Age and Cache-Status, which each reply makes."""
         fields = [pair for pair in self.fields if pair[0] != b"age"]
-        if not self.is_bodiless and self.field(b"content-length") is None:
+        if not self.is_bodiless and self.field_value(b"content-length") is None:
             fields.append((b"content-length", b"%d" % self.length))
         return fields
 
-    def field(self, name: bytes) -> bytes | None:
+    def field_value(self, name: bytes) -> bytes | None:
         """Return the first value of a field."""
         for field_name, value in self.fields:
             if field_name == name:
@@ -201,13 +202,13 @@ def decode(data: Any, digest: bytes) -> Record:
 
 def _decode_entry(data: bytes, digest: bytes) -> Entry:
     try:
-        _, _, _, *numbers, head_bytes, body_bytes = _HEAD.unpack_from(data)
+        _, _, _, *numbers, texts_length, inline_length = _HEAD.unpack_from(data)
     except struct.error:
         raise UnreadableRecord("cut short") from None
     born_at, fresh_s, while_revalidate_s, if_error_s, cost_ms, *numbers = numbers
     status, flags, purge_seq, length, write_id = numbers
-    body_start = _HEAD.size + head_bytes
-    if len(data) != body_start + body_bytes or (not write_id and length != body_bytes):
+    body_start = _HEAD.size + texts_length
+    if len(data) != body_start + inline_length or (not write_id and length != inline_length):
         raise UnreadableRecord("cut short")
     url, tags, *texts = data[_HEAD.size : body_start].split(b"\0")
     if len(texts) % 2:

@@ -176,7 +176,7 @@ class Exchange:
                 fetch = yield from (self._lease_cold() if reuse is None else self._lease_stale())
                 if fetch is not None:
                     return fetch
-            if shared.clock() - wait_began_at >= shared.wait:
+            if shared.clock() - wait_began_at >= shared.wait_s:
                 return self.forward_after_wait()
             has_waited = True
             yield Sleep(pause_s)
@@ -199,8 +199,10 @@ class Exchange:
         if reuse is not None and (reuse.reason.startswith("request") or reuse.reason == "no-cache"):
             reason = b"request" if reuse.reason.startswith("request") else b"stale; detail=no-cache"
             return (yield from self._validate_uncollapsed(reason))
-        is_fetched = isinstance(lookup.record, PendingRecord) and waited_s < UNCOLLAPSED_WAIT_S
-        if self._is_uncollapsed and not is_fetched:
+        is_being_fetched = (
+            isinstance(lookup.record, PendingRecord) and waited_s < UNCOLLAPSED_WAIT_S
+        )
+        if self._is_uncollapsed and not is_being_fetched:
             return (yield from self._forward_uncollapsed(b"stale" if reuse else b"uri-miss"))
         return None
 
@@ -235,11 +237,11 @@ class Exchange:
         """Return a stored response to send; None if a chunk of it is lost."""
         lookup, shared = self.lookup, self.shared
         entry = lookup.entry
-        assert entry is not None  # noqa: S101 - a use has an entry
+        assert entry is not None  # noqa: S101 - what can be reused has an entry
         now = shared.clock()
         refresh = None
-        is_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
-        if is_due and shared.may_lease_stale(lookup.response_key, now):
+        is_refresh_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
+        if is_refresh_due and shared.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
                 shared.remember_lease_attempt(lookup.response_key)
@@ -259,19 +261,19 @@ class Exchange:
         return StoredReply(reply, refresh, chunks)
 
     def read_chunks(
-        self, entry: Entry, first_index: int
+        self, entry: Entry, first_chunk_index: int
     ) -> Generator[Any, Any, list[bytes] | None]:
         """Return the chunks of a body from the first on, as many as one read takes; None if one is lost."""
-        size = CHUNK_BYTES
-        count = min(CHUNKS_PER_READ, -(-entry.length // size) - first_index)
+        chunk_count = min(CHUNKS_PER_READ, -(-entry.length // CHUNK_BYTES) - first_chunk_index)
         keys = [
-            self.shared.chunk_key(entry.write_id, first_index + index) for index in range(count)
+            self.shared.chunk_key(entry.write_id, first_chunk_index + index)
+            for index in range(chunk_count)
         ]
         values = yield call(self.client, "get_many", keys)
         chunks: list[bytes] = []
-        for index, key in enumerate(keys, first_index):
+        for index, key in enumerate(keys, first_chunk_index):
             chunk: Any = values.get(key)
-            expected_bytes = min(size, entry.length - index * size)
+            expected_bytes = min(CHUNK_BYTES, entry.length - index * CHUNK_BYTES)
             if type(chunk) is not bytes or len(chunk) != expected_bytes:
                 return None
             chunks.append(chunk)
@@ -283,12 +285,17 @@ class Exchange:
         """Reserve a key that holds nothing usable; None if another fetches it."""
         shared, lookup = self.shared, self.lookup
         now = shared.clock()
-        if isinstance(lookup.record, PendingRecord) and now - lookup.record.begun_at < shared.lease:
+        if (
+            isinstance(lookup.record, PendingRecord)
+            and now - lookup.record.begun_at < shared.lease_s
+        ):
             return None
         pending = PendingRecord(lookup.digest, new_token(), now)
-        data, lifetime_s = encode_record(pending), max(1, int(shared.lease * 2))
+        pending_bytes, lifetime_s = encode_record(pending), max(1, int(shared.lease_s * 2))
         if lookup.record is None and not lookup.is_unreadable:
-            if not (yield call(self.client, "add", lookup.response_key, data, ttl=lifetime_s)):
+            if not (
+                yield call(self.client, "add", lookup.response_key, pending_bytes, ttl=lifetime_s)
+            ):
                 return None
         else:
             # A pending fetch whose time is over, a purged response, or something unreadable.
@@ -297,12 +304,17 @@ class Exchange:
                 return None
             if (
                 yield call(
-                    self.client, "cas", lookup.response_key, data, stored_item[1], ttl=lifetime_s
+                    self.client,
+                    "cas",
+                    lookup.response_key,
+                    pending_bytes,
+                    stored_item[1],
+                    ttl=lifetime_s,
                 )
             ) is not True:
                 return None
         stored_item = yield call(self.client, "gets", lookup.response_key)
-        if stored_item is None or stored_item[0] != data:
+        if stored_item is None or stored_item[0] != pending_bytes:
             return None
         reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
         shared.counters["misses"] += 1
@@ -320,7 +332,7 @@ class Exchange:
         """Take the right to refresh what is stored; None if another has it."""
         shared, lookup = self.shared, self.lookup
         token = new_token()
-        lifetime_s = max(1, int(shared.lease))
+        lifetime_s = max(1, int(shared.lease_s))
         if not (
             yield call(
                 self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime_s
@@ -352,9 +364,9 @@ class Exchange:
         entry = self.lookup.entry
         fields = self._plain_fields()
         if entry is not None and not self._is_uncollapsed:
-            if (etag := entry.field(b"etag")) is not None:
+            if (etag := entry.field_value(b"etag")) is not None:
                 fields.append((b"if-none-match", etag))
-            if (last_modified := entry.field(b"last-modified")) is not None:
+            if (last_modified := entry.field_value(b"last-modified")) is not None:
                 fields.append((b"if-modified-since", last_modified))
         elif self._is_uncollapsed:
             fields = self.request.fields
@@ -384,11 +396,11 @@ class Exchange:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
         may_store = self.request.method == "GET"
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
-            record = encode_record(UncacheableRecord(self.lookup.digest, "", new_token()))
+            record_bytes = encode_record(UncacheableRecord(self.lookup.digest, "", new_token()))
             may_store = yield call(
-                self.client, "add", self.lookup.response_key, record, ttl=UNCACHEABLE_S
+                self.client, "add", self.lookup.response_key, record_bytes, ttl=UNCACHEABLE_S
             )
-            self.lookup.remember_stored(record)
+            self.lookup.remember_stored(record_bytes)
         return self._forward(reason, may_store=may_store)
 
     def _forward(self, reason: bytes, *, may_store: bool = False) -> Fetch:

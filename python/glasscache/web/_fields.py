@@ -46,7 +46,7 @@ _DIRECTIVE: Final = re.compile(
 
 def combined_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return all values of a field as one list, or None if it is absent."""
-    values = [value for field, value in fields if field == name]
+    values = [value for field_name, value in fields if field_name == name]
     if not values:
         return None
     return values[0] if len(values) == 1 else b", ".join(values)
@@ -55,8 +55,8 @@ def combined_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes 
 def split_list(value: bytes) -> list[bytes]:
     """Return the members of a list field, without those in quotes being cut."""
     if b'"' not in value:
-        return [part for part in (chunk.strip() for chunk in value.split(b",")) if part]
-    parts, part, is_quoted, is_escaped = list[bytes](), bytearray(), False, False
+        return [member for member in (chunk.strip() for chunk in value.split(b",")) if member]
+    members, member, is_quoted, is_escaped = list[bytes](), bytearray(), False, False
     for byte in value:
         char = bytes((byte,))
         if is_escaped:
@@ -66,12 +66,12 @@ def split_list(value: bytes) -> list[bytes]:
         elif char == b'"':
             is_quoted = not is_quoted
         elif char == b"," and not is_quoted:
-            parts.append(bytes(part).strip())
-            part.clear()
+            members.append(bytes(member).strip())
+            member.clear()
             continue
-        part += char
-    parts.append(bytes(part).strip())
-    return [member for member in parts if member]
+        member += char
+    members.append(bytes(member).strip())
+    return [member for member in members if member]
 
 
 @lru_cache(maxsize=1024)

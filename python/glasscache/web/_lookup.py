@@ -31,8 +31,8 @@ class Lookup:
     """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
 
     __slots__ = (
-        "_is_early", "_request", "_shared", "_values", "digest", "entry", "is_soft_purged", "keys_read",
-        "primary_key", "purge_log", "record", "response_key", "settings", "vary_record",
+        "_refreshes_early", "_request", "_shared", "_values", "digest", "entry", "is_soft_purged",
+        "keys_read", "primary_key", "purge_log", "record", "response_key", "settings", "vary_record",
     )  # fmt: skip
 
     def __init__(self, shared: SharedState, request: Request, settings: Settings) -> None:
@@ -44,7 +44,7 @@ class Lookup:
     def reset(self) -> None:
         """Forget what was read."""
         self._values: dict[str, Any] = {}
-        self._is_early: bool | None = None
+        self._refreshes_early: bool | None = None
         self.keys_read: set[str] = set()
         self.purge_log: PurgeLog | None = None
         self.vary_record: VaryRecord | None = None
@@ -144,6 +144,7 @@ class Lookup:
         cost_s = entry.cost_ms / 1000 if early is True else float(early)
         if remaining_s > EARLY_COSTS_MAX * cost_s:
             return False
-        if self._is_early is None:  # decided once a request: two decisions would make it rarer
-            self._is_early = remaining_s <= -cost_s * math.log(1 - random.random())  # noqa: S311 - spreads refreshes
-        return self._is_early
+        # Decided once a request: two decisions would make it rarer.
+        if self._refreshes_early is None:
+            self._refreshes_early = remaining_s <= -cost_s * math.log(1 - random.random())  # noqa: S311 - spreads refreshes
+        return self._refreshes_early

@@ -250,7 +250,7 @@ def _preferred_language(accept_language: bytes) -> bytes:
 def normalized_value(name: bytes, value: bytes | None) -> bytes:
     """Return a selecting field in a form that equal requests share (RFC 9111, section 4.1).
 
-    White space around commas goes; codings and languages are compared without case, and codings without
+    White space around commas is removed; codings and languages are compared without case, and codings without
     order. An absent field differs from an empty one.
     """
     if value is None:

@@ -115,10 +115,10 @@ def lifetime_of(
     if refusal := _find_refusal(request, settings, status, fields, directives):
         return refusal
     vary = combined_value(fields, b"vary")
-    names = tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
-    if b"*" in names:
+    vary_names = tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
+    if b"*" in vary_names:
         return Refusal("vary-star")
-    if len(names) > VARY_MAX:
+    if len(vary_names) > VARY_MAX:
         return Refusal("vary-huge")
     now = int(received_at)
     date = parse_date(combined_value(fields, b"date") or b"")
@@ -162,7 +162,7 @@ def lifetime_of(
         stale_if_error_s,
         max(stale_while_revalidate_s, stale_if_error_s, keep_s),
         flags,
-        names,
+        vary_names,
     )
 
 
@@ -274,11 +274,11 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     if request_directives:
         if "no-cache" in request_directives:
             return Reuse("validate", "request-no-cache")
-        max_seconds = parse_seconds(request_directives.get("max-age"))
-        if max_seconds is not None and age > max_seconds:
+        max_age_s = parse_seconds(request_directives.get("max-age"))
+        if max_age_s is not None and age > max_age_s:
             return Reuse("validate", "request-max-age")
-        min_fresh = parse_seconds(request_directives.get("min-fresh"))
-        if min_fresh is not None and remaining_s < min_fresh:
+        min_fresh_s = parse_seconds(request_directives.get("min-fresh"))
+        if min_fresh_s is not None and remaining_s < min_fresh_s:
             return Reuse("validate", "request-min-fresh")
     if remaining_s > 0:
         return _FRESH
@@ -290,9 +290,9 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     ) or -remaining_s < entry.stale_while_revalidate_s:
         return Reuse("stale", "grace")
     if "max-stale" in request_directives:
-        max_seconds = parse_seconds(request_directives["max-stale"])
+        max_stale_s = parse_seconds(request_directives["max-stale"])
         if request_directives["max-stale"] is None or (
-            max_seconds is not None and -remaining_s <= max_seconds
+            max_stale_s is not None and -remaining_s <= max_stale_s
         ):
             return Reuse("fresh", "max-stale")
     return Reuse("validate", "stale")

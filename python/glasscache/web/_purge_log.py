@@ -90,7 +90,7 @@ class PurgeLog:
 
 @dataclass(slots=True, frozen=True)
 class TagPurges:
-    """A tag's last purges on the clock: responses fetched before the one are gone, before the other stale."""
+    """A tag's last purges on the clock: which responses are gone, and which are stale, by their fetch."""
 
     removed_before: int
     stale_before: int
@@ -116,10 +116,10 @@ def new_purge_log() -> PurgeLog:
 
 
 def _common_prefix(prefixes: list[bytes]) -> bytes:
-    low, high = min(prefixes), max(prefixes)
-    count = 0
-    for low_byte, high_byte in zip(low, high, strict=False):
-        if low_byte != high_byte:
+    least, greatest = min(prefixes), max(prefixes)
+    prefix_length = 0
+    for least_byte, greatest_byte in zip(least, greatest, strict=False):
+        if least_byte != greatest_byte:
             break
-        count += 1
-    return low[:count]
+        prefix_length += 1
+    return least[:prefix_length]

@@ -40,7 +40,7 @@ class Reply:
         status: the status code.
         fields: the fields to send.
         start: the first byte of the stored body to send.
-        stop: the byte behind the last.
+        stop: the byte after the last.
         entry: where the body is; None if there is none.
 
     """
@@ -112,7 +112,7 @@ def _hit_fields(entry: Entry, now: float) -> Fields:
 
 def is_not_modified(entry: Entry, request: Request) -> bool:
     """Whether the client holds what is stored (RFC 9110, section 13.1)."""
-    stored_etag = entry.field(b"etag")
+    stored_etag = entry.field_value(b"etag")
     if_none_match = request.headers.get(b"if-none-match")
     if if_none_match is not None:
         if if_none_match.strip() == b"*":
@@ -121,12 +121,12 @@ def is_not_modified(entry: Entry, request: Request) -> bool:
             return False
         opaque = opaque_tag(stored_etag)
         return any(opaque_tag(tag) == opaque for tag in split_list(if_none_match))
-    since = parse_date(request.headers.get(b"if-modified-since", b""))
-    if since is None:
+    modified_since = parse_date(request.headers.get(b"if-modified-since", b""))
+    if modified_since is None:
         return False
-    last_modified = entry.field(b"last-modified") or entry.field(b"date")
+    last_modified = entry.field_value(b"last-modified") or entry.field_value(b"date")
     last_modified_at = parse_date(last_modified) if last_modified is not None else None
-    return last_modified_at is not None and last_modified_at <= since
+    return last_modified_at is not None and last_modified_at <= modified_since
 
 
 def _range_applies(entry: Entry, request: Request) -> bool:
@@ -135,8 +135,8 @@ def _range_applies(entry: Entry, request: Request) -> bool:
         return True
     condition = condition.strip()
     if condition.startswith(b'"'):
-        return condition == entry.field(b"etag")
-    condition_date, last_modified = parse_date(condition), entry.field(b"last-modified")
+        return condition == entry.field_value(b"etag")
+    condition_date, last_modified = parse_date(condition), entry.field_value(b"last-modified")
     return (
         condition_date is not None
         and last_modified is not None
@@ -150,8 +150,8 @@ def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
     if match is None or (not match[1] and not match[2]):
         return None
     if not match[1]:
-        count = int(match[2])
-        return (max(0, length - count), length) if count and length else (0, 0)
+        suffix_length = int(match[2])
+        return (max(0, length - suffix_length), length) if suffix_length and length else (0, 0)
     first_byte = int(match[1])
     last_byte = min(int(match[2]), length - 1) if match[2] else length - 1
     if match[2] and int(match[2]) < first_byte:

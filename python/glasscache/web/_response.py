@@ -150,12 +150,12 @@ class ResponseHandler:
         )
 
     def _add_cache_status(self, fields: Fields, status: int, detail: str = "") -> Fields:
-        value = CACHE_NAME + b"; fwd=" + self.fetch.forward_reason
+        cache_status = CACHE_NAME + b"; fwd=" + self.fetch.forward_reason
         if detail and b"detail=" not in self.fetch.forward_reason:
-            value += b"; detail=" + detail.encode()
+            cache_status += b"; detail=" + detail.encode()
         if self.fetch.entry is not None:
-            value += b"; fwd-status=%d" % status
-        return [*fields, (b"cache-status", value)]
+            cache_status += b"; fwd-status=%d" % status
+        return [*fields, (b"cache-status", cache_status)]
 
     def _revalidated_head(
         self, entry: Entry, fields: Fields, requested_at: float, now: float
@@ -231,7 +231,7 @@ class ResponseHandler:
         """Remove the stored response if that to a HEAD has other fields (RFC 9111, section 4.3.5)."""
         headers = dict(fields)
         for name in (b"etag", b"last-modified", b"content-length"):
-            stored_value = entry.field(name)
+            stored_value = entry.field_value(name)
             if name in headers and stored_value is not None and headers[name] != stored_value:
                 try:
                     yield call(self.client, "delete", self.lookup.primary_key)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache.errors import BadSetting
-from glasscache.web._canonical import UrlCanonicaliser, canonicaliser_of
+from glasscache.web._canonical import UrlCanonicaliser, parse_canonicaliser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from glasscache.web._message import Request
 
-__all__ = ["REQUEST_SETTINGS", "Rule", "When", "rule_of"]
+__all__ = ["REQUEST_SETTINGS", "Rule", "When", "parse_rule"]
 
 _CONDITIONS: Final = (
     "path",
@@ -68,7 +68,7 @@ class When:
     content_type: str | None = None
 
     @property
-    def is_of_response(self) -> bool:
+    def needs_response(self) -> bool:
         """Whether a condition concerns the response."""
         return bool(self.status) or self.content_type is not None
 
@@ -91,11 +91,12 @@ class Rule:
             self, "host", glob_pattern(when.host.lower()) if when.host else None
         )
         self._headers = [
-            (name.lower().encode(), _ValueTest(self, expected))
-            for name, expected in when.header.items()
+            (header_name.lower().encode(), _ValueTest(self, expected))
+            for header_name, expected in when.header.items()
         ]
         self._cookies = [
-            (name, _ValueTest(self, expected)) for name, expected in when.cookie.items()
+            (cookie_name, _ValueTest(self, expected))
+            for cookie_name, expected in when.cookie.items()
         ]
         self._content_type = _compile_condition(
             self,
@@ -103,7 +104,7 @@ class Rule:
             glob_pattern(when.content_type.lower()) if when.content_type else None,
         )
         self.canonicaliser: UrlCanonicaliser | None = (
-            canonicaliser_of(self.then["canonicalise"], self.location)
+            parse_canonicaliser(self.then["canonicalise"], self.location)
             if "canonicalise" in self.then
             else None
         )
@@ -114,13 +115,17 @@ class Rule:
         return f"rule {self.name!r}" + (f" (line {self.line})" if self.line else "")
 
     @property
-    def literal_path(self) -> str:
+    def literal_path_prefix(self) -> str:
         """Return the literal beginning of the path, up to its last slash before a wildcard."""
         path = self.when.path
         if path is None:
             return ""
-        literal = re.split(r"[*?]", path, maxsplit=1)[0]
-        return literal if literal == path else literal[: literal.rfind("/") + 1]
+        literal_beginning = re.split(r"[*?]", path, maxsplit=1)[0]
+        return (
+            literal_beginning
+            if literal_beginning == path
+            else literal_beginning[: literal_beginning.rfind("/") + 1]
+        )
 
     def matches(self, request: Request, path: str, cookies: dict[str, str] | None) -> bool:
         """Whether the conditions on the request hold.
@@ -195,22 +200,27 @@ def _is_status(status: int, pattern: str) -> bool:
     return str(status) == pattern or (pattern[1:] == "xx" and str(status)[0] == pattern[0])
 
 
-def rule_of(table: Any, number: int, line: int) -> Rule:
+def parse_rule(table: Any, rule_number: int, line: int) -> Rule:
     """Return the rule of a TOML table."""
-    location = f"rule {number} (line {line})"
+    location = f"rule {rule_number} (line {line})"
     if not isinstance(table, dict):
         raise BadSetting(f"{location}: not a table")
-    items = cast("dict[str, Any]", table)
-    if unknown := items.keys() - {"name", "when", "then"}:
+    rule_table = cast("dict[str, Any]", table)
+    if unknown := rule_table.keys() - {"name", "when", "then"}:
         raise BadSetting(f"{location}: unknown {min(unknown)!r}; a rule has name, when and then")
-    name = str(items.get("name", f"{number}"))
+    name = str(rule_table.get("name", f"{rule_number}"))
     location = f"rule {name!r} (line {line})"
-    then: Any = items.get("then")
+    then: Any = rule_table.get("then")
     if not then or not isinstance(then, dict):
         raise BadSetting(f"{location}: nothing under then")
     for setting, value in cast("dict[str, Any]", then).items():
         _check_setting(location, setting, value)
-    return Rule(name, _when_of(location, items.get("when", {})), cast("dict[str, Any]", then), line)
+    return Rule(
+        name,
+        _parse_conditions(location, rule_table.get("when", {})),
+        cast("dict[str, Any]", then),
+        line,
+    )
 
 
 def _check_setting(location: str, setting: str, value: Any) -> None:
@@ -247,23 +257,23 @@ def _check_number(location: str, setting: str, number: float) -> None:
         raise BadSetting(f"{location}: {setting} = {number}: write 0 or more")
 
 
-def _when_of(location: str, when: dict[str, Any]) -> When:
+def _parse_conditions(location: str, when_table: dict[str, Any]) -> When:
     """Return the conditions of a TOML table."""
-    if unknown := when.keys() - set(_CONDITIONS):
+    if unknown := when_table.keys() - set(_CONDITIONS):
         raise BadSetting(
             f"{location}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
         )
     conditions: dict[str, Any] = {
-        key: _as_tuple(value) if key in {"method", "status"} else value
-        for key, value in when.items()
+        condition: _as_tuple(value) if condition in {"method", "status"} else value
+        for condition, value in when_table.items()
     }
-    for key in ("path", "path_regex", "host", "content_type"):
-        if not isinstance(conditions.get(key, ""), str):
-            raise BadSetting(f"{location}: {key} = {conditions[key]!r} is not a text")
-    for key in ("header", "cookie"):
-        if not isinstance(conditions.get(key, {}), dict):
+    for condition in ("path", "path_regex", "host", "content_type"):
+        if not isinstance(conditions.get(condition, ""), str):
+            raise BadSetting(f"{location}: {condition} = {conditions[condition]!r} is not a text")
+    for condition in ("header", "cookie"):
+        if not isinstance(conditions.get(condition, {}), dict):
             raise BadSetting(
-                f"{location}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
+                f"{location}: {condition} is a table of names, such as {{ {condition} = {{ name = true }} }}"
             )
     return When(**conditions)
 

@@ -23,10 +23,10 @@ _REQUEST_SETTINGS: Final = (
 )
 _STORING_SETTINGS: Final = ("ttl", "grace", "keep", "tags", "tag_field", "max_bytes", "compress")
 _STORED_METHODS: Final = frozenset({"GET", "HEAD"})
-_STATUS: Final = re.compile(r"[1-5](xx|[0-9][0-9])")
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_STATUS_PATTERN: Final = re.compile(r"[1-5](xx|[0-9][0-9])")
+_NAME_PATTERN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Names of header fields and cookies (RFC 9110, section 5.6.2)."""
-_SENT_PATH: Final = re.compile(r"[!-\"$-~]*")
+_SENT_PATH_PATTERN: Final = re.compile(r"[!-\"$-~]*")
 """A path as it is sent: visible ASCII without "#"."""
 
 
@@ -38,14 +38,14 @@ def check_rules(rules: Sequence[Rule]) -> None:
 
     """
     rules_by_name: dict[str, Rule] = {}
-    for number, rule in enumerate(rules):
+    for rule_index, rule in enumerate(rules):
         if rule.name in rules_by_name:
             raise BadSetting(
                 f"{rule.location}: {rules_by_name[rule.name].location} has the same name"
             )
         rules_by_name[rule.name] = rule
         _check_rule(rule)
-        _check_shadows(rule, rules[:number])
+        _check_shadows(rule, rules[:rule_index])
 
 
 def _check_rule(rule: Rule) -> None:
@@ -64,7 +64,7 @@ def _check_path(rule: Rule) -> None:
         )
     if path is not None and not path.startswith(("/", "*")):
         raise BadSetting(f'{rule.location}: path = {path!r} cannot match: paths begin with "/"')
-    if path is not None and not _SENT_PATH.fullmatch(path):
+    if path is not None and not _SENT_PATH_PATTERN.fullmatch(path):
         raise BadSetting(
             f"{rule.location}: path = {path!r} cannot match: write it percent-encoded, without its query"
         )
@@ -82,7 +82,7 @@ def _check_fields(rule: Rule) -> None:
     """Refuse conditions on header fields, cookies and the method that no request meets."""
     when = rule.when
     for name in (*when.header, *when.cookie):
-        if not _NAME.fullmatch(name):
+        if not _NAME_PATTERN.fullmatch(name):
             raise BadSetting(f"{rule.location}: {name!r} cannot match: it is not a name")
     values_by_lower_name = {name.lower(): value for name, value in when.header.items()}
     if values_by_lower_name.get("cookie") is False and any(
@@ -102,7 +102,7 @@ def _check_status(rule: Rule) -> None:
     """Refuse conditions on the response that none meets, and lifetimes of statuses that are excluded."""
     when, ttl = rule.when, rule.then.get("ttl")
     for status in when.status:
-        if not _STATUS.fullmatch(status):
+        if not _STATUS_PATTERN.fullmatch(status):
             raise BadSetting(
                 f'{rule.location}: status = {status!r} cannot match: write 404 or "4xx"'
             )
@@ -111,7 +111,7 @@ def _check_status(rule: Rule) -> None:
             f"{rule.location}: content_type = {when.content_type!r} cannot match: leave its parameters out"
         )
     for status in cast("dict[str, Any]", ttl) if isinstance(ttl, dict) else ():
-        if status != "default" and not _STATUS.fullmatch(status):
+        if status != "default" and not _STATUS_PATTERN.fullmatch(status):
             raise BadSetting(
                 f'{rule.location}: ttl of {status!r} cannot match: write 404, "4xx" or default'
             )
@@ -121,17 +121,18 @@ def _check_status(rule: Rule) -> None:
             )
 
 
-def _statuses_overlap(status: str, others: Sequence[str]) -> bool:
+def _statuses_overlap(status: str, condition_statuses: Sequence[str]) -> bool:
     return any(
-        other[0] == status[0] and (other == status or "xx" in {other[1:], status[1:]})
-        for other in others
+        condition_status[0] == status[0]
+        and (condition_status == status or "xx" in {condition_status[1:], status[1:]})
+        for condition_status in condition_statuses
     )
 
 
 def _check_settings(rule: Rule) -> None:
     """Refuse settings that contradict each other or the rule's conditions."""
     when, then = rule.when, rule.then
-    if when.is_of_response:
+    if when.needs_response:
         for name in _REQUEST_SETTINGS:
             if name in then:
                 raise BadSetting(
@@ -140,9 +141,9 @@ def _check_settings(rule: Rule) -> None:
                 )
     storing_settings = [name for name in _STORING_SETTINGS if name in then]
     if storing_settings and (then.get("bypass") or then.get("no_store")):
-        reason = "bypass" if then.get("bypass") else "no_store"
+        refusing_setting = "bypass" if then.get("bypass") else "no_store"
         raise BadSetting(
-            f"{rule.location}: {reason} and {storing_settings[0]} contradict each other"
+            f"{rule.location}: {refusing_setting} and {storing_settings[0]} contradict each other"
         )
     if storing_settings and when.method and _STORED_METHODS.isdisjoint(when.method):
         raise BadSetting(
@@ -159,14 +160,16 @@ def _check_settings(rule: Rule) -> None:
             )
 
 
-def _check_shadows(rule: Rule, earlier: Sequence[Rule]) -> None:
+def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
     """Raise if each setting of a rule is decided by earlier ones wherever the rule matches."""
     undecided = set(rule.then)
-    is_storing_allowed = any(earlier_rule.then.get("no_store") is False for earlier_rule in earlier)
-    for earlier_rule in earlier:
+    is_storing_allowed = any(
+        earlier_rule.then.get("no_store") is False for earlier_rule in earlier_rules
+    )
+    for earlier_rule in earlier_rules:
         if not _includes(earlier_rule.when, rule.when):
             continue
-        if earlier_rule.then.get("bypass") and not earlier_rule.when.is_of_response:
+        if earlier_rule.then.get("bypass") and not earlier_rule.when.needs_response:
             raise BadSetting(
                 f"{rule.location} never decides: {earlier_rule.location} bypasses all that it matches"
             )
@@ -207,10 +210,10 @@ def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a c
     ) and all(narrow.cookie.get(name) == expected for name, expected in wide.cookie.items())
 
 
-def _path_includes(wide: str, narrow: str | None) -> bool:
-    if narrow is None:
-        return wide in {"**", "/**"}
-    if wide == narrow or wide in {"**", "/**"}:
+def _path_includes(wide_path: str, narrow_path: str | None) -> bool:
+    if narrow_path is None:
+        return wide_path in {"**", "/**"}
+    if wide_path == narrow_path or wide_path in {"**", "/**"}:
         return True
-    stem = wide.removesuffix("**")
-    return stem != wide and not re.search(r"[*?]", stem) and narrow.startswith(stem)
+    stem = wide_path.removesuffix("**")
+    return stem != wide_path and not re.search(r"[*?]", stem) and narrow_path.startswith(stem)

@@ -67,16 +67,18 @@ class SharedState:
     def __init__(
         self,
         rules: RuleSet | None = None,
-        settings: CacheSettings = DEFAULTS,
+        cache_settings: CacheSettings = DEFAULTS,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set the middleware up."""
-        self.rules, self.settings, self.clock = rules, settings, clock
-        self.namespace, self.version = settings.namespace, settings.version.encode()
-        self.max_bytes, self.lease, self.early = settings.max_bytes, settings.lease, settings.early
-        self.wait = settings.lease if settings.wait is None else settings.wait
-        self.purge_log_key = f"{settings.namespace}:purges"
+        self.rules, self.cache_settings, self.clock = rules, cache_settings, clock
+        self.namespace = cache_settings.namespace
+        self.version = cache_settings.version.encode()
+        self.max_bytes, self.early = cache_settings.max_bytes, cache_settings.early
+        self.lease_s = cache_settings.lease
+        self.wait_s = self.lease_s if cache_settings.wait is None else cache_settings.wait
+        self.purge_log_key = f"{self.namespace}:purges"
         self.counters: Counter[str] = Counter()
         self._digests_and_keys: dict[bytes, tuple[bytes, str]] = {}
         self._hinted_keys: dict[str, tuple[str, ...]] = {}
@@ -122,9 +124,9 @@ class SharedState:
         values = b"\n".join(normalized_value(name, headers.get(name)) for name in vary_record.names)
         return f"{key}.{vary_record.id}{hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
-    def chunk_key(self, write_id: int, index: int) -> str:
+    def chunk_key(self, write_id: int, chunk_index: int) -> str:
         """Return the key of a chunk of a body."""
-        return f"{self.namespace}:b:{write_id:016x}.{index}"
+        return f"{self.namespace}:b:{write_id:016x}.{chunk_index}"
 
     def hinted_keys(self, key: str) -> tuple[str, ...]:
         """Return the keys that were needed beside `key` the last time."""

@@ -33,7 +33,9 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
 def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
     """Return requests for what an unsafe one invalidates: its URL, and those that its response names."""
     requests = [request]
-    base = f"{request.scheme}://{request.host.decode('latin-1')}{request.path.decode('latin-1')}"
+    base_url = (
+        f"{request.scheme}://{request.host.decode('latin-1')}{request.path.decode('latin-1')}"
+    )
     forwarded_fields = [
         pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
     ]
@@ -42,7 +44,9 @@ def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
         if value is None:
             continue
         try:
-            named_request = request_of_url(urljoin(base, value.decode("latin-1")), forwarded_fields)
+            named_request = request_of_url(
+                urljoin(base_url, value.decode("latin-1")), forwarded_fields
+            )
         except ValueError:
             continue
         # Another site's responses are not this one's to remove.

@@ -78,7 +78,7 @@ class Writer:
         self._length, self._chunks_written, self._write_id = 0, 0, 0
         self.is_abandoned = False
         """Whether the response is not stored after all."""
-        content_length = entry.field(b"content-length")
+        content_length = entry.field_value(b"content-length")
         self.stated_length = (
             None if content_length is None else parse_seconds(content_length.decode("latin-1"))
         )
@@ -147,10 +147,10 @@ class Writer:
         entry = self.entry
         if not self._settings.compress or entry.status != 200:  # noqa: PLR2004
             return
-        content_type = (entry.field(b"content-type") or b"").lower()
+        content_type = (entry.field_value(b"content-type") or b"").lower()
         if (
             not content_type.startswith(_COMPRESSED_TYPES)
-            or entry.field(b"content-encoding") is not None
+            or entry.field_value(b"content-encoding") is not None
         ):
             return
         vary_names = {*self._lifetime.vary, b"accept-encoding"}
@@ -216,19 +216,19 @@ class Writer:
         shared, client, vary_names = lease.shared, lease.client, self._lifetime.vary
         if self.entry.tags:
             yield from self._put_tags()
-        record, ttl = self.entry.encode(), self._record_ttl_s()
+        record_bytes, ttl = self.entry.encode(), self._record_ttl_s()
         if not vary_names or (
             lookup.vary_record is not None and lookup.vary_record.names == vary_names
         ):
             return (
                 yield from self._replace_if_unchanged(
-                    lookup.response_key, record, ttl, self._lease.fetch.cas_unique
+                    lookup.response_key, record_bytes, ttl, self._lease.fetch.cas_unique
                 )
             )
         # The first response that varies, or one that varies on other fields than the last.
         vary_record = VaryRecord(lookup.digest, vary_names, new_token()[:8])
         variant_key = shared.variant_key(lookup.primary_key, vary_record, self._request)
-        if not (yield call(client, "set", variant_key, record, ttl=ttl)):
+        if not (yield call(client, "set", variant_key, record_bytes, ttl=ttl)):
             return False
         if lookup.vary_record is None:
             cas_unique = self._lease.fetch.cas_unique
@@ -249,7 +249,7 @@ class Writer:
         )
 
     def _replace_if_unchanged(
-        self, key: str, record: bytes, ttl: int, cas_unique: int | None
+        self, key: str, record_bytes: bytes, ttl: int, cas_unique: int | None
     ) -> Generator[Any, Any, bool]:
         """Store at a key that still holds what was read; a purged one stays purged."""
         lease = self._lease
@@ -258,11 +258,11 @@ class Writer:
             if stored_item is None or not lease.lookup.is_unchanged(stored_item[0], key):
                 return False
             cas_unique = stored_item[1]
-        cas_result = yield call(lease.client, "cas", key, record, cas_unique, ttl=ttl)
+        cas_result = yield call(lease.client, "cas", key, record_bytes, cas_unique, ttl=ttl)
         return cas_result is True
 
     def _put_tags(self) -> Generator[Any, Any, None]:
-        """Make records for tags without, as purged up to now: their older responses are not trusted."""
+        """Make a record, as purged up to now, for each tag without one: older responses are not trusted."""
         lease = self._lease
         shared, client = lease.shared, lease.client
         keys = [shared.tag_key(tag) for tag in self.entry.tags]

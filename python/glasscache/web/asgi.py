@@ -80,7 +80,7 @@ class CacheASGI:
             await self.app(scope, receive, send)
             return
         request = request_of(scope)
-        if request.method == "PURGE" and self.shared.settings.purge_token is not None:
+        if request.method == "PURGE" and self.shared.cache_settings.purge_token is not None:
             await self._purge(request, send)
             return
         exchange = Exchange(self.shared, self.client, request)
@@ -113,7 +113,7 @@ class CacheASGI:
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
-        remaining_s, loop = self.shared.wait, asyncio.get_running_loop()
+        remaining_s, loop = self.shared.wait_s, asyncio.get_running_loop()
         while exchange.shares_fetch:
             key = lookup.response_key
             if single_flight.begin(key):
@@ -190,8 +190,8 @@ class CacheASGI:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
-            first_index = reply.start // CHUNK_BYTES
-            chunks = await run_steps_async(exchange.read_chunks(entry, first_index))
+            first_chunk_index = reply.start // CHUNK_BYTES
+            chunks = await run_steps_async(exchange.read_chunks(entry, first_chunk_index))
             if chunks is None:  # the body is lost although its head was validated
                 await self.app(
                     _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
@@ -212,17 +212,19 @@ class CacheASGI:
     ) -> None:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
-        index, position = reply.start // CHUNK_BYTES, reply.start
+        chunk_index, position = reply.start // CHUNK_BYTES, reply.start
         while position < reply.stop:
             for chunk in chunks:
-                chunk_start = position - index * CHUNK_BYTES
-                body_part = chunk[chunk_start : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
-                position, index = position + len(body_part), index + 1
+                chunk_start = position - chunk_index * CHUNK_BYTES
+                body_part = chunk[
+                    chunk_start : min(len(chunk), reply.stop - chunk_index * CHUNK_BYTES)
+                ]
+                position, chunk_index = position + len(body_part), chunk_index + 1
                 has_more = position < reply.stop
                 await send({"type": "http.response.body", "body": body_part, "more_body": has_more})
                 if not has_more:
                     return
-            next_chunks = await run_steps_async(exchange.read_chunks(entry, index))
+            next_chunks = await run_steps_async(exchange.read_chunks(entry, chunk_index))
             if next_chunks is None:
                 self.shared.counters["lost_chunks"] += 1
                 with contextlib.suppress(GlasscacheError):
@@ -267,7 +269,7 @@ class CacheASGI:
 
         status, body = await run_steps_async(
             purge_by_request(
-                self.shared, self.client, request, self.shared.settings.purge_token or ""
+                self.shared, self.client, request, self.shared.cache_settings.purge_token or ""
             )
         )
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -30,7 +30,7 @@ KEYS_MAX: Final = 1_000_000
 """Keys of all servers that a scan looks at unless told."""
 URLS_MAX: Final = 10_000
 """Responses that a scan returns unless told."""
-_WINDOW_KEYS: Final = 16
+_KEYS_PER_READ: Final = 16
 """Responses read at once: each may have a body of 512 KiB."""
 _TIMEOUT_S: Final = 5
 _LINE_BYTES_MAX: Final = 4096
@@ -93,7 +93,7 @@ async def list_tag_async(
 
 def _scan_keys(shared: SharedState, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
     """Return the keys of this cache's responses, how many keys were listed, and whether all were."""
-    pattern = re.compile(
+    own_key_pattern = re.compile(
         rf"(?:^|.*[^0-9a-z]){re.escape(shared.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?"
     )
     own_keys: list[str] = []
@@ -104,7 +104,7 @@ def _scan_keys(shared: SharedState, client: Any, keys_max: int) -> tuple[list[st
                 if scanned_count == keys_max:
                     return own_keys, scanned_count, False
                 scanned_count += 1
-                if pattern.fullmatch(key):
+                if own_key_pattern.fullmatch(key):
                     own_keys.append(key[key.rfind(f"{shared.namespace}:") :])
     return own_keys, scanned_count, True
 
@@ -146,34 +146,34 @@ def _read_tagged_urls(
     tag_bytes = tag.encode()
     log_values = yield call(client, "get_many", [shared.purge_log_key])
     purge_log = shared.decode_purge_log(log_values.get(shared.purge_log_key))
-    urls: set[str] = set()
+    tagged_urls: set[str] = set()
     purges_by_tag: dict[bytes, TagPurges | None] = {}
-    for first_index in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
-        values = yield call(client, "get_many", keys[first_index : first_index + _WINDOW_KEYS])
+    for first_index in range(0, len(keys) if purge_log is not None else 0, _KEYS_PER_READ):
+        values = yield call(client, "get_many", keys[first_index : first_index + _KEYS_PER_READ])
         entries = [_decode_entry(shared, key, data) for key, data in values.items()]
         tagged_entries = [
             entry for entry in entries if entry is not None and tag_bytes in entry.tags
         ]
         unread_tags = {
-            tag_of_entry
+            entry_tag
             for entry in tagged_entries
-            for tag_of_entry in entry.tags
-            if tag_of_entry not in purges_by_tag
+            for entry_tag in entry.tags
+            if entry_tag not in purges_by_tag
         }
         if unread_tags:
             tag_values = yield call(
-                client, "get_many", [shared.tag_key(tag_of_entry) for tag_of_entry in unread_tags]
+                client, "get_many", [shared.tag_key(entry_tag) for entry_tag in unread_tags]
             )
             purges_by_tag |= {
-                tag_of_entry: TagPurges.decode(tag_values.get(shared.tag_key(tag_of_entry)))
-                for tag_of_entry in unread_tags
+                entry_tag: TagPurges.decode(tag_values.get(shared.tag_key(entry_tag)))
+                for entry_tag in unread_tags
             }
         for entry in tagged_entries:
             if purge_log is not None and not _is_gone(entry, purge_log, purges_by_tag):
-                urls.add(entry.url.decode("latin-1"))
-                if len(urls) == urls_max:
-                    return sorted(urls), False
-    return sorted(urls), True
+                tagged_urls.add(entry.url.decode("latin-1"))
+                if len(tagged_urls) == urls_max:
+                    return sorted(tagged_urls), False
+    return sorted(tagged_urls), True
 
 
 def _is_gone(

@@ -114,7 +114,7 @@ class AsyncPurger(_PurgeSteps):
 
 
 def _change_purge_log(
-    shared: SharedState, client: Any, prefix: bytes | None, *, is_soft: bool
+    shared: SharedState, client: Any, prefix_bytes: bytes | None, *, is_soft: bool
 ) -> Generator[Any, Any, PurgeLog]:
     """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
     for _ in range(_ATTEMPTS_MAX):
@@ -129,8 +129,8 @@ def _change_purge_log(
                 return new_log  # what was stored before is gone with the lost record
             continue
         next_log = new_purge_log() if purge_log is None else (
-            purge_log.with_clock_advanced() if prefix is None
-            else purge_log.with_purge(prefix, is_soft=is_soft)
+            purge_log.with_clock_advanced() if prefix_bytes is None
+            else purge_log.with_purge(prefix_bytes, is_soft=is_soft)
         )  # fmt: skip
         if (yield call(client, "cas", shared.purge_log_key, next_log.encode(), stored_item[1])):
             return next_log
@@ -221,10 +221,10 @@ def purge_tag(
 
 
 def _purge_tag(
-    shared: SharedState, client: Any, tag: bytes, *, is_soft: bool
+    shared: SharedState, client: Any, tag_bytes: bytes, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
     purge_log = yield from _change_purge_log(shared, client, None, is_soft=is_soft)
-    key = shared.tag_key(tag)
+    key = shared.tag_key(tag_bytes)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
         known_purges = None if stored_item is None else TagPurges.decode(stored_item[0])
@@ -242,9 +242,9 @@ def _purge_tag(
         )
         if is_stored:
             return
-    name = tag.decode("latin-1")
+    tag_name = tag_bytes.decode("latin-1")
     raise TimeoutError(
-        f"the purge of the tag {name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
+        f"the purge of the tag {tag_name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
     )
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from glasscache.errors import BadSetting
 from glasscache.web._fields import combined_value
 from glasscache.web._message import NO_SETTINGS, Request, Settings
-from glasscache.web._rule import REQUEST_SETTINGS, Rule, When, rule_of
+from glasscache.web._rule import REQUEST_SETTINGS, Rule, When, parse_rule
 from glasscache.web._rule_checks import check_rules
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class Rules:
         """
         self.rules = tuple(rules)
         check_rules(self.rules)
-        self._numbers_by_literal_path: dict[str, list[int]] = {}
-        for number, rule in enumerate(self.rules):
-            self._numbers_by_literal_path.setdefault(rule.literal_path, []).append(number)
-        self._literal_lengths = sorted({len(literal) for literal in self._numbers_by_literal_path})
+        self._indices_by_path_prefix: dict[str, list[int]] = {}
+        for index, rule in enumerate(self.rules):
+            self._indices_by_path_prefix.setdefault(rule.literal_path_prefix, []).append(index)
+        self._prefix_lengths = sorted({len(prefix) for prefix in self._indices_by_path_prefix})
         self._needs_cookies = any(rule.when.cookie for rule in self.rules)
 
     @classmethod
@@ -72,46 +72,47 @@ class Rules:
             raise BadSetting(f"{name}: {error}") from None
         if unknown := content.keys() - {"rule"}:
             raise BadSetting(f"{name}: unknown {min(unknown)!r}; rules are tables [[rule]]")
-        lines = [
-            number
-            for number, line in enumerate(text.splitlines(), 1)
+        rule_line_numbers = [
+            line_number
+            for line_number, line in enumerate(text.splitlines(), 1)
             if re.match(r"\s*\[\[\s*rule\s*\]\]", line)
         ]
         rule_tables: Any = content.get("rule", [])
         if not isinstance(rule_tables, list):
             raise BadSetting(f"{name}: rules are tables [[rule]]")
         tables: list[Any] = list(cast("Any", rule_tables))
-        lines += [0] * len(tables)
+        rule_line_numbers += [0] * len(tables)
+        tables_with_lines = zip(tables, rule_line_numbers, strict=False)
         rules = [
-            rule_of(table, number, line)
-            for number, (table, line) in enumerate(zip(tables, lines, strict=False), 1)
+            parse_rule(table, rule_number, line_number)
+            for rule_number, (table, line_number) in enumerate(tables_with_lines, 1)
         ]
         return cls(rules)
 
-    def _candidates(self, path: str) -> Iterable[int]:
-        """Return the numbers of the rules whose literal beginning fits, in order."""
-        numbers_by_literal = self._numbers_by_literal_path
+    def _candidate_indices(self, url_path: str) -> Iterable[int]:
+        """Return the indices of the rules whose literal beginning fits, in order."""
+        indices_by_path_prefix = self._indices_by_path_prefix
         candidates: list[int] = []
-        for length in self._literal_lengths:
-            if length > len(path):
+        for length in self._prefix_lengths:
+            if length > len(url_path):
                 break
-            numbers = numbers_by_literal.get(path[:length])
-            if numbers:
-                candidates += numbers
+            indices = indices_by_path_prefix.get(url_path[:length])
+            if indices:
+                candidates += indices
         candidates.sort()
         return candidates
 
     def matching(self, request: Request) -> list[Rule]:
         """Return the rules whose conditions on the request hold, in order."""
-        path = request.path.decode("latin-1")
+        url_path = request.path.decode("latin-1")
         cookies = (
             request.cookies() if self._needs_cookies and b"cookie" in request.headers else None
         )
         rules = self.rules
         return [
-            rules[number]
-            for number in self._candidates(path)
-            if rules[number].matches(request, path, cookies if cookies is not None else {})
+            rules[index]
+            for index in self._candidate_indices(url_path)
+            if rules[index].matches(request, url_path, cookies if cookies is not None else {})
         ]
 
     def decide(self, request: Request) -> Settings:
@@ -122,7 +123,7 @@ class Rules:
         settings = Settings()
         settings.matched_rules = tuple(matching)
         for rule in matching:
-            if not rule.when.is_of_response:
+            if not rule.when.needs_response:
                 _apply_rule(settings, rule, request, None)
         return settings
 
@@ -160,11 +161,11 @@ def _apply_rule(settings: Settings, rule: Rule, request: Request, status: int | 
             )
             deciding_rules.setdefault(name, rule.name)
             continue
-        setting = _setting_value(rule, name, value, request, status)
-        if name in deciding_rules or setting is None:
+        setting_value = _setting_value(rule, name, value, request, status)
+        if name in deciding_rules or setting_value is None:
             continue
         deciding_rules[name] = rule.name
-        setattr(settings, "url" if name == "canonicalise" else name, setting)
+        setattr(settings, "url" if name == "canonicalise" else name, setting_value)
 
 
 def _setting_value(rule: Rule, name: str, value: Any, request: Request, status: int | None) -> Any:
@@ -184,12 +185,12 @@ def _setting_value(rule: Rule, name: str, value: Any, request: Request, status: 
             return value
 
 
-def _ttl_of(table: dict[str, float], status: int | None) -> float | None:
+def _ttl_of(ttls_by_status: dict[str, float], status: int | None) -> float | None:
     if status is None:
         return None
     for status_key in (str(status), f"{status // 100}xx", "default"):
-        if status_key in table:
-            return table[status_key]
+        if status_key in ttls_by_status:
+            return ttls_by_status[status_key]
     return None
 
 
@@ -199,6 +200,6 @@ def _expand_tag(tag: str, rule: Rule, request: Request) -> str:
         return tag
     match = re.fullmatch(rule.when.path_regex or ".*", request.path.decode("latin-1"))
     groups = match.groups(default="") if match else ()
-    for number, group in enumerate(groups, 1):
-        tag = tag.replace(f"{{{number}}}", group)
+    for group_number, group in enumerate(groups, 1):
+        tag = tag.replace(f"{{{group_number}}}", group)
     return "-".join(tag.split())

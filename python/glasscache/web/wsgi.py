@@ -64,7 +64,7 @@ class CacheWSGI:
         self._single_flight = SyncSingleFlight()
         self._refreshing: set[str] = set()
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._refresh_pool: ThreadPoolExecutor | None = None
 
     @property
     def counters(self) -> Counter[str]:
@@ -74,7 +74,7 @@ class CacheWSGI:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Reply a request."""
         request = request_of(environ)
-        if request.method == "PURGE" and self.shared.settings.purge_token is not None:
+        if request.method == "PURGE" and self.shared.cache_settings.purge_token is not None:
             return self._purge(request, start_response)
         exchange = Exchange(self.shared, self.client, request)
         bypass_reason = exchange.bypass_reason
@@ -104,7 +104,7 @@ class CacheWSGI:
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
-        deadline = self.shared.clock() + self.shared.wait
+        deadline = self.shared.clock() + self.shared.wait_s
         while exchange.shares_fetch:
             key = lookup.response_key
             if single_flight.begin(key):
@@ -150,9 +150,11 @@ class CacheWSGI:
             response.close()
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
-            start_response(response.status, _text_fields(head.fields), *response.error)
+            start_response(
+                response.status_line, _to_text_fields(head.fields), *response.error_arguments
+            )
         else:
-            start_response(_status_line(head.status), _text_fields(head.fields))
+            start_response(_status_line(head.status), _to_text_fields(head.fields))
         if head.follow_up_steps is not None:
             run_steps(head.follow_up_steps)
         return response
@@ -177,7 +179,7 @@ class CacheWSGI:
             chunks = run_steps(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
                 return self.app(_unconditional_environ(environ), start_response)
-        start_response(_status_line(reply.status), _text_fields(reply.fields))
+        start_response(_status_line(reply.status), _to_text_fields(reply.fields))
         if entry is None or not reply.has_body:
             return [b""]
         if not entry.write_id:
@@ -190,16 +192,18 @@ class CacheWSGI:
     ) -> Iterator[bytes]:
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
-        index, position = reply.start // CHUNK_BYTES, reply.start
+        chunk_index, position = reply.start // CHUNK_BYTES, reply.start
         while True:
             for chunk in chunks:
-                chunk_start = position - index * CHUNK_BYTES
-                body_part = chunk[chunk_start : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
-                position, index = position + len(body_part), index + 1
+                chunk_start = position - chunk_index * CHUNK_BYTES
+                body_part = chunk[
+                    chunk_start : min(len(chunk), reply.stop - chunk_index * CHUNK_BYTES)
+                ]
+                position, chunk_index = position + len(body_part), chunk_index + 1
                 yield body_part
                 if position >= reply.stop:
                     return
-            next_chunks = run_steps(exchange.read_chunks(entry, index))
+            next_chunks = run_steps(exchange.read_chunks(entry, chunk_index))
             if next_chunks is None:
                 self.shared.counters["lost_chunks"] += 1
                 raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
@@ -215,11 +219,11 @@ class CacheWSGI:
                 run_steps(exchange.lease_of(fetch).release())
                 return
             self._refreshing.add(response_key)
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(
+            if self._refresh_pool is None:
+                self._refresh_pool = ThreadPoolExecutor(
                     _REFRESH_THREADS, thread_name_prefix="glasscache-web"
                 )
-            pool = self._pool
+            pool = self._refresh_pool
         refresh_environ = _environ_for(environ, fetch, exchange.request)
         refresh_environ["wsgi.input"] = BytesIO()
         refresh_environ["CONTENT_LENGTH"] = ""
@@ -244,7 +248,7 @@ class CacheWSGI:
     def settle(self) -> None:
         """Wait until everything in the background is done; for tests and for the end of a process."""
         with self._lock:
-            pool, self._pool = self._pool, None
+            pool, self._refresh_pool = self._refresh_pool, None
         if pool is not None:
             pool.shutdown(wait=True)
 
@@ -253,11 +257,11 @@ class CacheWSGI:
 
         status, body = run_steps(
             purge_by_request(
-                self.shared, self.client, request, self.shared.settings.purge_token or ""
+                self.shared, self.client, request, self.shared.cache_settings.purge_token or ""
             )
         )
-        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response(_status_line(status), fields)
+        text_fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response(_status_line(status), text_fields)
         return [body]
 
 
@@ -273,17 +277,19 @@ class _AppResponse:
         self._parts: Iterator[bytes] = iter(())
         self._is_over = False
         self._discards_body = False
-        self.status = ""
-        self.error: tuple[Any, ...] = ()
-        self._fields: list[tuple[str, str]] = []
+        self.status_line = ""
+        self.error_arguments: tuple[Any, ...] = ()
+        self._text_fields: list[tuple[str, str]] = []
 
     @property
     def status_code(self) -> int:
-        return int(self.status[:3])
+        return int(self.status_line[:3])
 
-    def _start_response(self, status: str, fields: list[tuple[str, str]], error: Any = None) -> Any:
-        self.status, self._fields = status, fields
-        self.error = (error,) if error else ()
+    def _start_response(
+        self, status_line: str, text_fields: list[tuple[str, str]], error: Any = None
+    ) -> Any:
+        self.status_line, self._text_fields = status_line, text_fields
+        self.error_arguments = (error,) if error else ()
         return self._written_parts.append
 
     def begin(self, app: App, environ: Environ) -> Any:
@@ -291,17 +297,18 @@ class _AppResponse:
         self._body = app(environ, self._start_response)
         parts = iter(self._body)
         first_parts: list[bytes] = []
-        while not self.status:  # some applications call start_response with their first bytes only
+        # Some applications call start_response with their first bytes only.
+        while not self.status_line:
             try:
                 first_parts.append(next(parts))
             except StopIteration:
                 break
-        if not self.status:
+        if not self.status_line:
             raise RuntimeError("the application returned without calling start_response")
         self._parts = _chain_parts(self._written_parts, first_parts, parts)
         fields: Fields = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in self._fields
+            for name, value in self._text_fields
         ]
         head = ResponseHandler(self._exchange, self._fetch).receive(
             self.status_code, fields, self._requested_at
@@ -376,10 +383,10 @@ def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
     fetch_environ = {**environ, "REQUEST_METHOD": fetch.method}
     headers = {name.decode("latin-1"): value for name, value in fetch.fields}
     for name in _CACHE_FIELDS:
-        key = "HTTP_" + name.upper().replace("-", "_")
-        fetch_environ.pop(key, None)
+        environ_name = "HTTP_" + name.upper().replace("-", "_")
+        fetch_environ.pop(environ_name, None)
         if name in headers:
-            fetch_environ[key] = headers[name].decode("latin-1")
+            fetch_environ[environ_name] = headers[name].decode("latin-1")
     return fetch_environ
 
 
@@ -390,7 +397,7 @@ def _unconditional_environ(environ: Environ) -> Environ:
     return {name: value for name, value in environ.items() if name not in replaced_names}
 
 
-def _text_fields(fields: Fields) -> list[tuple[str, str]]:
+def _to_text_fields(fields: Fields) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in fields]
 
 

@@ -129,7 +129,7 @@ class FailingClient:
         self._client, self._choose_failure = client, choose_failure
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any, **options: Any) -> Any:
+        async def call_or_fail(*arguments: Any, **options: Any) -> Any:
             failure = self._choose_failure(name)
             if isinstance(failure, Exception):
                 raise failure
@@ -137,4 +137,4 @@ class FailingClient:
                 return failure
             return await getattr(self._client, name)(*arguments, **options)
 
-        return call
+        return call_or_fail

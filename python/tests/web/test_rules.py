@@ -43,13 +43,13 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         name = "all"
         then = { ttl = 60, grace = 5, tags = ["all"] }
     """
-    news, other = (
+    news_settings, other_settings = (
         decision_of(text, make_request("/news/a/b")),
         decision_of(text, make_request("/x")),
     )
-    assert (news.ttl, news.grace, news.tags) == (10, 5, ("news", "all"))
-    assert news.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
-    assert (other.ttl, other.grace, other.tags) == (60, 5, ("all",))
+    assert (news_settings.ttl, news_settings.grace, news_settings.tags) == (10, 5, ("news", "all"))
+    assert news_settings.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
+    assert (other_settings.ttl, other_settings.grace, other_settings.tags) == (60, 5, ("all",))
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ class Origin:
         outcome = self.respond(environ)
         if isinstance(outcome, Exception):
             raise outcome
-        status, headers, parts = (
+        status_line, headers, parts = (
             outcome
             if isinstance(outcome, tuple)
             else ("200 OK", outcome, [f"body {number}".encode()])
         )
-        start_response(status, list(headers.items()))
+        start_response(status_line, list(headers.items()))
         return StreamedBody(self, parts)
 
 
@@ -72,8 +72,8 @@ def send_request(
     }  # fmt: skip
     reply = Reply()
 
-    def start_response(status: str, headers: Any, error: Any = None) -> Any:
-        reply.status = int(status[:3])
+    def start_response(status_line: str, headers: Any, error: Any = None) -> Any:
+        reply.status = int(status_line[:3])
         reply.fields = [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
     parts = app(environ, start_response)

@@ -30,7 +30,7 @@ pub(crate) struct BulkCall {
     state: BulkState,
     pub(super) requests: BulkRequests,
     timing: CallTiming,
-    bytes: u64,
+    value_bytes: u64,
     decode_time: Duration,
     future: Option<Py<PyAny>>,
     has_manifests: bool,
@@ -49,7 +49,7 @@ impl BulkCall {
         slots: impl Iterator<Item = usize>,
         timing: CallTiming,
     ) -> Self {
-        let bytes = match &bulk_state {
+        let value_bytes = match &bulk_state {
             BulkState::Store(bulk_store, ..) => bulk_store.bytes(),
             _ => 0,
         };
@@ -59,7 +59,7 @@ impl BulkCall {
             state: bulk_state,
             requests: BulkRequests::new(slots),
             timing,
-            bytes,
+            value_bytes,
             decode_time: Duration::ZERO,
             future: None,
             has_manifests: false,
@@ -80,14 +80,14 @@ impl BulkCall {
     /// The attempt at a request, unless its server has no connection or the deadline passed: then it may have ended.
     pub(super) fn begin_attempt(
         &mut self,
-        index: usize,
+        request_index: usize,
         has_connection: bool,
         deadline_error: impl FnOnce() -> Error,
     ) -> Option<CallTiming> {
         let times = (Instant::now(), self.timing.deadline);
         let retry_state =
             self.requests
-                .begin_attempt(index, has_connection, times, deadline_error)?;
+                .begin_attempt(request_index, has_connection, times, deadline_error)?;
         Some(CallTiming {
             is_retry: retry_state.is_retry,
             ..self.timing
@@ -98,11 +98,11 @@ impl BulkCall {
     pub(super) fn with_request(
         &self,
         py: Python<'_>,
-        index: usize,
+        request_index: usize,
         write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
         self.state
-            .with_request(py, &self.keys, index, write_request)
+            .with_request(py, &self.keys, request_index, write_request)
     }
 
     /// Interprets a reply to one of the requests, which may be its last.
@@ -110,18 +110,19 @@ impl BulkCall {
         &mut self,
         py: Python<'_>,
         codec: &Codec,
-        index: usize,
+        request_index: usize,
         (parsed, pipeline, server): (Reply, &Pipeline, &str),
         is_last: bool,
     ) -> PyResult<()> {
-        let Some(reply_index) = self.requests.next_reply_index(index) else {
-            self.requests.record_reply_result(index, Ok(()), is_last);
+        let Some(reply_index) = self.requests.next_reply_index(request_index) else {
+            self.requests
+                .record_reply_result(request_index, Ok(()), is_last);
             return if is_last { self.advance(py) } else { Ok(()) };
         };
         let is_read = matches!(self.state, BulkState::Read(..) | BulkState::Near(_));
         let decode_start = is_read.then(Instant::now);
         let reply = BulkReply {
-            request_index: index,
+            request_index,
             reply_index,
             parsed,
             pipeline,
@@ -133,9 +134,9 @@ impl BulkCall {
         let has_more = !is_last && reply_result.is_ok();
         match reply_result {
             Ok(reply_result) => {
-                let reply_result = reply_result.map(|bytes| self.bytes += bytes);
+                let reply_result = reply_result.map(|value_bytes| self.value_bytes += value_bytes);
                 self.requests
-                    .record_reply_result(index, reply_result, is_last);
+                    .record_reply_result(request_index, reply_result, is_last);
             }
             Err(exception) => self.result = self.result.take().or(Some(Err(exception))),
         }
@@ -147,10 +148,10 @@ impl BulkCall {
     pub(super) fn handle_failure(
         &mut self,
         py: Python<'_>,
-        index: usize,
+        request_index: usize,
         failure: Failure,
     ) -> PyResult<()> {
-        self.requests.record_failure(index, failure);
+        self.requests.record_failure(request_index, failure);
         self.advance(py)
     }
 
@@ -200,10 +201,15 @@ impl BulkCall {
         };
         match bulk_state {
             BulkState::AllServers(..) | BulkState::Finished => {}
-            BulkState::Near(near) => {
-                core.count_fetch(&near.fetch.keys(), &near.fetched, &budget, decode_time);
+            BulkState::Near(near_fetch) => {
+                core.count_fetch(
+                    &near_fetch.fetch.keys(),
+                    &near_fetch.fetched,
+                    &budget,
+                    decode_time,
+                );
             }
-            _ => core.count_bulk(self.keys.len(), self.bytes, &budget, decode_time),
+            _ => core.count_bulk(self.keys.len(), self.value_bytes, &budget, decode_time),
         }
     }
 }

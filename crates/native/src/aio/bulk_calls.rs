@@ -47,20 +47,20 @@ impl AsyncClient {
     fn send(&self, call: &Bound<'_, BulkCall>) -> PyResult<()> {
         let py = call.py();
         let unsent: Vec<_> = call.borrow().requests.unsent().collect();
-        for (index, slot) in unsent {
+        for (request_index, slot) in unsent {
             // Not borrowed here: finding a connection may end requests of a process that was forked.
             let connection = self.connection(py, slot)?;
             let mut this = call.borrow_mut();
             let deadline_error = || self.connect_timeout_error(slot);
-            let timing = this.begin_attempt(index, connection.is_some(), deadline_error);
+            let timing = this.begin_attempt(request_index, connection.is_some(), deadline_error);
             let (Some(connection), Some(timing)) = (connection, timing) else {
                 continue;
             };
-            let write_result = this.with_request(py, index, |request| {
-                Connection::submit_bulk(&connection, request, (call, index), timing)
+            let write_result = this.with_request(py, request_index, |request| {
+                Connection::submit_bulk(&connection, request, (call, request_index), timing)
             })?;
             if let Err(error) = write_result {
-                this.requests.fail(index, error);
+                this.requests.fail(request_index, error);
             }
         }
         call.borrow_mut().advance(py)
@@ -84,8 +84,8 @@ impl AsyncClient {
         let (py, this) = (slf.py(), slf.get());
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        let bulk_read = BulkRead::new(&this.core, &keys, with_cas);
+        let key_slices: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let bulk_read = BulkRead::new(&this.core, &key_slices, with_cas);
         let bulk_read = bulk_read.map_err(|error| error::from_client_error(py, &error))?;
         let slots: Vec<_> = bulk_read.slots().collect();
         let bulk_state = BulkState::Read(bulk_read, FoundValues::new(py, with_cas));
@@ -124,10 +124,10 @@ impl AsyncClient {
         let this = slf.get();
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let wire_keys = wire_keys(this.core.keys(), &key_objects)?;
-        let bulk_delete = BulkDelete::new(&this.core, &wire_keys.all());
+        let encoded_keys = wire_keys(this.core.keys(), &key_objects)?;
+        let bulk_delete = BulkDelete::new(&this.core, &encoded_keys.all());
         let slots: Vec<_> = bulk_delete.slots().collect();
-        let bulk_state = BulkState::Remove(bulk_delete, wire_keys, Vec::new());
+        let bulk_state = BulkState::Remove(bulk_delete, encoded_keys, Vec::new());
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
         this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }
@@ -143,7 +143,7 @@ impl AsyncClient {
     ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
-        let admin = match command {
+        let admin_request = match command {
             "version" => AdminRequest::Version,
             "stats" => AdminRequest::Stats(argument),
             "clear" => {
@@ -154,10 +154,10 @@ impl AsyncClient {
             }
             _ => AdminRequest::Flush(delay),
         };
-        let check_result = admin.request().check();
+        let check_result = admin_request.request().check();
         check_result.map_err(|error| error::from_client_error(py, &error))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let bulk_state = BulkState::AllServers(admin, names, PyDict::new(py).unbind());
+        let bulk_state = BulkState::AllServers(admin_request, names, PyDict::new(py).unbind());
         this.start_bulk(slf.py(), Vec::new(), bulk_state, slots.into_iter(), timing)
     }
 }

@@ -62,30 +62,34 @@ impl BulkState {
         &self,
         py: Python<'_>,
         keys: &[Py<PyAny>],
-        index: usize,
+        request_index: usize,
         write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
         match self {
             Self::Read(bulk_read, _) => {
-                let keys = bulk_read.entries_of(index, |key_index| keys.get(key_index));
-                let keys = keys.into_iter().map(|key| key_bytes(key.bind(py)));
-                let keys: Vec<&[u8]> = keys.collect::<PyResult<_>>()?;
-                write_request(&bulk_read.request(index, &keys))
+                let entries = bulk_read.entries_of(request_index, |key_index| keys.get(key_index));
+                let key_slices = entries.into_iter().map(|key| key_bytes(key.bind(py)));
+                let key_slices: Vec<&[u8]> = key_slices.collect::<PyResult<_>>()?;
+                write_request(&bulk_read.request(request_index, &key_slices))
             }
-            Self::Store(bulk_store, items, _) => {
-                let entries = bulk_store.entries_of(index, |item_index| items.item(item_index));
-                write_request(&bulk_store.request(index, &entries))
+            Self::Store(bulk_store, encoded_items, _) => {
+                let entries = bulk_store
+                    .entries_of(request_index, |item_index| encoded_items.item(item_index));
+                write_request(&bulk_store.request(request_index, &entries))
             }
             Self::Remove(bulk_delete, wire_keys, _) => {
-                let entries = bulk_delete.entries_of(index, |key_index| wire_keys.get(key_index));
-                write_request(&bulk_delete.request(index, &entries))
+                let entries =
+                    bulk_delete.entries_of(request_index, |key_index| wire_keys.get(key_index));
+                write_request(&bulk_delete.request(request_index, &entries))
             }
-            Self::Near(near) => {
-                let (keys, bulk_read) = (near.fetch.keys(), &near.bulk_read);
-                let entries = bulk_read.entries_of(index, |key_index| keys.get(key_index).copied());
-                write_request(&bulk_read.request(index, &entries))
+            Self::Near(near_fetch) => {
+                let (fetch_keys, bulk_read) = (near_fetch.fetch.keys(), &near_fetch.bulk_read);
+                let entries = bulk_read.entries_of(request_index, |key_index| {
+                    fetch_keys.get(key_index).copied()
+                });
+                write_request(&bulk_read.request(request_index, &entries))
             }
-            Self::AllServers(admin, ..) => write_request(&admin.request()),
+            Self::AllServers(admin_request, ..) => write_request(&admin_request.request()),
             Self::FollowUpSteps(_) | Self::Finished => match self.step() {
                 Some(step) => write_request(&step.request()),
                 None => Ok(Err(Error::Closed)),
@@ -105,34 +109,36 @@ impl BulkState {
         match self {
             Self::Read(bulk_read, found_values) => {
                 let mut first_exception = Ok(());
-                let value_bytes = bulk_read.for_each_value(reply, |index, found, body| {
-                    let key = keys.get(index).map(|key| key.bind(py));
+                let value_bytes = bulk_read.for_each_value(reply, |key_index, found, body| {
+                    let key = keys.get(key_index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| first_exception.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
                         first_exception =
-                            found_values.add_value(codec, (index, key), flags_and_cas, body);
+                            found_values.add_value(codec, (key_index, key), flags_and_cas, body);
                     }
                 });
                 first_exception?;
                 return Ok(value_bytes);
             }
-            Self::Store(bulk_store, items, store_failures) => {
-                bulk_store.add_reply(reply, items, store_failures);
+            Self::Store(bulk_store, encoded_items, store_failures) => {
+                bulk_store.add_reply(reply, encoded_items, store_failures);
             }
             Self::Remove(bulk_delete, _, failures) => {
                 failures.extend(bulk_delete.failure(reply));
             }
-            Self::Near(near) => {
-                let add_result = near.bulk_read.add_reply(reply, &mut near.fetched);
+            Self::Near(near_fetch) => {
+                let add_result = near_fetch
+                    .bulk_read
+                    .add_reply(reply, &mut near_fetch.fetched);
                 return Ok(add_result.map(|()| 0));
             }
-            Self::AllServers(admin, names, replies) => {
+            Self::AllServers(admin_request, names, replies) => {
                 let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
                 if let Some(name) = names.get(reply.request_index) {
-                    let parsed = stats_dicts::admin_reply(py, &admin.request(), parsed)?;
+                    let parsed = stats_dicts::admin_reply(py, &admin_request.request(), parsed)?;
                     replies.bind(py).set_item(name, parsed)?;
                 }
             }
@@ -152,8 +158,8 @@ impl BulkState {
     /// The next state once the requests have ended: a store continues with its follow-up steps.
     pub(super) fn into_next_state(self, results: &[BulkResult]) -> Self {
         match self {
-            Self::Store(bulk_store, items, store_failures) => {
-                let steps = bulk_store.remaining_steps(items, results, store_failures);
+            Self::Store(bulk_store, encoded_items, store_failures) => {
+                let steps = bulk_store.remaining_steps(encoded_items, results, store_failures);
                 Self::FollowUpSteps(Box::new(steps))
             }
             Self::FollowUpSteps(mut steps) => {
@@ -183,11 +189,11 @@ impl BulkState {
         results: &[BulkResult],
         misses: &Misses,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let key = |index: usize| keys.get(index).map(|key| key.bind(py).clone());
+        let key = |key_index: usize| keys.get(key_index).map(|key| key.bind(py).clone());
         match self {
-            Self::Read(bulk_read, found) => {
+            Self::Read(bulk_read, found_values) => {
                 let failures = bulk_read.failures_without_reply(results);
-                found.finish(py, failures, misses, key)
+                found_values.finish(py, failures, misses, key)
             }
             Self::FollowUpSteps(steps) => {
                 let failures = steps.finish();
@@ -198,9 +204,9 @@ impl BulkState {
                 failures.extend(bulk_delete.failures_without_reply(results));
                 failures_by_key(py, failures, key)
             }
-            Self::Near(near) => {
-                let failures = near.bulk_read.failures_without_reply(results);
-                near.finish_call(py, failures);
+            Self::Near(near_fetch) => {
+                let failures = near_fetch.bulk_read.failures_without_reply(results);
+                near_fetch.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }
             Self::AllServers(_, names, replies) => {

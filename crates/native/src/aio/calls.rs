@@ -24,16 +24,18 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
         limit: Option<TimeLimit>,
-        request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+        make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> FutureResult<'py> {
         let py = key.py();
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
-        let request = request(key);
+        let request = make_request(key);
         let reply_form = ReplyForm::for_request(&request);
         let operation = match RecordedRead::take_for_this_thread() {
             None => PendingOperation::Single(reply_form, default),
-            Some(recorded) => PendingOperation::Recorded(Box::new((reply_form, default, recorded))),
+            Some(recorded_read) => {
+                PendingOperation::Recorded(Box::new((reply_form, default, recorded_read)))
+            }
         };
         self.submit(py, key, &request, operation, limit)
     }
@@ -44,7 +46,7 @@ impl AsyncClient {
         py: Python<'py>,
         store: &Store<'_>,
         reply_form: ReplyForm,
-        timing: (Option<TimeLimit>, TimeSpent),
+        limit_and_spent: (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let key = store.item.key;
         let value_write = ValueWrite {
@@ -61,7 +63,7 @@ impl AsyncClient {
         };
         let request = matches!(operation, PendingOperation::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, request.as_ref(), operation, timing)
+        self.submit_to(py, slot, request.as_ref(), operation, limit_and_spent)
     }
 }
 
@@ -129,7 +131,7 @@ impl AsyncClient {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let wire_key = self.wire_key(key, &mut scratch)?;
-        let (mode, is_append_or_prepend) = match (mode, cas) {
+        let (store_mode, is_append_or_prepend) = match (mode, cas) {
             ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
             ("set", _) => (StoreMode::Set, false),
             ("add", _) => (StoreMode::Add, false),
@@ -139,15 +141,15 @@ impl AsyncClient {
             ("cas", None) => {
                 return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
             }
-            (mode, _) => {
+            (unknown_mode, _) => {
                 return Err(PyValueError::new_err(format!(
-                    "unknown store command {mode:?}"
+                    "unknown store command {unknown_mode:?}"
                 )));
             }
         };
         let send = |flags: u32, body: &[u8], spent: TimeSpent| {
             let (key, reply_form) = (wire_key, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
-            let store = Store::new(mode, Item { key, flags, body }, exptime, noreply);
+            let store = Store::new(store_mode, Item { key, flags, body }, exptime, noreply);
             self.store(py, &store, reply_form, (deadline, spent))
         };
         if is_append_or_prepend {
@@ -255,9 +257,9 @@ impl AsyncClient {
             let operation = PendingOperation::Single(ReplyForm::Number, None);
             return self.submit(py, key, &request, operation, deadline);
         };
-        let initial = conversion::encode_initial(self.codec(), initial, exptime);
-        let operation =
-            PendingOperation::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
+        let initial_number = conversion::encode_initial(self.codec(), initial, exptime);
+        let counter = Counter::new(key, delta, is_decrement, initial_number);
+        let operation = PendingOperation::Counter(Box::new(counter));
         let slot = self.core.slot_of(key.bytes);
         self.submit_to(py, slot, None, operation, (deadline, TimeSpent::default()))
     }

@@ -69,18 +69,20 @@ impl AsyncClient {
     ) -> PyResult<Option<Bound<'py, Connection>>> {
         let current_loop = running_loop(py)?;
         let mut connections = self.lock_connections();
-        let Some(entries) = connections.get_mut(slot) else {
+        let Some(loop_connections) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let inherited_connections = entries.extract_if(.., |entry| !entry.process.is_current());
+        let inherited_connections = loop_connections
+            .extract_if(.., |loop_connection| !loop_connection.process.is_current());
         let inherited_connections: Vec<LoopConnection> = inherited_connections.collect();
-        let entry = entries
+        let loop_connection = loop_connections
             .iter()
-            .find(|entry| entry.event_loop.is(&current_loop));
-        let own_connection = entry.map(|entry| entry.connection.bind(py).clone());
+            .find(|loop_connection| loop_connection.event_loop.is(&current_loop));
+        let own_connection =
+            loop_connection.map(|loop_connection| loop_connection.connection.bind(py).clone());
         drop(connections);
-        for entry in inherited_connections {
-            Connection::abandon_after_fork(entry.connection.bind(py))?;
+        for loop_connection in inherited_connections {
+            Connection::abandon_after_fork(loop_connection.connection.bind(py))?;
         }
         Ok(own_connection)
     }
@@ -95,12 +97,12 @@ impl AsyncClient {
     pub(super) fn submit<'py>(
         &self,
         py: Python<'py>,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         request: &Request<'_>,
         operation: PendingOperation,
         limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        let slot = self.core.slot_of(key.bytes);
+        let slot = self.core.slot_of(wire_key.bytes);
         self.submit_to(
             py,
             slot,

@@ -64,22 +64,24 @@ impl AsyncClient {
         let current_loop = running_loop(py)?;
         let closed_event_loops = self.closed_loops(py, slot)?;
         let mut connections = self.lock_connections();
-        let Some(entries) = connections.get_mut(slot) else {
+        let Some(loop_connections) = connections.get_mut(slot) else {
             return Ok(None);
         };
         let (on_closed_loops, on_open_loops): (Vec<LoopConnection>, Vec<LoopConnection>) =
-            std::mem::take(entries).into_iter().partition(|entry| {
-                closed_event_loops
-                    .iter()
-                    .any(|other| entry.event_loop.is(other))
-            });
-        *entries = on_open_loops;
-        let replaced_connection = entries
+            std::mem::take(loop_connections)
+                .into_iter()
+                .partition(|loop_connection| {
+                    closed_event_loops
+                        .iter()
+                        .any(|other| loop_connection.event_loop.is(other))
+                });
+        *loop_connections = on_open_loops;
+        let replaced_connection = loop_connections
             .iter()
-            .position(|entry| entry.event_loop.is(&current_loop));
+            .position(|loop_connection| loop_connection.event_loop.is(&current_loop));
         let replaced_connection =
-            replaced_connection.map(|index| entries.swap_remove(index).connection);
-        entries.extend(connection.map(|connection| LoopConnection {
+            replaced_connection.map(|index| loop_connections.swap_remove(index).connection);
+        loop_connections.extend(connection.map(|connection| LoopConnection {
             event_loop: current_loop.unbind(),
             connection,
             process: Process::current(),
@@ -109,22 +111,22 @@ impl AsyncClient {
         settings::parse_addresses(&servers)
             .and_then(|addresses| self.core.set_servers(&addresses))
             .map_err(|error| error::from_client_error(py, &error))?;
-        let present = self.names();
+        let present_servers = self.names();
         let current_loop = running_loop(py)?;
         let mut connections = self.lock_connections();
         connections.resize_with(self.core.slots_count(), Vec::new);
-        let take_connection = |entries: &mut Vec<LoopConnection>| {
-            let index = entries
+        let take_connection = |loop_connections: &mut Vec<LoopConnection>| {
+            let index = loop_connections
                 .iter()
-                .position(|entry| entry.event_loop.is(&current_loop))?;
-            Some(entries.swap_remove(index).connection)
+                .position(|loop_connection| loop_connection.event_loop.is(&current_loop))?;
+            Some(loop_connections.swap_remove(index).connection)
         };
         let departed = connections
             .iter_mut()
             .enumerate()
-            .filter(|(slot, _)| !present.contains_key(slot));
+            .filter(|(slot, _)| !present_servers.contains_key(slot));
         Ok(departed
-            .map(|(slot, entries)| (slot, take_connection(entries)))
+            .map(|(slot, loop_connections)| (slot, take_connection(loop_connections)))
             .collect())
     }
 
@@ -199,12 +201,17 @@ impl AsyncClient {
         py: Python<'py>,
         slot: usize,
     ) -> PyResult<(f64, f64, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let pause = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
-        let limit = health::PROBE_TIMEOUT.as_secs_f64();
+        let pause_s = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
+        let timeout_s = health::PROBE_TIMEOUT.as_secs_f64();
         // Without a password nothing is sent, and the probe ends at its limit.
-        let (request, expected) = self.server(py, slot)?.probe_request_and_reply().unwrap_or_default();
-        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        Ok((pause, limit, bytes(&request), bytes(expected)))
+        let (request, expected_prefix) = self.server(py, slot)?.probe_request_and_reply().unwrap_or_default();
+        let to_bytes = |content: &[u8]| PyBytes::new(py, content);
+        Ok((
+            pause_s,
+            timeout_s,
+            to_bytes(&request),
+            to_bytes(expected_prefix),
+        ))
     }
 
     /// Note that a server replies again.
@@ -220,9 +227,9 @@ impl AsyncClient {
     fn closed_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
         let loops: Vec<Py<PyAny>> = {
             let connections = self.lock_connections();
-            let entries = connections.get(slot).into_iter().flatten();
-            entries
-                .map(|entry| entry.event_loop.clone_ref(py))
+            let loop_connections = connections.get(slot).into_iter().flatten();
+            loop_connections
+                .map(|loop_connection| loop_connection.event_loop.clone_ref(py))
                 .collect()
         };
         let mut closed_event_loops = Vec::new();

@@ -83,9 +83,9 @@ impl Connection {
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
-                let immediate_result =
+                let is_outcome_known =
                     !matches!(operation, PendingOperation::Single(ReplyForm::Number, _));
-                let immediate_result = immediate_result.then_some(true);
+                let immediate_result = is_outcome_known.then_some(true);
                 future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
             Some(ticket) => this.pending_calls.push_back(PendingCall {
@@ -103,7 +103,7 @@ impl Connection {
     pub(super) fn submit_bulk(
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
-        (call, index): (&Bound<'_, BulkCall>, usize),
+        (call, request_index): (&Bound<'_, BulkCall>, usize),
         timing: CallTiming,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
@@ -111,7 +111,7 @@ impl Connection {
         Ok(submit_result.map(|ticket| {
             this.pending_calls.extend(ticket.map(|ticket| PendingCall {
                 ticket,
-                operation: PendingOperation::BulkRequest(index),
+                operation: PendingOperation::BulkRequest(request_index),
                 future: call.clone().into_any().unbind(),
                 timing,
                 class: CallClass::Uncounted,
@@ -248,11 +248,11 @@ impl Connection {
         let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let PendingOperation::BulkRequest(index) = pending_call.operation {
+        if let PendingOperation::BulkRequest(request_index) = pending_call.operation {
             let call = pending_call.future.bind(py).cast::<BulkCall>()?;
-            return call.borrow_mut().handle_failure(py, index, failure);
+            return call.borrow_mut().handle_failure(py, request_index, failure);
         }
-        pending_call.take_recorded();
+        pending_call.take_recorded_read();
         let error = if is_stale {
             exception(failure.error)
         } else {

@@ -44,8 +44,8 @@ impl DelayedCall {
 }
 
 pub(super) fn seconds_left(deadline: Instant) -> f64 {
-    let seconds_left = deadline.saturating_duration_since(Instant::now());
-    seconds_left.as_secs_f64()
+    let time_left = deadline.saturating_duration_since(Instant::now());
+    time_left.as_secs_f64()
 }
 
 impl DelayedCall {

@@ -19,9 +19,10 @@ use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
-    fn near(&self) -> PyResult<&NearBinding> {
-        let near = self.near.as_ref();
-        near.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("a client without a strategy"))
+    fn near_binding(&self) -> PyResult<&NearBinding> {
+        let binding = self.near.as_ref();
+        binding
+            .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("a client without a strategy"))
     }
 }
 
@@ -30,18 +31,21 @@ impl AsyncClient {
     /// Return the value of a key outside a request in a tuple, if the process has it.
     #[pyo3(name = "_near_hit")]
     fn near_hit<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
-        let (py, near) = (key.py(), self.near()?);
-        if near.scope(py)?.is_some() {
+        let (py, binding) = (key.py(), self.near_binding()?);
+        if binding.scope(py)?.is_some() {
             return Ok(None);
         }
         let mut scratch = Vec::new();
-        let wire = self.wire_key(key, &mut scratch)?;
-        let Some(value) = near.near.get_without_call(wire, Instant::now()) else {
+        let wire_key = self.wire_key(key, &mut scratch)?;
+        let Some(value) = binding
+            .near_cache
+            .get_without_call(wire_key, Instant::now())
+        else {
             return Ok(None);
         };
         self.core.count_near_hit(value.bytes.len());
-        if let Some(recorded) = RecordedRead::take_for_this_thread() {
-            recorded.set_size(0, value.bytes.len());
+        if let Some(recorded_read) = RecordedRead::take_for_this_thread() {
+            recorded_read.set_size(0, value.bytes.len());
         }
         Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
     }
@@ -53,13 +57,17 @@ impl AsyncClient {
         keys: &Bound<'_, PyAny>,
         deadline: Option<TimeLimit>,
     ) -> PyResult<PendingNearRead> {
-        let (py, near) = (keys.py(), self.near()?);
+        let (py, binding) = (keys.py(), self.near_binding()?);
         let timing = TimeLimit::call_timing(deadline, self.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let wire = wire_keys(self.core.keys(), &key_objects)?;
-        let scope = near.scope(py)?;
+        let encoded_keys = wire_keys(self.core.keys(), &key_objects)?;
+        let scope = binding.scope(py)?;
         Ok(PendingNearRead {
-            read: Some(NearRead::new(near.near.clone(), &wire.all(), scope)),
+            read: Some(NearRead::new(
+                binding.near_cache.clone(),
+                &encoded_keys.all(),
+                scope,
+            )),
             keys: key_objects.into_iter().map(Bound::unbind).collect(),
             found: Some(FoundValues::new(py, false)),
             timing,
@@ -78,7 +86,7 @@ impl AsyncClient {
             NextStep::Fetch(fetch) => fetch,
             NextStep::Wait(future) => return Ok(Some(future)),
             NextStep::Finished => {
-                this.near()?.log_warnings(py)?;
+                this.near_binding()?.log_warnings(py)?;
                 return Ok(None);
             }
         };

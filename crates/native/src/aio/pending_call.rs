@@ -110,7 +110,7 @@ impl CallTiming {
 
 impl PendingCall {
     /// Makes a recorded call an ordinary one, and returns where its size is recorded.
-    pub(super) fn take_recorded(&mut self) -> Option<RecordedRead> {
+    pub(super) fn take_recorded_read(&mut self) -> Option<RecordedRead> {
         if !matches!(self.operation, PendingOperation::Recorded(_)) {
             return None;
         }

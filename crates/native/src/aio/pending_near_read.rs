@@ -67,8 +67,8 @@ impl PendingNearRead {
             let (waker, future) = FutureWaker::new(slf.py())?;
             let waker = Waker::from(waker);
             let mut this = slf.borrow_mut();
-            let wait = this.read.as_mut().map(|read| read.poll_wait(&waker));
-            if wait.is_some_and(|wait| wait.is_pending()) {
+            let wait_poll = this.read.as_mut().map(|read| read.poll_wait(&waker));
+            if wait_poll.is_some_and(|wait_poll| wait_poll.is_pending()) {
                 return Ok(NextStep::Wait(future));
             }
         }

@@ -99,9 +99,9 @@ impl Connection {
         let py = slf.py();
         let transport_and_output = slf.borrow_mut().take_output(py);
         // Not borrowed here: the transport may call `pause_writing` at once.
-        transport_and_output.map_or(Ok(()), |(transport, bytes)| {
+        transport_and_output.map_or(Ok(()), |(transport, output)| {
             transport
-                .call_method1(py, intern!(py, "write"), (bytes,))
+                .call_method1(py, intern!(py, "write"), (output,))
                 .map(drop)
         })
     }
@@ -176,10 +176,10 @@ impl Connection {
         if output.is_empty() {
             return None;
         }
-        let (transport, bytes) = (transport.clone_ref(py), PyBytes::new(py, output));
-        let output_bytes = output.len();
-        self.engine.mark_sent(output_bytes);
-        Some((transport, bytes))
+        let (transport, output_object) = (transport.clone_ref(py), PyBytes::new(py, output));
+        let output_length = output.len();
+        self.engine.mark_sent(output_length);
+        Some((transport, output_object))
     }
 
     /// Sets the timer to a deadline, which replaces a later one.

@@ -37,8 +37,8 @@ impl PendingOperation {
             return Ok(Resolution::Step);
         }
         let final_result = self.finish_steps();
-        let result = final_result.map_err(|error| error::from_client_error(py, &error))?;
-        Ok(Resolution::Value(result.into_pyobject(py)?))
+        let final_number = final_result.map_err(|error| error::from_client_error(py, &error))?;
+        Ok(Resolution::Value(final_number.into_pyobject(py)?))
     }
 
     /// The error of a call whose request ended by `error`: of a call of several requests it may be another.
@@ -77,12 +77,12 @@ impl Connection {
         let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let PendingOperation::BulkRequest(index) = pending_call.operation {
-            return self.forward_bulk_reply(py, pending_call, index, reply);
+        if let PendingOperation::BulkRequest(request_index) = pending_call.operation {
+            return self.forward_bulk_reply(py, pending_call, request_index, reply);
         }
         let found = self.engine.pipeline().found_values();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
-        if let Some(recorded_read) = pending_call.take_recorded() {
+        if let Some(recorded_read) = pending_call.take_recorded_read() {
             recorded_read.set_size(0, found_bytes);
         }
         let client = self.client.get();
@@ -118,15 +118,20 @@ impl Connection {
         &mut self,
         py: Python<'_>,
         pending_call: PendingCall,
-        index: usize,
+        request_index: usize,
         reply: Reply,
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
         let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
         let call = pending_call.future.bind(py).cast::<BulkCall>()?;
         let codec = self.client.get().codec();
-        call.borrow_mut()
-            .handle_reply(py, codec, index, (reply, pipeline, server), is_last)?;
+        call.borrow_mut().handle_reply(
+            py,
+            codec,
+            request_index,
+            (reply, pipeline, server),
+            is_last,
+        )?;
         if !is_last {
             self.pending_calls.push_front(pending_call);
         }
@@ -161,21 +166,20 @@ impl Connection {
                     }
                 }
             }
-            (PendingOperation::Single(form, default), _) => {
-                let reply = (reply, self.engine.pipeline(), server);
-                let value = form.to_python(
+            (PendingOperation::Single(reply_form, default), _) => {
+                let value = reply_form.to_python(
                     py,
                     self.client.get().codec(),
-                    reply,
+                    (reply, self.engine.pipeline(), server),
                     &mut pending_call.timing.spent,
                 );
                 let value = value.map_err(|failure| failure.into_exception(py))?;
-                let default = || {
+                let default_or_none = || {
                     default
                         .as_ref()
                         .map_or_else(none, |default_value| default_value.bind(py).clone())
                 };
-                Ok(Resolution::Value(value.unwrap_or_else(default)))
+                Ok(Resolution::Value(value.unwrap_or_else(default_or_none)))
             }
             _ => {
                 let reply = refusal_to_error(reply, server);

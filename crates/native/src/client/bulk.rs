@@ -23,18 +23,18 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let start_and_deadline = this.start_and_deadline(deadline)?;
+        let call_times = this.call_times(deadline)?;
         let key_objects = collect_keys(keys)?;
-        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        if keys.is_empty() {
+        let key_slices: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        if key_slices.is_empty() {
             return Ok(PyDict::new(py));
         }
         let mut values = FoundValues::new(py, with_cas);
         // What a signal's handler raised, or a foreign codec: it ends the call.
         let raised_error = RefCell::new(None);
-        let budget = Budget::between(start_and_deadline.0, start_and_deadline.1);
+        let budget = Budget::between(call_times.start, call_times.deadline);
         let read_result = this.core.read_many(
-            &keys,
+            &key_slices,
             with_cas,
             &budget,
             |calls| loop {
@@ -68,7 +68,7 @@ impl Client {
             return Ok(found);
         }
         let whole_values =
-            split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
+            split::replace_manifests(slf.as_any(), found, (deadline, call_times.deadline));
         this.or_counted_miss(py, whole_values, PyDict::new(py))
     }
 }
@@ -132,7 +132,7 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         error::refuse_keywords("set_many", keywords)?;
-        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let call_times = self.call_times(deadline)?;
         let exptime = exptime(ttl)?;
         let pairs = key_value_pairs(values)?;
         if noreply {
@@ -144,7 +144,7 @@ impl Client {
         let mut spent = TimeSpent::default();
         let encoded_items = EncodedItems::new(self.keys(), self.codec(), &pairs, &mut spent)?;
         let items = encoded_items.all();
-        let failures = self.run_detached(py, start_and_deadline, spent, |core, budget| {
+        let failures = self.run_detached(py, call_times, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
         });
         failures_by_key(py, failures?, |index| {
@@ -166,7 +166,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let call_times = self.call_times(deadline)?;
         let key_objects = collect_keys(keys)?;
         if noreply {
             for key in &key_objects {
@@ -176,12 +176,9 @@ impl Client {
         }
         let encoded_keys = wire_keys(self.keys(), &key_objects)?;
         let wire_key_list = encoded_keys.all();
-        let failures = self.run_detached(
-            py,
-            start_and_deadline,
-            TimeSpent::default(),
-            |core, budget| core.delete_many(&wire_key_list, budget),
-        );
+        let failures = self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+            core.delete_many(&wire_key_list, budget)
+        });
         failures_by_key(py, failures?, |index| key_objects.get(index).cloned())
     }
 }

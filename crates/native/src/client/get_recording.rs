@@ -10,7 +10,7 @@ use crate::recording::{RecordedRequest, Recorder};
 pub(super) struct GetRecording {
     pub(super) recorder: Py<Recorder>,
     /// Begins the record of a call where a Python function knows the parents: (request, keys, parent) to bool.
-    pub(super) begin: Option<Py<PyAny>>,
+    pub(super) begin_record: Option<Py<PyAny>>,
 }
 
 impl GetRecording {
@@ -25,13 +25,13 @@ impl GetRecording {
         let Some(request) = self.recorder.get().current_request(py)? else {
             return Ok(None);
         };
-        let has_started = match &self.begin {
+        let has_begun = match &self.begin_record {
             None => request.get().begin_get(key, parent).is_ok(),
-            Some(begin) => begin
+            Some(begin_record) => begin_record
                 .bind(py)
                 .call1((&request, PyList::new(py, [key])?, parent))?
                 .is_truthy()?,
         };
-        Ok(has_started.then(|| request.unbind()))
+        Ok(has_begun.then(|| request.unbind()))
     }
 }

@@ -30,6 +30,13 @@ const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 /// Numbers clients, so that the deadline blocks of one do not apply to another.
 static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
 
+/// When a call began, and when it must end.
+#[derive(Clone, Copy)]
+pub(crate) struct CallTimes {
+    pub(crate) start: Instant,
+    pub(crate) deadline: Instant,
+}
+
 /// The native half of `glasscache.Client`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Client {
@@ -110,14 +117,16 @@ pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
         return Err(Python::attach(|py| error::bad_setting(py, message)));
     }
     // Rounded away from 0, which would never expire: 0.5 s becomes 1 s, and any negative TTL expires at once.
-    let ttl = if ttl < 0.0 { ttl.floor() } else { ttl.ceil() } as i64;
-    if ttl <= RELATIVE_MAX_S {
-        return Ok(ttl.max(-1));
+    let whole_s = if ttl < 0.0 { ttl.floor() } else { ttl.ceil() } as i64;
+    if whole_s <= RELATIVE_MAX_S {
+        return Ok(whole_s.max(-1));
     }
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Ok(ttl.saturating_add(now.as_secs() as i64).min(EXPTIME_MAX_S))
+    Ok(whole_s
+        .saturating_add(now.as_secs() as i64)
+        .min(EXPTIME_MAX_S))
 }
 
 impl Drop for Client {
@@ -131,23 +140,18 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// The start of a call that begins now, and its deadline.
-    pub(crate) fn start_and_deadline(
-        &self,
-        call_timeout_s: Option<f64>,
-    ) -> PyResult<(Instant, Instant)> {
-        let now = Instant::now();
-        Ok((
-            now,
-            deadlines::call_deadline(self.id, call_timeout_s, self.timeout, now)?,
-        ))
+    /// The times of a call that begins now.
+    pub(crate) fn call_times(&self, call_timeout_s: Option<f64>) -> PyResult<CallTimes> {
+        let start = Instant::now();
+        let deadline = deadlines::call_deadline(self.id, call_timeout_s, self.timeout, start)?;
+        Ok(CallTimes { start, deadline })
     }
 
     /// Does `work` without the interpreter lock; a signal's handler may end it by raising.
     pub(crate) fn run_detached<R: Send>(
         &self,
         py: Python<'_>,
-        start_and_deadline: (Instant, Instant),
+        call_times: CallTimes,
         spent: TimeSpent,
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
@@ -167,7 +171,7 @@ impl Client {
             let budget = Budget {
                 should_continue: &should_continue,
                 spent,
-                ..Budget::between(start_and_deadline.0, start_and_deadline.1)
+                ..Budget::between(call_times.start, call_times.deadline)
             };
             work(&self.core, &budget)
         });
@@ -188,24 +192,22 @@ impl Client {
         result.or_else(|error| self.misses.miss_or_raise(py, error, miss, 1))
     }
 
-    /// Makes a call about one key without the interpreter lock; `miss` is what an error returns that is one.
+    /// Makes a call about one key without the interpreter lock; `miss` is returned for an error that counts as one.
     pub(crate) fn with_key<R: Send>(
         &self,
         key: &Bound<'_, PyAny>,
-        deadline: Option<f64>,
+        call_timeout_s: Option<f64>,
         miss: R,
         work: impl FnOnce(&Core, WireKey<'_>, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let py = key.py();
-        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let call_times = self.call_times(call_timeout_s)?;
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
-        let call_result = self.run_detached(
-            py,
-            start_and_deadline,
-            TimeSpent::default(),
-            |core, budget| work(core, key, budget),
-        );
+        let call_result =
+            self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+                work(core, key, budget)
+            });
         self.or_counted_miss(py, call_result, miss)
     }
 }

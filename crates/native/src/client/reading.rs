@@ -1,6 +1,6 @@
 //! Reads of one key. A value is decoded from the receive buffer, or received into its own `bytes`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, CallEvent};
@@ -18,7 +18,7 @@ use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
 
 use super::get_recording::GetRecording;
-use super::{Client, Ttl, exptime};
+use super::{CallTimes, Client, Ttl, exptime};
 
 #[pymethods]
 impl Client {
@@ -49,7 +49,7 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
-        let recorded = match slf.get().get_recording.get() {
+        let recorded_request = match slf.get().get_recording.get() {
             Some(recording) if has_open_blocks() => recording.begin_get(key, parent)?,
             _ => None,
         };
@@ -57,7 +57,7 @@ impl Client {
             Some(near) => Self::get_near(slf, near, key, deadline),
             None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
         };
-        if let Some(request) = recorded {
+        if let Some(request) = recorded_request {
             request.get().end();
         }
         Ok(value?
@@ -71,7 +71,10 @@ impl Client {
     #[pyo3(name = "_record_gets")]
     fn record_gets(&self, recorder: Py<Recorder>, begin: Option<Py<PyAny>>) {
         // A client has one recorder.
-        let _ = self.get_recording.set(GetRecording { recorder, begin });
+        let _ = self.get_recording.set(GetRecording {
+            recorder,
+            begin_record: begin,
+        });
     }
 
     /// Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique.
@@ -131,18 +134,18 @@ impl Client {
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
-        request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
+        make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let start_and_deadline = this.start_and_deadline(deadline)?;
+        let call_times = this.call_times(deadline)?;
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
-        let read_result = this.request_value(py, wire_key, request(wire_key), start_and_deadline);
+        let read_result = this.request_value(py, wire_key, make_request(wire_key), call_times);
         let Some(found) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
         let whole_value =
-            split::replace_manifest(slf.as_any(), key, found, (deadline, start_and_deadline.1));
+            split::replace_manifest(slf.as_any(), key, found, (deadline, call_times.deadline));
         this.or_counted_miss(py, whole_value, None)
     }
 
@@ -150,19 +153,14 @@ impl Client {
     fn request_value<'py>(
         &self,
         py: Python<'py>,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         request: Request<'_>,
-        start_and_deadline: (Instant, Instant),
+        call_times: CallTimes,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (reply_form, requests) = (ReplyForm::for_request(&request), [request]);
-        let server = self.core.server_of(key.bytes);
+        let server = self.core.server_of(wire_key.bytes);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
-        let mut call = Call::new(
-            server,
-            &requests,
-            start_and_deadline.0,
-            start_and_deadline.1,
-        );
+        let mut call = Call::new(server, &requests, call_times.start, call_times.deadline);
         if matches!(reply_form, ReplyForm::Value | ReplyForm::WithCas) {
             call.stream_bodies();
         }
@@ -193,11 +191,13 @@ impl Client {
                 CallEvent::Waiting => {}
             }
         }
-        if let Some(recorded) = RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0) {
-            recorded.set_size(0, value_bytes);
+        if let Some(recorded_read) =
+            RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0)
+        {
+            recorded_read.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
-            self.count_read(key, &call, value_bytes, result.is_some(), spent);
+            self.count_read(wire_key, &call, value_bytes, result.is_some(), spent);
         }
         Ok(result)
     }
@@ -232,7 +232,7 @@ impl Client {
     /// Counts a finished read; `spent` does not yet include the time of decoding its value.
     fn count_read(
         &self,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         call: &Call<'_>,
         found_bytes: usize,
         has_value: bool,
@@ -242,7 +242,7 @@ impl Client {
         let decode_time = call.times().decoding_time().saturating_sub(decompress_time);
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
-            key: Some(key),
+            key: Some(wire_key),
             class: CallClass::Single(OperationKind::Read, 0),
             found_bytes,
             has_value,

@@ -57,13 +57,10 @@ impl Client {
         request: Request<'_>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let start_and_deadline = self.start_and_deadline(deadline)?;
-        let replies = self.run_detached(
-            py,
-            start_and_deadline,
-            TimeSpent::default(),
-            |core, budget| core.request_all(request, budget),
-        )?;
+        let call_times = self.call_times(deadline)?;
+        let replies = self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
+            core.request_all(request, budget)
+        })?;
         let dict = PyDict::new(py);
         for (server, reply) in replies {
             match reply {

@@ -245,7 +245,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<WriteOutcome> {
-        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let call_times = self.call_times(deadline)?;
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
@@ -253,7 +253,7 @@ impl Client {
             let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);
             let item = Item { key, flags, body };
-            let outcome = self.run_detached(py, start_and_deadline, spent, |core, budget| {
+            let outcome = self.run_detached(py, call_times, spent, |core, budget| {
                 core.store(mode, item, exptime, noreply, budget)
             });
             self.or_counted_miss(py, outcome, WriteOutcome::NotStored)
@@ -294,8 +294,9 @@ impl Client {
         let exptime = exptime(ttl)?;
         self.with_key(key, deadline, None, |core, key, budget| {
             if let Some(initial) = initial.filter(|_| !noreply) {
-                let initial = conversion::encode_initial(self.codec(), initial, exptime);
-                return core.run_steps(Counter::new(key, delta, is_decrement, initial), budget);
+                let initial_number = conversion::encode_initial(self.codec(), initial, exptime);
+                let counter = Counter::new(key, delta, is_decrement, initial_number);
+                return core.run_steps(counter, budget);
             }
             let arithmetic = Arithmetic {
                 delta,

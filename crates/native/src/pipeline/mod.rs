@@ -14,19 +14,19 @@ use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::client::Client;
+use crate::client::{CallTimes, Client};
 use crate::recorded_read::RecordedRead;
 use crate::reply::{ReplyFailure, ReplyForm};
 use crate::{error, interpreter_lock, split};
 
 use prepared_call::{PreparedCall, RecordedCall};
 
-/// Bytes of a pipeline's reads, and how long decoding them took.
+/// The value bytes that a pipeline has read, and how long decoding them took.
 #[derive(Default)]
 struct ReadTotals {
-    bytes: usize,
-    /// Those of each reply of one server.
-    reply_bytes: Vec<usize>,
+    value_bytes: usize,
+    /// The bytes of each reply of one server.
+    bytes_by_reply: Vec<usize>,
     decode_time: Duration,
 }
 
@@ -50,15 +50,15 @@ impl Client {
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
         let recorded_read = RecordedRead::take_for_this_thread();
-        let start_and_deadline = this.start_and_deadline(deadline)?;
-        let (_, call_deadline) = start_and_deadline;
+        let call_times = this.call_times(deadline)?;
+        let call_deadline = call_times.deadline;
         let prepared_calls: Vec<PreparedCall> = calls
             .iter()
             .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<PipelineResult<'py>>> =
             (0..prepared_calls.len()).map(|_| None).collect();
-        let mut reply_bytes = vec![0; prepared_calls.len()];
+        let mut bytes_by_call = vec![0; prepared_calls.len()];
         let mut read_totals = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
             let call_indices: Vec<usize> = (0..prepared_calls.len())
@@ -76,14 +76,17 @@ impl Client {
                 .filter_map(|&index| prepared_calls.get(index))
                 .map(PreparedCall::request)
                 .collect();
-            let outcome =
-                this.request_server(py, slot, &requests, start_and_deadline, &mut read_totals)?;
-            for (&index, bytes) in call_indices.iter().zip(read_totals.reply_bytes.drain(..)) {
-                if let Some(bytes_entry) = reply_bytes.get_mut(index) {
+            let server_outcomes =
+                this.request_server(py, slot, &requests, call_times, &mut read_totals)?;
+            for (&index, bytes) in call_indices
+                .iter()
+                .zip(read_totals.bytes_by_reply.drain(..))
+            {
+                if let Some(bytes_entry) = bytes_by_call.get_mut(index) {
                     *bytes_entry = bytes;
                 }
             }
-            for (&index, outcome) in call_indices.iter().zip(outcome) {
+            for (&index, outcome) in call_indices.iter().zip(server_outcomes) {
                 if let Some(outcome_entry) = outcomes.get_mut(index) {
                     *outcome_entry = Some(outcome);
                 }
@@ -91,13 +94,13 @@ impl Client {
         }
         if let Some(recorded_read) = recorded_read {
             // The record has the keys of the reads only.
-            let calls = prepared_calls.iter().zip(reply_bytes);
-            let reads = calls.filter(|(call, _)| call.is_read());
+            let calls_with_bytes = prepared_calls.iter().zip(bytes_by_call);
+            let reads = calls_with_bytes.filter(|(call, _)| call.is_read());
             for (index, (_, bytes)) in reads.enumerate() {
                 recorded_read.set_size(index, bytes);
             }
         }
-        this.count_pipeline(&prepared_calls, &read_totals, start_and_deadline);
+        this.count_pipeline(&prepared_calls, &read_totals, call_times);
         let outcomes_and_calls = outcomes.into_iter().zip(&calls);
         let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
             Some(Ok(value)) => {
@@ -126,10 +129,10 @@ impl Client {
         py: Python<'py>,
         slot: usize,
         requests: &[Request<'_>],
-        start_and_deadline: (Instant, Instant),
+        call_times: CallTimes,
         read_totals: &mut ReadTotals,
     ) -> PyResult<Vec<PipelineResult<'py>>> {
-        let (started, call_deadline) = start_and_deadline;
+        let (started, call_deadline) = (call_times.start, call_times.deadline);
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
@@ -141,12 +144,13 @@ impl Client {
                     let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
                         break Error::Closed;
                     };
-                    let name = &call.server().name;
+                    let server_name = &call.server().name;
                     let reply_bytes = found_bytes(pipeline);
-                    read_totals.bytes += reply_bytes;
-                    read_totals.reply_bytes.push(reply_bytes);
+                    read_totals.value_bytes += reply_bytes;
+                    read_totals.bytes_by_reply.push(reply_bytes);
                     let decode_start = Instant::now();
-                    let outcome = self.reply_to_outcome(py, request, reply, (pipeline, name));
+                    let outcome =
+                        self.reply_to_outcome(py, request, reply, (pipeline, server_name));
                     read_totals.decode_time += decode_start.elapsed();
                     match outcome {
                         Err(ReplyFailure::Unreadable(error))
@@ -167,33 +171,40 @@ impl Client {
         outcomes.resize_with(requests.len(), || {
             Err(ReplyFailure::Client(failure.clone()))
         });
-        self.add_size_limit(py, requests, &mut outcomes, start_and_deadline)?;
+        self.add_size_limit(py, requests, &mut outcomes, call_times)?;
         Ok(outcomes)
     }
 
     /// Counts a pipeline as a bulk call of this many keys.
     fn count_pipeline(
         &self,
-        calls: &[PreparedCall],
+        prepared_calls: &[PreparedCall],
         read_totals: &ReadTotals,
-        start_and_deadline: (Instant, Instant),
+        call_times: CallTimes,
     ) {
-        let (started, call_deadline) = start_and_deadline;
+        let (started, call_deadline) = (call_times.start, call_times.deadline);
         let mut spent = TimeSpent::default();
         for part in [CostPart::Serialise, CostPart::Compress] {
             spent.add(
                 part,
-                calls.iter().map(|call| call.spent.part_ns(part)).sum(),
+                prepared_calls
+                    .iter()
+                    .map(|call| call.spent.part_ns(part))
+                    .sum(),
             );
         }
         let budget = Budget {
             spent,
             ..Budget::between(started, call_deadline)
         };
-        let written_bytes: usize = calls.iter().map(|call| call.body.len()).sum();
-        let bytes = (written_bytes + read_totals.bytes) as u64;
-        self.core
-            .count_bulk(calls.len(), bytes, &budget, read_totals.decode_time);
+        let written_bytes: usize = prepared_calls.iter().map(|call| call.body.len()).sum();
+        let bytes = (written_bytes + read_totals.value_bytes) as u64;
+        self.core.count_bulk(
+            prepared_calls.len(),
+            bytes,
+            &budget,
+            read_totals.decode_time,
+        );
     }
 
     /// Adds the server's limit to refusals for length, which do not name it.
@@ -202,7 +213,7 @@ impl Client {
         py: Python<'_>,
         requests: &[Request<'_>],
         outcomes: &mut [PipelineResult<'_>],
-        start_and_deadline: (Instant, Instant),
+        call_times: CallTimes,
     ) -> PyResult<()> {
         let requests_and_outcomes = requests.iter().zip(outcomes.iter());
         let mut refused_stores =
@@ -216,9 +227,9 @@ impl Client {
         let Some(steps) = refused_stores.next() else {
             return Ok(());
         };
-        let bytes_max = self.run_detached(
+        let value_bytes_max = self.run_detached(
             py,
-            start_and_deadline,
+            call_times,
             TimeSpent::default(),
             |core, budget| match core.run_steps(steps, budget) {
                 Error::TooLarge { limit, .. } => Ok(limit),
@@ -229,7 +240,7 @@ impl Client {
             if let Err(ReplyFailure::Client(Error::TooLarge { limit, .. })) = outcome
                 && *limit == 0
             {
-                *limit = bytes_max;
+                *limit = value_bytes_max;
             }
         }
         Ok(())

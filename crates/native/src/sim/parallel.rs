@@ -15,25 +15,25 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// handler raises ends the work and is returned.
 pub(super) fn run_in_parallel<T: Send>(
     py: Python<'_>,
-    count: usize,
+    job_count: usize,
     threads: usize,
     job: impl Fn(usize, &dyn Fn() -> bool) -> Option<T> + Sync,
 ) -> PyResult<Vec<T>> {
     let (stop, next_index) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let mut results: Vec<Option<T>> = (0..job_count).map(|_| None).collect();
     py.detach(|| {
         std::thread::scope(|scope| {
             let (result_sender, result_receiver) = channel();
-            for _ in 0..thread_count(threads).min(count) {
+            for _ in 0..thread_count(threads).min(job_count) {
                 let (result_sender, stop, next_index, job) =
                     (result_sender.clone(), &stop, &next_index, &job);
                 scope.spawn(move || {
                     let should_continue = || !stop.load(Ordering::Relaxed);
                     while should_continue() {
-                        let index = next_index.fetch_add(1, Ordering::Relaxed);
-                        if index >= count
+                        let job_index = next_index.fetch_add(1, Ordering::Relaxed);
+                        if job_index >= job_count
                             || result_sender
-                                .send((index, job(index, &should_continue)))
+                                .send((job_index, job(job_index, &should_continue)))
                                 .is_err()
                         {
                             return;
@@ -46,7 +46,7 @@ pub(super) fn run_in_parallel<T: Send>(
             loop {
                 let time_left = next_check.saturating_duration_since(Instant::now());
                 match result_receiver.recv_timeout(time_left) {
-                    Ok((index, result)) => results[index] = result,
+                    Ok((job_index, result)) => results[job_index] = result,
                     Err(RecvTimeoutError::Disconnected) => return PyResult::Ok(()),
                     Err(RecvTimeoutError::Timeout) => {}
                 }

@@ -51,10 +51,10 @@ pub(crate) fn slab_plan(
 ) -> PyResult<PlanRow> {
     let config = slab_config(py, settings)?;
     let demand = read_demand(sizes, counts, &config, key_bytes)?;
-    let classes = SlabClasses::new(&config);
-    let plan = Plan::new(&classes, &demand);
+    let config_classes = SlabClasses::new(&config);
+    let plan = Plan::new(&config_classes, &demand);
     Ok((
-        classes.chunks().to_vec(),
+        config_classes.chunks().to_vec(),
         plan.used_classes(),
         plan.waste(),
         plan.items_that_fit(memory_bytes),

@@ -167,7 +167,7 @@ impl SimulatedLog {
         run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
             let candidate = &tried_candidates[index];
             let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-            let ns = evaluate(
+            let added_ns = evaluate(
                 &prepared,
                 &self.cost,
                 candidate,
@@ -175,8 +175,8 @@ impl SimulatedLog {
                 learned_rules,
                 limit_ns,
             );
-            lock().record(candidate.memory_bytes, ns);
-            Some(ns)
+            lock().record(candidate.memory_bytes, added_ns);
+            Some(added_ns)
         })
     }
 
@@ -197,13 +197,13 @@ impl SimulatedLog {
             );
             return Err(error::bad_setting(py, fault));
         }
-        let tried_candidates: Vec<_> = candidates.into_iter().zip(added_ns).collect();
+        let candidates_with_times: Vec<_> = candidates.into_iter().zip(added_ns).collect();
         let point = |index: usize| {
-            let candidate = tried_candidates[index].0;
+            let candidate = candidates_with_times[index].0;
             let notation = candidate.strategy.to_string();
             (index, candidate.memory_bytes, notation)
         };
-        Ok(find_pareto_front(&tried_candidates)
+        Ok(find_pareto_front(&candidates_with_times)
             .into_iter()
             .map(point)
             .collect())
@@ -219,8 +219,8 @@ impl SimulatedLog {
     ) -> Vec<Option<u64>> {
         let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         let mut best_so_far = BestSoFar::default();
-        for (candidate, ns) in candidates.into_iter().zip(added_ns) {
-            best_so_far.record(candidate.memory_bytes, ns);
+        for (candidate, candidate_ns) in candidates.into_iter().zip(added_ns) {
+            best_so_far.record(candidate.memory_bytes, candidate_ns);
         }
         let bound = |memory| best_so_far.least_added_ns_within(memory);
         memories.into_iter().map(bound).collect()

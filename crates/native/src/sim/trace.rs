@@ -37,7 +37,7 @@ impl Trace {
     fn read(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<Self> {
         let mode = parse_mode(py, mode)?;
         let file = super::open_file(&path)?;
-        let name = path.to_string_lossy();
+        let path_name = path.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
             ..Columns::ALL
@@ -47,8 +47,8 @@ impl Trace {
                 time_unit: Some(TimeUnit::Seconds),
                 ..Layout::default()
             };
-            let mut stream = open_with(&name, file, columns, &layout)?;
-            let requests = InternedTrace::read(&name, &mut *stream, mode)?;
+            let mut stream = open_with(&path_name, file, columns, &layout)?;
+            let requests = InternedTrace::read(&path_name, &mut *stream, mode)?;
             Ok((requests, stream.is_truncated()))
         });
         let (requests, is_cut) =
@@ -162,15 +162,13 @@ impl Trace {
                 policy, capacity, ..
             } = tasks[index];
             let outcome = tasks[index].run(&self.prepared, should_continue)?;
-            let ratios = (outcome.miss_ratio(), outcome.byte_miss_ratio());
-            let (requests, misses) = (outcome.requests, outcome.misses);
             Some((
                 policy.name(),
                 capacity,
-                requests,
-                misses,
-                ratios.0,
-                ratios.1,
+                outcome.requests,
+                outcome.misses,
+                outcome.miss_ratio(),
+                outcome.byte_miss_ratio(),
             ))
         })
     }
@@ -188,17 +186,22 @@ impl Trace {
             let fault = "a sample cannot honour TTLs, writes and deletes".to_owned();
             return Err(error::bad_setting(py, fault));
         }
-        let count = if sample.is_some() { seeds.len() } else { 1 };
-        let curves = run_in_parallel(py, count, threads, |index, should_continue| match sample {
-            None => mattson(&self.prepared, should_continue),
-            Some(keys) => Some(shards(
-                &self.prepared,
-                SampleOptions {
-                    keys,
-                    seed: seeds[index],
-                },
-            )),
-        })?;
+        let curve_count = if sample.is_some() { seeds.len() } else { 1 };
+        let curves = run_in_parallel(
+            py,
+            curve_count,
+            threads,
+            |index, should_continue| match sample {
+                None => mattson(&self.prepared, should_continue),
+                Some(keys) => Some(shards(
+                    &self.prepared,
+                    SampleOptions {
+                        keys,
+                        seed: seeds[index],
+                    },
+                )),
+            },
+        )?;
         Ok(Curve { curves })
     }
 }
