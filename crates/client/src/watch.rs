@@ -151,7 +151,10 @@ impl WatchThread {
                         }
                         near.handle_watch_event((self.slot, &self.name), event, now);
                     };
-                    if conversation.receive(received, now, &mut handle_event).is_err() {
+                    if conversation
+                        .receive(received, now, &mut handle_event)
+                        .is_err()
+                    {
                         return WatchEnd::Lost;
                     }
                 }

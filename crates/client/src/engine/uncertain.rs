@@ -76,10 +76,7 @@ impl WrittenKeys {
             .filter_map(move |&(length, is_base64)| {
                 let (bytes, later_bytes) = remaining_bytes.split_at_checked(length.into())?;
                 remaining_bytes = later_bytes;
-                let key = WireKey {
-                    bytes,
-                    is_base64,
-                };
+                let key = WireKey { bytes, is_base64 };
                 Some(key.into())
             })
     }
@@ -199,7 +196,10 @@ mod tests {
             keys.reserved_bytes()
         };
         let small_reserved = reserved_after(10);
-        assert!((10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved), "{small_reserved}");
+        assert!(
+            (10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved),
+            "{small_reserved}"
+        );
         assert_eq!(reserved_after(10_000), 0);
     }
 }

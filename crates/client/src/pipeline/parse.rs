@@ -120,10 +120,12 @@ impl Pipeline {
         };
         let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
-            Some(ExpectedReply::Values(keys)) => {
-                self.scan
-                    .parse_value_head(&text::parse(line)?, keys, next_offset, self.value_bytes_max)?
-            }
+            Some(ExpectedReply::Values(keys)) => self.scan.parse_value_head(
+                &text::parse(line)?,
+                keys,
+                next_offset,
+                self.value_bytes_max,
+            )?,
             Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta::parse(line)? {
@@ -296,7 +298,9 @@ impl ReplyScan {
                 flags: meta_flags,
                 ..
             } => {
-                let index = meta_flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
+                let index = meta_flags
+                    .opaque
+                    .map(|opaque| opaque.wrapping_sub(first_opaque));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;

@@ -322,7 +322,8 @@ impl Connection {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
-            let acknowledged_count = write_removals(&removals, &mut self.request_writer(command_set));
+            let acknowledged_count =
+                write_removals(&removals, &mut self.request_writer(command_set));
             self.pending.add_removals(acknowledged_count);
         }
         if !self.pending.is_empty() {
