@@ -21,7 +21,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn parse_server(address_and_weight: &str) -> Result<RingServer, Box<dyn std::error::Error>> {
-    let (address, weight) = address_and_weight.split_once('*').unwrap_or((address_and_weight, "1"));
+    let (address, weight) = address_and_weight
+        .split_once('*')
+        .unwrap_or((address_and_weight, "1"));
     let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
     Ok(RingServer::tcp(host, port.parse()?).with_weight(weight.parse()?))
 }

@@ -216,8 +216,10 @@ impl Costs {
 
     /// Counts keys that were read without a call, from what the process keeps.
     pub fn count_near(&self, hit_count: usize, value_bytes: usize) {
-        self.near_hits.fetch_add(hit_count as u64, Ordering::Relaxed);
-        self.near_bytes.fetch_add(value_bytes as u64, Ordering::Relaxed);
+        self.near_hits
+            .fetch_add(hit_count as u64, Ordering::Relaxed);
+        self.near_bytes
+            .fetch_add(value_bytes as u64, Ordering::Relaxed);
     }
 
     /// The keys that were read without a call, and the bytes of their values.

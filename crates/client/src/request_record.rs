@@ -58,7 +58,9 @@ impl<'g> RecordedCall<'g> {
 
     /// Notes the bytes of the value under the key at `index`.
     pub(crate) fn set_size(&self, index: usize, value_bytes: usize) {
-        if let (Some(record), Some(read_position)) = (self.record, self.read_positions.clone().nth(index)) {
+        if let (Some(record), Some(read_position)) =
+            (self.record, self.read_positions.clone().nth(index))
+        {
             record.set_size(read_position, value_bytes);
         }
     }

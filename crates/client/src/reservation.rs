@@ -21,7 +21,10 @@ use crate::value::{Codec, Dialect, ValueRef};
 const SERIALIZED_FLAGS: u32 = 1;
 
 /// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
-pub fn reservation_flags_and_body(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+pub fn reservation_flags_and_body(
+    codec: &Codec,
+    token: &[u8; TOKEN_BYTES],
+) -> Option<(u32, Vec<u8>)> {
     let (flags, encoded_none) = match codec.options().dialect {
         Dialect::Raw | Dialect::Flagged => return None,
         Dialect::Dalli => (SERIALIZED_FLAGS, b"\x04\x080".to_vec()),

@@ -88,7 +88,11 @@ fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
                 })?
         }
     };
-    let server_name = files.server_name.as_deref().map(parse_server_name).transpose()?;
+    let server_name = files
+        .server_name
+        .as_deref()
+        .map(parse_server_name)
+        .transpose()?;
     Ok(Tls {
         config: Arc::new(config),
         server_name,

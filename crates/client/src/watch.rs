@@ -113,7 +113,7 @@ impl WatchThread {
             }
             is_server_wanted
         });
-has_wanted_server && self.near.strong_count() > 0
+        has_wanted_server && self.near.strong_count() > 0
     }
 
     /// Watches on one connection until it ends.
@@ -151,7 +151,10 @@ has_wanted_server && self.near.strong_count() > 0
                         }
                         near.handle_watch_event((self.slot, &self.server_name), event, now);
                     };
-                    if conversation.receive(received, now, &mut handle_event).is_err() {
+                    if conversation
+                        .receive(received, now, &mut handle_event)
+                        .is_err()
+                    {
                         return WatchEnd::Lost;
                     }
                 }

@@ -90,7 +90,10 @@ fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
 fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
-    while stream.read_line(&mut line).is_ok_and(|line_bytes| line_bytes > 0) {
+    while stream
+        .read_line(&mut line)
+        .is_ok_and(|line_bytes| line_bytes > 0)
+    {
         let reply = match line.trim_end() {
             "mn" => "MN\r\n",
             "version" => "VERSION 1.6.45\r\n",

@@ -42,14 +42,19 @@ pub trait Partitioned {
     fn partitions(&self) -> &[Partition];
 
     /// The request of a partition, by its entries.
-    fn request<'a>(&'a self, partition_index: usize, entries: &'a [Self::Entry<'a>]) -> Request<'a>;
+    fn request<'a>(&'a self, partition_index: usize, entries: &'a [Self::Entry<'a>])
+    -> Request<'a>;
 
     /// The requests of all partitions, each with the slot of its server.
     fn requests<'a>(
         &'a self,
         entries_by_partition: &'a [Vec<Self::Entry<'a>>],
     ) -> Vec<ServerRequest<'a>> {
-        let partitions = self.partitions().iter().zip(entries_by_partition).enumerate();
+        let partitions = self
+            .partitions()
+            .iter()
+            .zip(entries_by_partition)
+            .enumerate();
         partitions
             .map(|(partition_index, (partition, entries))| {
                 (partition.slot, [self.request(partition_index, entries)])
@@ -58,7 +63,11 @@ pub trait Partitioned {
     }
 
     /// The entries of one partition, given the entry at each index of the call.
-    fn entries_of<E>(&self, partition_index: usize, entry_at: impl Fn(usize) -> Option<E>) -> Vec<E> {
+    fn entries_of<E>(
+        &self,
+        partition_index: usize,
+        entry_at: impl Fn(usize) -> Option<E>,
+    ) -> Vec<E> {
         let partition = self.partitions().get(partition_index);
         let indices = partition
             .into_iter()
@@ -125,7 +134,8 @@ pub(super) fn add_to_partition(
         .iter_mut()
         .rev()
         .filter(|partition| partition.slot == slot);
-    match partitions_of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max) {
+    match partitions_of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max)
+    {
         Some(partition) => {
             partition.indices.push(index);
             partition.weight += weight;

@@ -27,13 +27,18 @@ impl BulkReadWithTtls {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.membership.watch();
-        Self { partitions: partition_keys(client, keys) }
+        Self {
+            partitions: partition_keys(client, keys),
+        }
     }
 
     /// Adds the items in a reply: one reply for each key, or one for all keys from a server without meta commands.
     pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
-        let partition = self.partitions.get(reply.request_index).ok_or(Error::Closed)?;
+        let partition = self
+            .partitions
+            .get(reply.request_index)
+            .ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();

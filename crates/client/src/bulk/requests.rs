@@ -38,7 +38,7 @@ pub struct BulkReply<'r> {
 /// a connection that another call of its own bulk call holds. They begin in the order of their slots,
 /// so that no two bulk calls wait for each other.
 pub(crate) fn request_rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
-let mut rounds: Vec<Vec<usize>> = Vec::new();
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (index, (slot, _)) in requests.iter().enumerate() {
         let earlier_count = requests
             .iter()
@@ -132,7 +132,13 @@ impl Client {
 
     /// Counts a bulk call. Its calls overlap, so its wire time is the time of the whole, less the time for encoding
     /// the values that were sent and `decoding_time`, the time for decoding those that were received.
-    pub fn count_bulk(&self, key_count: usize, value_bytes: u64, budget: &Budget<'_>, decoding_time: Duration) {
+    pub fn count_bulk(
+        &self,
+        key_count: usize,
+        value_bytes: u64,
+        budget: &Budget<'_>,
+        decoding_time: Duration,
+    ) {
         let summary = RequestSummary {
             key: None,
             class: CallClass::Bulk(key_count, 0),

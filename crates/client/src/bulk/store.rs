@@ -107,7 +107,9 @@ impl BulkStore {
                 for (reply_index, code) in failed_replies {
                     add_failure(
                         reply_index,
-                        not_stored_error(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
+                        not_stored_error(
+                            write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored),
+                        ),
                     );
                 }
                 if !refusals.is_empty() {
@@ -156,7 +158,8 @@ impl BulkStore {
                 failed_items.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
                 let without_reply = bulk_result.failures_without_reply(&partition.indices);
-                failed_items.extend(without_reply.map(|(index, error)| ((index, partition.slot), error)));
+                failed_items
+                    .extend(without_reply.map(|(index, error)| ((index, partition.slot), error)));
             }
         }
         // This client's own limit refused them: slot 0 stands for no server.

@@ -110,7 +110,8 @@ impl Call<'_> {
         };
         let (server_state, value_bytes_max) =
             (&self.server.state, self.server.options.value_bytes_max);
-        let socket_connection = SocketConnection::new(socket, server_state, value_bytes_max, Instant::now());
+        let socket_connection =
+            SocketConnection::new(socket, server_state, value_bytes_max, Instant::now());
         if let Some(connection) = &mut self.connection {
             connection.replace(Some(Box::new(socket_connection)));
         }

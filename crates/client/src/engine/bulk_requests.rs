@@ -181,7 +181,10 @@ impl BulkRequests {
 
     /// Ends the unsent requests to a server that could not be connected to.
     pub fn fail_unsent(&mut self, slot: usize, error: &Error) {
-        let unsent: Vec<_> = self.unsent().filter(|&(_, unsent_slot)| unsent_slot == slot).collect();
+        let unsent: Vec<_> = self
+            .unsent()
+            .filter(|&(_, unsent_slot)| unsent_slot == slot)
+            .collect();
         for (index, _) in unsent {
             self.fail(index, error.clone());
         }

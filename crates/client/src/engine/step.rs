@@ -52,9 +52,8 @@ impl Operation for Step<'_> {
             Request::Arithmetic { .. } => {
                 number_of_reply(reply, pipeline, server).map(StepOutcome::Number)
             }
-            Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {
-                StepOutcome::ItemBytesMax(item_bytes_max(&reply).unwrap_or(0))
-            }),
+            Request::Stats { .. } => refusal_to_error(reply, server)
+                .map(|reply| StepOutcome::ItemBytesMax(item_bytes_max(&reply).unwrap_or(0))),
             _ => write_outcome_of_reply(reply, server).map(StepOutcome::WriteOutcome),
         }
     }

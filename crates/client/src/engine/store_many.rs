@@ -68,11 +68,7 @@ impl<I: Items> StoreManySteps<I> {
             match (&mut error, self.items.item(index)) {
                 (Error::TooLarge { limit, .. }, Some(item)) => {
                     if *limit == 0 {
-                        *limit = self
-                            .limits_by_slot
-                            .get(&slot)
-                            .copied()
-                            .unwrap_or(0);
+                        *limit = self.limits_by_slot.get(&slot).copied().unwrap_or(0);
                     }
                     self.refused_value_steps =
                         Some(((index, slot), RefusedValueSteps::new(item.key, error)));
@@ -129,7 +125,8 @@ impl<I: Items> Steps for StoreManySteps<I> {
                 self.limits_by_slot.insert(slot, limit);
             }
             self.fail((index, slot), error);
-        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), step_result) {
+        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), step_result)
+        {
             self.failed_items.push_back((index_and_slot, error));
         }
         self.take_next_refusal();
@@ -183,7 +180,8 @@ mod tests {
                 Request::Stats { .. } => "limit",
                 request => panic!("{request:?}"),
             };
-            let request_text = format!("{request_name} {}", String::from_utf8_lossy(step.key.bytes));
+            let request_text =
+                format!("{request_name} {}", String::from_utf8_lossy(step.key.bytes));
             let step_result = respond(&request_text);
             requests.push(request_text);
             steps.handle_result(step_result);
@@ -221,13 +219,15 @@ mod tests {
     fn other_failures_need_no_step_and_an_interruption_ends_all() {
         let items = [item(b"a"), item(b"b")];
         let failed_items = VecDeque::from([((1, 0), Error::Closed)]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
+        let steps =
+            StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
         assert_eq!(
             run_steps(steps, |_| panic!()),
             (vec![], Ok(vec![(1, Error::Closed)]))
         );
         let failed_items = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
+        let steps =
+            StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
         let (requests, failures) = run_steps(steps, |_| Err(Error::Interrupted));
         assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
     }

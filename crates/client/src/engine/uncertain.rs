@@ -76,10 +76,7 @@ impl WrittenKeys {
             .filter_map(move |&(length, is_base64)| {
                 let (bytes, later_keys) = remaining_keys.split_at_checked(length.into())?;
                 remaining_keys = later_keys;
-                let key = WireKey {
-                    bytes,
-                    is_base64,
-                };
+                let key = WireKey { bytes, is_base64 };
                 Some(key.into())
             })
     }
@@ -132,7 +129,7 @@ impl UncertainKeys {
             .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
-/// Whether any key is to be removed.
+    /// Whether any key is to be removed.
     pub fn has_keys(&self) -> bool {
         self.has_keys.load(Ordering::Relaxed)
     }
@@ -199,7 +196,10 @@ mod tests {
             keys.reserved_bytes()
         };
         let small_reserved = reserved_after(10);
-        assert!((10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved), "{small_reserved}");
+        assert!(
+            (10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved),
+            "{small_reserved}"
+        );
         assert_eq!(reserved_after(10_000), 0);
     }
 }

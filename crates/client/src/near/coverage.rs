@@ -45,7 +45,10 @@ impl Coverage {
                 .watches
                 .iter()
                 .find(|(known_slot, _)| *known_slot == slot);
-            (slot, known_watch.map_or(WatchState::Waiting, |&(_, state)| state))
+            (
+                slot,
+                known_watch.map_or(WatchState::Waiting, |&(_, state)| state),
+            )
         };
         self.watches = slots.iter().map(state_of).collect();
         self.update_serve_until();

@@ -44,7 +44,10 @@ impl FetchesInFlight {
     /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
     pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
         for key in keys {
-            if self.get(key).is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch)) {
+            if self
+                .get(key)
+                .is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch))
+            {
                 self.by_key.remove(key);
             }
         }
@@ -106,7 +109,7 @@ impl FetchInFlight {
 /// The keys of one read that other reads of its request are fetching.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedKeys {
-    keys: Vec<AwaitedKey>,
+    awaited: Vec<AwaitedKey>,
     /// Waits for the fetch of the first key.
     waiter: Option<Waiter>,
 }
@@ -120,22 +123,22 @@ pub(super) struct AwaitedKey {
 
 impl AwaitedKeys {
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.awaited.is_empty()
     }
 
-    pub(super) fn extend(&mut self, keys: impl Iterator<Item = AwaitedKey>) {
-        self.keys.extend(keys);
+    pub(super) fn extend(&mut self, awaited_keys: impl Iterator<Item = AwaitedKey>) {
+        self.awaited.extend(awaited_keys);
     }
 
     /// Whether the read has to wait: for the fetch of its first key. Those of the others proceed meanwhile.
     pub(super) fn are_in_flight(&self) -> bool {
-        let first_key = self.keys.first();
+        let first_key = self.awaited.first();
         first_key.is_some_and(|first_key| !first_key.fetch.has_ended())
     }
 
     /// Has `waker` woken, instead of an earlier one, when [`Self::are_in_flight`] may have changed; ready: it has.
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        let Some(first_key) = self.keys.first() else {
+        let Some(first_key) = self.awaited.first() else {
             return Poll::Ready(());
         };
         let waiter = self.waiter.get_or_insert_with(|| Waiter {
@@ -148,14 +151,14 @@ impl AwaitedKeys {
     /// Removes and returns the keys whose fetch has ended.
     pub(super) fn take_ended(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        let ended = self.keys.extract_if(.., |key| key.fetch.has_ended());
+        let ended = self.awaited.extract_if(.., |key| key.fetch.has_ended());
         ended.collect()
     }
 
     /// Removes and returns all keys.
     pub(super) fn take_all(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        std::mem::take(&mut self.keys)
+        std::mem::take(&mut self.awaited)
     }
 }
 

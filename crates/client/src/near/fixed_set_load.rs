@@ -96,7 +96,8 @@ impl FixedSetLoad {
             _ => return,
         }
         let age_refresh_at = near_ttl.map(|near_ttl| now + near_ttl / 2);
-        let ttl_refresh_at = first_expiry.map(|expiry| now + expiry.saturating_duration_since(now) / 2);
+        let ttl_refresh_at =
+            first_expiry.map(|expiry| now + expiry.saturating_duration_since(now) / 2);
         let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
         let failure_retry_at = has_failed.then(|| now + LOAD_RETRY_DELAY);
         let due_times = [

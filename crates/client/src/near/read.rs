@@ -143,10 +143,10 @@ impl NearRead {
         let Some(page) = scope.state().page.take() else {
             return Vec::new();
         };
-        let children = related_keys.children_of_read(&[], Some(&page));
+        let children_of_read = related_keys.children_of_read(&[], Some(&page));
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
         let mut scope_state = scope.state();
         let process_cache = self.near.current();
@@ -218,7 +218,9 @@ impl NearRead {
         };
         let scope_state = scope.state();
         let process_cache = self.near.current();
-        process_cache.state().use_absence((key, generation), &scope_state, now)
+        process_cache
+            .state()
+            .use_absence((key, generation), &scope_state, now)
     }
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
@@ -232,10 +234,11 @@ impl NearRead {
     /// Looks up keys and begins the fetch of those that are missing, within the scope of the request if there is one.
     fn look_up_keys(&self, keys: &[NearKey], now: Instant) -> (KeyLookup, Option<ScopeFetch>) {
         let related_keys = &self.near.related_keys;
-        let children = related_keys.children_of_read(&self.keys_with_children(keys, now), None);
+        let children_of_read =
+            related_keys.children_of_read(&self.keys_with_children(keys, now), None);
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
         let scope = self
             .scope
@@ -245,14 +248,19 @@ impl NearRead {
 
         let process_cache = self.near.current();
         let lookup = match self.mode {
-            ReadMode::Strategy => {
-                process_cache.state()
-                    .look_up(keys, scope_state.as_deref_mut(), related_keys.rules, &related_keys_of_read, now)
-            }
-            ReadMode::Control | ReadMode::Bypass => {
-                process_cache.state()
-                    .look_up_without_strategy(keys, scope_state.as_deref_mut(), &related_keys_of_read, now)
-            }
+            ReadMode::Strategy => process_cache.state().look_up(
+                keys,
+                scope_state.as_deref_mut(),
+                related_keys.rules,
+                &related_keys_of_read,
+                now,
+            ),
+            ReadMode::Control | ReadMode::Bypass => process_cache.state().look_up_without_strategy(
+                keys,
+                scope_state.as_deref_mut(),
+                &related_keys_of_read,
+                now,
+            ),
         };
         // The requests of the control group fetch every key that they read.
         let scope_fetch = match (scope, &mut scope_state) {
@@ -295,7 +303,8 @@ impl NearRead {
         self.awaited_keys.poll(waker)
     }
 
-    /// Ends the wait of a read whose time is over: the keys that it waits for have failed, each by the error that `error_of` returns for it.
+    /// Ends the wait of a read whose time is over: the keys that it waits for have failed, each by the error that
+    /// `error_of` returns for it.
     pub fn time_out(&mut self, error_of: impl Fn(WireKey<'_>) -> Error) {
         let awaited_keys = self.awaited_keys.take_all();
         let keys = awaited_keys
@@ -344,7 +353,9 @@ impl NearRead {
             self.failures.extend(failed);
         }
         let scope_fetch = self.scope_fetch.take();
-        let absent_keys = scope_fetch.as_ref().map(|_| find_absent_keys(fetch, &items));
+        let absent_keys = scope_fetch
+            .as_ref()
+            .map(|_| find_absent_keys(fetch, &items));
         self.store(fetch, items);
         if let Some((scope_fetch, absent_keys)) = scope_fetch.zip(absent_keys) {
             scope_fetch.finish(absent_keys);
@@ -367,18 +378,18 @@ impl NearRead {
         now: Instant,
     ) {
         let Some(scope) = &self.scope else { return };
-        let waited = now.saturating_duration_since(fetch.started_at);
+        let added_time = now.saturating_duration_since(fetch.started_at);
         let cost = &mut scope.state().cost;
         cost.calls = cost.calls.saturating_add(1);
         cost.keys = cost.keys.saturating_add(fetch.keys.len() as u32);
         cost.bytes = cost.bytes.saturating_add(value_bytes(items) as u64);
-        cost.added_ns = cost.added_ns.saturating_add(waited.as_nanos() as u64);
+        cost.added_ns = cost.added_ns.saturating_add(added_time.as_nanos() as u64);
         cost.has_failed |= has_failed;
     }
 
     fn fill_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
-        let items = fetch.keys.iter().zip(items);
-        let items_by_key: HashMap<&NearKey, &FetchedItem> = items
+        let keys_and_items = fetch.keys.iter().zip(items);
+        let items_by_key: HashMap<&NearKey, &FetchedItem> = keys_and_items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
             .collect();
         let requested_values = self
@@ -409,10 +420,10 @@ impl NearRead {
             })
         });
         let fetched_keys = fetched_keys.collect();
-        let children = super::related_keys::ChildrenOfRead::default();
+        let children_of_read = super::related_keys::ChildrenOfRead::default();
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys: &self.near.related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
         let is_load = fetch.reason == FetchReason::Load;
         let mut scope_guard = self
@@ -427,7 +438,13 @@ impl NearRead {
             state.count_call(fetch.keys.len(), fetched_bytes, is_load);
         }
         let keys_and_generations = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(keys_and_generations, fetched_keys, scope_state, &related_keys_of_read, fetch.started_at);
+        state.store(
+            keys_and_generations,
+            fetched_keys,
+            scope_state,
+            &related_keys_of_read,
+            fetch.started_at,
+        );
     }
 
     /// How many keys were read without a call, and the bytes of their values.

@@ -124,8 +124,8 @@ impl RelatedKeys {
         else {
             return;
         };
-        let children = children_of.call(without_namespace).into_iter();
-        let valid_keys = children.filter_map(|child| self.near_key(&child).ok());
+        let child_keys = children_of.call(without_namespace).into_iter();
+        let valid_keys = child_keys.filter_map(|child| self.near_key(&child).ok());
         children_of_read.0.insert(key.clone(), valid_keys.collect());
     }
 
@@ -150,13 +150,13 @@ pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
 #[derive(Debug)]
 pub(super) struct RelatedKeysOfRead<'f> {
     pub(super) related_keys: &'f RelatedKeys,
-    pub(super) children: &'f ChildrenOfRead,
+    pub(super) children_of_read: &'f ChildrenOfRead,
 }
 
 impl RelatedItems<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.related_keys.children_of {
-            Some(_) => self.children.0.get(key),
+            Some(_) => self.children_of_read.0.get(key),
             None => self.related_keys.children.get(key),
         };
         out.extend(children.into_iter().flatten().cloned());

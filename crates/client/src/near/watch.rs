@@ -133,7 +133,12 @@ impl WatchConversation {
         self.output.extend_from_slice(b"\r\n");
     }
 
-    fn handle_line(&mut self, line: &[u8], now: Instant, handle_event: &mut impl FnMut(WatchEvent)) {
+    fn handle_line(
+        &mut self,
+        line: &[u8],
+        now: Instant,
+        handle_event: &mut impl FnMut(WatchEvent),
+    ) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (self.stage, line) {
             (WatchStage::Reporting, line) => self.handle_report_line(line, now, handle_event),
@@ -364,10 +369,19 @@ mod tests {
         // 5 ms, 2 ms and 2 ms of delay: too few are known until the third.
         assert_eq!(receive_heartbeat(1000, 5), []);
         assert_eq!(receive_heartbeat(1010, 12), []);
-        assert_eq!(receive_heartbeat(1020, 22), [WatchEvent::Confirmed(after(22))]);
+        assert_eq!(
+            receive_heartbeat(1020, 22),
+            [WatchEvent::Confirmed(after(22))]
+        );
         // One that was delayed by 500 ms confirms what had been reported then.
-        assert_eq!(receive_heartbeat(1030, 532), [WatchEvent::Confirmed(after(32))]);
-        assert_eq!(receive_heartbeat(1540, 542), [WatchEvent::Confirmed(after(542))]);
+        assert_eq!(
+            receive_heartbeat(1030, 532),
+            [WatchEvent::Confirmed(after(32))]
+        );
+        assert_eq!(
+            receive_heartbeat(1540, 542),
+            [WatchEvent::Confirmed(after(542))]
+        );
         // A delay that stays for two windows is that of the connection.
         for sent_ms in (2000..40_000).step_by(1000) {
             receive_heartbeat(sent_ms, sent_ms - 1000 + 50);

@@ -73,7 +73,8 @@ impl WriteTracker {
 
     /// The generation of a key; `None` while it is written.
     pub(super) fn generation(&self, key: &NearKey) -> Option<u64> {
-        let is_being_written = self.flushes_in_flight > 0 || self.writes_in_flight.contains_key(key);
+        let is_being_written =
+            self.flushes_in_flight > 0 || self.writes_in_flight.contains_key(key);
         let generation = self.generations.get(self.stripe(key))?;
         (!is_being_written).then_some(generation + self.all_keys_generation)
     }

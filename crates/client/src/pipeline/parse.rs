@@ -120,11 +120,15 @@ impl Pipeline {
         };
         let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
-            Some(ExpectedReply::Values(keys)) => {
-                self.scan
-                    .parse_value_head(&text_protocol::parse(line)?, keys, next_offset, self.value_bytes_max)?
+            Some(ExpectedReply::Values(keys)) => self.scan.parse_value_head(
+                &text_protocol::parse(line)?,
+                keys,
+                next_offset,
+                self.value_bytes_max,
+            )?,
+            Some(ExpectedReply::Line) => {
+                ParseStep::Complete(reply_of_line(&text_protocol::parse(line)?)?)
             }
-            Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text_protocol::parse(line)?)?),
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text_protocol::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta_protocol::parse(line)? {
                 meta_protocol::Line::Reply {
@@ -157,9 +161,10 @@ impl Pipeline {
             Some(&mut ExpectedReply::Quiet {
                 first_opaque,
                 count,
-            }) => self
-                .scan
-                .parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?,
+            }) => {
+                self.scan
+                    .parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?
+            }
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = next_offset;
@@ -296,14 +301,18 @@ impl ReplyScan {
                 flags: meta_flags,
                 ..
             } => {
-                let index = meta_flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
+                let index = meta_flags
+                    .opaque
+                    .map(|opaque| opaque.wrapping_sub(first_opaque));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
                 self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
-            meta_protocol::Line::Error(error_line) if error_line.kind == ErrorLineKind::UnknownCommand => {
+            meta_protocol::Line::Error(error_line)
+                if error_line.kind == ErrorLineKind::UnknownCommand =>
+            {
                 return Err(ReplyFault::Unexpected.into());
             }
             meta_protocol::Line::Error(error_line) => {

@@ -33,7 +33,9 @@ impl Request<'_> {
             Self::GetAndTouch { key, exptime } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GATK, false);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, opcode_and_opaque, key, exptime));
+                with_raw_key(key, |key| {
+                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                });
             }
             Self::GetMany { prefix, keys, cas } => {
                 let mut key_list = begin_key_list(writer);
@@ -79,7 +81,9 @@ impl Request<'_> {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
                 let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, opcode_and_opaque, key, exptime));
+                with_raw_key(key, |key| {
+                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                });
             }
             Self::Arithmetic {
                 key,
@@ -276,7 +280,9 @@ fn write_store_many(
 
 fn write_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
     let opcode_and_opaque = begin_request(writer, opcode::DELETE, quiet);
-    with_raw_key(key, |key| binary::delete(writer.out, opcode_and_opaque, key, 0));
+    with_raw_key(key, |key| {
+        binary::delete(writer.out, opcode_and_opaque, key, 0);
+    });
 }
 
 fn write_arithmetic(
@@ -298,7 +304,9 @@ fn write_arithmetic(
             .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
-    with_raw_key(key, |key| binary::arith(writer.out, opcode_and_opaque, key, &parameters));
+    with_raw_key(key, |key| {
+        binary::arith(writer.out, opcode_and_opaque, key, &parameters);
+    });
 }
 
 /// The exptime in 32 bits without a sign.

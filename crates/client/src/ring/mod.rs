@@ -239,9 +239,10 @@ impl Ring {
             return 0;
         }
         match &self.table {
-            PlacementTable::Points { continuum, hash_key } => {
-                continuum.server_of(hash_key(key))
-            }
+            PlacementTable::Points {
+                continuum,
+                hash_key,
+            } => continuum.server_of(hash_key(key)),
             PlacementTable::Buckets { buckets, hash_key } => {
                 bucket_at(buckets, hash_key(key) as usize % buckets.len().max(1))
             }

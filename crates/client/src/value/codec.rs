@@ -52,8 +52,8 @@ impl CodecOptions {
 pub struct Codec {
     options: CodecOptions,
     writer: &'static dyn DialectFormat,
-    /// Flags and frame of a compressed body.
-    compression_format: Option<(Compression, u32, CompressionFormat)>,
+    /// When and how values are compressed, with the flags and the form of a compressed body in the dialect.
+    active_compression: Option<(Compression, u32, CompressionFormat)>,
 }
 
 impl std::fmt::Debug for Codec {
@@ -67,7 +67,7 @@ impl Default for Codec {
         Self {
             options: CodecOptions::default(),
             writer: Dialect::Glasscache.dialect_format(),
-            compression_format: None,
+            active_compression: None,
         }
         .with_compression(CodecOptions::default().compression)
     }
@@ -101,14 +101,14 @@ impl Codec {
         let codec = Self {
             options,
             writer,
-            compression_format: None,
+            active_compression: None,
         }
         .with_compression(options.compression);
         let Some(compression) = options.compression else {
             return Ok(codec);
         };
         let (method, [level_min, _, level_max]) = (compression.method, compression.method.levels());
-        if codec.compression_format.is_none() {
+        if codec.active_compression.is_none() {
             return refuse_options(format!(
                 "dialect {} has no mark for {}",
                 options.dialect,
@@ -128,7 +128,7 @@ impl Codec {
     }
 
     fn with_compression(mut self, compression: Option<Compression>) -> Self {
-        self.compression_format = compression.and_then(|compression| {
+        self.active_compression = compression.and_then(|compression| {
             let (flags, compression_format) =
                 self.writer.compression_for_method(compression.method)?;
             Some((compression, flags, compression_format))
@@ -163,7 +163,7 @@ impl Codec {
             _ => return None,
         };
         if self
-            .compression_format
+            .active_compression
             .is_some_and(|(compression, ..)| bytes.len() >= compression.threshold_bytes)
         {
             return None;
@@ -259,7 +259,7 @@ impl Codec {
         scratch: &mut Vec<u8>,
         costs: &mut ValueCosts,
     ) -> Option<u32> {
-        let (compression, ..) = self.compression_format?;
+        let (compression, ..) = self.active_compression?;
         if array.bytes.len() > self.options.decompressed_bytes_max {
             return None;
         }
@@ -285,7 +285,7 @@ impl Codec {
         costs: &mut ValueCosts,
     ) -> Option<(u32, Vec<u8>)> {
         let (compression, compression_flags, compression_format) =
-            self.compression_format.filter(|_| is_compressible)?;
+            self.active_compression.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bytes_max = self.options.decompressed_bytes_max;
         if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
@@ -395,9 +395,7 @@ impl Codec {
         };
         let decoded = match plain.len() {
             0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
-            _ => add_elapsed(&mut costs.serialise, || {
-                reader.read(flags, plain, limits)
-            }),
+            _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }

@@ -121,19 +121,11 @@ impl Compression {
 const SAMPLE_BYTES: usize = 16 << 10;
 
 /// `plain` compressed into at most `packed_bytes_max` bytes.
-fn compress(
-    method: Method,
-    level: i32,
-    plain: &[u8],
-    packed_bytes_max: usize,
-) -> Option<Vec<u8>> {
+fn compress(method: Method, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     match method {
-        Method::Zlib | Method::Gzip => deflate(
-            method == Method::Gzip,
-            level,
-            plain,
-            packed_bytes_max,
-        ),
+        Method::Zlib | Method::Gzip => {
+            deflate(method == Method::Gzip, level, plain, packed_bytes_max)
+        }
         Method::Zstd => compress_zstd(level, plain, packed_bytes_max),
         Method::Lz4 => if_short_enough(
             lz4_flex::block::compress_prepend_size(plain),
@@ -166,16 +158,13 @@ thread_local! {
 /// The deflate window that every zlib and gzip reader has, in bits.
 const WINDOW_BITS: u8 = 15;
 
-fn deflate(
-    is_gzip: bool,
-    level: i32,
-    plain: &[u8],
-    packed_bytes_max: usize,
-) -> Option<Vec<u8>> {
+fn deflate(is_gzip: bool, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     DEFLATER.with_borrow_mut(|cached| {
         if cached
             .as_ref()
-            .is_none_or(|(cached_level, cached_is_gzip, _)| (*cached_level, *cached_is_gzip) != (level, is_gzip))
+            .is_none_or(|(cached_level, cached_is_gzip, _)| {
+                (*cached_level, *cached_is_gzip) != (level, is_gzip)
+            })
         {
             let deflate_level = flate2::Compression::new(level.clamp(0, 9) as u32);
             let new_deflater = if is_gzip {
@@ -205,9 +194,7 @@ fn compress_zstd(level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Ve
         }
         let (_, compressor) = cached.as_mut()?;
         let mut packed = Vec::with_capacity(packed_bytes_max);
-        compressor
-            .compress_to_buffer(plain, &mut packed)
-            .ok()?;
+        compressor.compress_to_buffer(plain, &mut packed).ok()?;
         Some(packed)
     })
 }
@@ -238,8 +225,7 @@ pub(super) fn decompress_sized(
     if plain_bytes > bytes_max {
         return Err(DecompressError::TooLarge);
     }
-    let plain =
-        decompress(method, packed, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
+    let plain = decompress(method, packed, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
     if plain.len() == plain_bytes {
         Ok(plain)
     } else {
@@ -346,8 +332,8 @@ fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Decompress
     if plain_bytes > block.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(DecompressError::Corrupt);
     }
-    let plain = lz4_flex::block::decompress(block, plain_bytes)
-        .map_err(|_| DecompressError::Corrupt)?;
+    let plain =
+        lz4_flex::block::decompress(block, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
     if plain.len() == plain_bytes {
         Ok(plain)
     } else {

@@ -39,19 +39,14 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
         }
         let len = match_len(plain, earlier_position, position);
         write_literals(
-            plain
-                .get(literals_start..position)
-                .unwrap_or_default(),
+            plain.get(literals_start..position).unwrap_or_default(),
             &mut out,
         );
         write_back_reference(len, distance - 1, &mut out);
         position += len;
         literals_start = position;
     }
-    write_literals(
-        plain.get(literals_start..).unwrap_or_default(),
-        &mut out,
-    );
+    write_literals(plain.get(literals_start..).unwrap_or_default(), &mut out);
     out
 }
 

@@ -218,7 +218,8 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     if width > 64 {
         return None;
     }
-    let (packed_block, remaining) = remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
+    let (packed_block, remaining) =
+        remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
     *input = remaining;
     let mask = if width == 64 {
         u64::MAX
@@ -230,7 +231,11 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     padded
         .get_mut(..packed_block.len())?
         .copy_from_slice(packed_block);
-    let word_at = |byte_index: usize| padded.get(byte_index..byte_index + 8).map_or(0, word_from_bytes);
+    let word_at = |byte_index: usize| {
+        padded
+            .get(byte_index..byte_index + 8)
+            .map_or(0, word_from_bytes)
+    };
     if width <= NARROW_BITS_MAX as usize {
         for (i, number) in numbers.iter_mut().enumerate() {
             let offset = word_at(i * width / 8) >> (i * width % 8) & mask;
@@ -240,7 +245,9 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     }
     for (i, number) in numbers.iter_mut().enumerate() {
         let (byte_index, bit_index) = (i * width / 8, i * width % 8);
-        let high = padded.get(byte_index + 8).map_or(0, |byte| u64::from(*byte));
+        let high = padded
+            .get(byte_index + 8)
+            .map_or(0, |byte| u64::from(*byte));
         // Two shifts: by 64 at once, where `bit_index` is 0, would overflow.
         let offset = (word_at(byte_index) >> bit_index | high << (63 - bit_index) << 1) & mask;
         *number = min.wrapping_add(offset as i64);

@@ -94,7 +94,9 @@ fn parse_float(text: &[u8]) -> Option<f64> {
 /// Text in UTF-8, or in US-ASCII (`E` false); text in other encodings is refused.
 fn decode_text((bytes, remaining): (&[u8], &[u8])) -> Option<Decoded<'static>> {
     let is_known_encoding = remaining == UTF8_VARIABLE || remaining == b"\x06:\x06EF";
-    let text = std::str::from_utf8(bytes).ok().filter(|_| is_known_encoding)?;
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|_| is_known_encoding)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }
 

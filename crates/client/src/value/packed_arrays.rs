@@ -47,7 +47,8 @@ pub(super) fn unpack_array(
     element_count: u64,
     bytes_max: usize,
 ) -> Option<Vec<u8>> {
-    let widened_bytes_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
+    let widened_bytes_max =
+        bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
     match integer_layout(typecode, itemsize)? {
         (2, true) => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(i16::try_from(number).ok()?.to_le_bytes())

@@ -2,7 +2,9 @@
 
 use glasscache_client::StoreMode;
 use glasscache_client::request::Item;
-use glasscache_client::reservation::{FindReservation, Reservation, TOKEN_BYTES, reservation_flags_and_body};
+use glasscache_client::reservation::{
+    FindReservation, Reservation, TOKEN_BYTES, reservation_flags_and_body,
+};
 use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -61,7 +61,11 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
                 let (responding_address, accepted_count) = responding_listener();
                 let addresses = vec![full_listener.address(), responding_address];
                 let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
-                assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver_name}");
+                assert_eq!(
+                    drive(&server, Duration::from_secs(4)),
+                    Ok(()),
+                    "{driver_name}"
+                );
                 assert!(!server.health.is_down(), "{driver_name}");
                 assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver_name}");
 
@@ -91,7 +95,10 @@ fn a_server_all_of_whose_addresses_refuse_is_down() {
     for &(driver_name, drive) in DRIVERS {
         let server = server_resolved_by(|_, _| Ok(vec![refusing_address(), refusing_address()]));
         let result = drive(&server, MINUTE);
-        assert!(matches!(result, Err(Error::Unavailable(..))), "{driver_name}");
+        assert!(
+            matches!(result, Err(Error::Unavailable(..))),
+            "{driver_name}"
+        );
         assert!(server.health.is_down(), "{driver_name}");
     }
 }
@@ -175,7 +182,8 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let spawn_call = |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));
+        let spawn_call =
+            |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));
         let calls: Vec<_> = (0..20).map(spawn_call).collect();
         for call in calls {
             assert!(call.await.unwrap().is_err());

@@ -141,7 +141,10 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
             wait_until_closed(&call);
         }
         let run_result = call.run();
-        assert!(matches!(run_result, Ok(CallEvent::Reply(_))), "{run_result:?}");
+        assert!(
+            matches!(run_result, Ok(CallEvent::Reply(_))),
+            "{run_result:?}"
+        );
         call.release_reply();
         match call.run() {
             Err(Error::Unavailable(..)) => assert!(server_closes),
@@ -168,7 +171,10 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
     if call.run().is_ok() {
         call.release_reply();
         let run_result = call.run();
-        assert!(matches!(run_result, Err(Error::Deadline(_))), "{run_result:?}");
+        assert!(
+            matches!(run_result, Err(Error::Deadline(_))),
+            "{run_result:?}"
+        );
     }
 }
 

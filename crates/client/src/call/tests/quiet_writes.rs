@@ -66,7 +66,10 @@ fn the_sending_thread_uses_the_connection_of_the_thread_that_wrote() {
         assert_eq!(server.buffer_write(&quiet_store, now), expected);
     }
     let line_with_key = lines.iter().find(|(_, line)| line.contains("key"));
-    assert_eq!(line_with_key.map(|(connection_number, _)| connection_number), Some(0));
+    assert_eq!(
+        line_with_key.map(|(connection_number, _)| connection_number),
+        Some(0)
+    );
 }
 
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,

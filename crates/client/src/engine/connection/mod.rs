@@ -215,7 +215,9 @@ impl Connection {
         // The next call uses another connection, on which nothing waits for the removals in flight here.
         for in_flight_request in &mut self.in_flight {
             if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
-                self.server.uncertain.add(uncertain_on_loss.removals.drain(..));
+                self.server
+                    .uncertain
+                    .add(uncertain_on_loss.removals.drain(..));
             }
         }
     }
@@ -322,7 +324,8 @@ impl Connection {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
-            let acknowledged_count = write_removals(&removals, &mut self.request_writer(command_set));
+            let acknowledged_count =
+                write_removals(&removals, &mut self.request_writer(command_set));
             self.pending.add_removals(acknowledged_count);
         }
         if !self.pending.is_empty() {

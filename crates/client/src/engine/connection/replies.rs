@@ -114,7 +114,12 @@ impl Connection {
             .in_flight
             .front()
             .filter(|_| self.has_unreleased_reply)?;
-        in_flight_request.uncertain_on_loss.as_ref()?.keys.first().map(OwnedKey::from)
+        in_flight_request
+            .uncertain_on_loss
+            .as_ref()?
+            .keys
+            .first()
+            .map(OwnedKey::from)
     }
 
     /// The key of the reply that was returned, where the request in flight keeps it: a plain read or a write.
@@ -123,7 +128,10 @@ impl Connection {
             .in_flight
             .front()
             .filter(|_| self.has_unreleased_reply)?;
-        match (&in_flight_request.uncertain_on_loss, self.pipeline.oldest_request()) {
+        match (
+            &in_flight_request.uncertain_on_loss,
+            self.pipeline.oldest_request(),
+        ) {
             (Some(uncertain_on_loss), _) => uncertain_on_loss.keys.first(),
             (None, oldest) => Some(WireKey {
                 bytes: oldest?.keys()?.get(0)?,
@@ -166,7 +174,10 @@ impl Connection {
             uncertain_on_loss.removals = Vec::new();
             self.recycled_uncertain_on_loss = Some(uncertain_on_loss);
         }
-        if matches!(in_flight_request.receiver, ReplyReceiver::Acknowledgement(_)) {
+        if matches!(
+            in_flight_request.receiver,
+            ReplyReceiver::Acknowledgement(_)
+        ) {
             self.acknowledgements_in_flight -= 1;
         }
         self.in_flight.pop_front();
@@ -303,7 +314,10 @@ impl Connection {
         attempt: Attempt,
         no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
-        let is_opening = matches!(in_flight_request.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
+        let is_opening = matches!(
+            in_flight_request.receiver,
+            ReplyReceiver::Call(Ticket::OPENING, _)
+        );
         let sent_bytes = self.sent_bytes();
         let failed_request = FailedRequest {
             // A peer that closes during the login may still know meta commands.
@@ -318,7 +332,8 @@ impl Connection {
                 retry::FailureStage::RoundTrip
             },
             is_reused: self.is_reused,
-            has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && in_flight_request.awaits_first_reply,
+            has_no_reply_bytes: self.pipeline.has_no_reply_bytes()
+                && in_flight_request.awaits_first_reply,
             was_sent: in_flight_request.begin_offset < sent_bytes && !is_opening,
             is_repeatable: in_flight_request.is_repeatable,
             was_retried: attempt.is_retry,

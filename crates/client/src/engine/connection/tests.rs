@@ -295,7 +295,11 @@ fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing
         late_connection.tick(Instant::now() + SECOND);
         let mut next_connection = open(&server);
         submit(&mut next_connection, get(b"b"));
-        assert_eq!(take_sent_output(&mut next_connection), expected_output, "{command_set:?}");
+        assert_eq!(
+            take_sent_output(&mut next_connection),
+            expected_output,
+            "{command_set:?}"
+        );
     }
 }
 

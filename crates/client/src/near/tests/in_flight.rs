@@ -83,7 +83,12 @@ impl DrivenRead {
         let (values, failures) = self.read.finish();
         let to_text = |(index, value): (usize, &Option<_>)| match value {
             Some(super::NearValue { bytes, .. }) => String::from_utf8_lossy(bytes).into_owned(),
-            None if failures.iter().any(|(failed_index, _)| *failed_index == index) => "!".to_owned(),
+            None if failures
+                .iter()
+                .any(|(failed_index, _)| *failed_index == index) =>
+            {
+                "!".to_owned()
+            }
             None => "-".to_owned(),
         };
         let texts = values.iter().enumerate().map(to_text);

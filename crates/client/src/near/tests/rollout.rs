@@ -183,8 +183,17 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         client.read_in(&scope, "f");
     }
     let process_cache = client.near.current();
-    assert_eq!(process_cache.state().process_rollout().warm_up_requests(), 600);
-    assert!(process_cache.state().process_rollout().disable_reason().is_none());
+    assert_eq!(
+        process_cache.state().process_rollout().warm_up_requests(),
+        600
+    );
+    assert!(
+        process_cache
+            .state()
+            .process_rollout()
+            .disable_reason()
+            .is_none()
+    );
 }
 
 #[test]

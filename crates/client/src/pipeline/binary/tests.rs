@@ -157,10 +157,18 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
-    write_error(&mut miss, opcode_and_opaque(opcode::GETK, 0), Status::NotFound);
+    write_error(
+        &mut miss,
+        opcode_and_opaque(opcode::GETK, 0),
+        Status::NotFound,
+    );
     assert_eq!(reply_to(request, &miss), Ok((Reply::Values, vec![])));
     let mut refused = Vec::new();
-    write_error(&mut refused, opcode_and_opaque(opcode::GETK, 0), Status::AuthFailure);
+    write_error(
+        &mut refused,
+        opcode_and_opaque(opcode::GETK, 0),
+        Status::AuthFailure,
+    );
     let (reply, _) = reply_to(request, &refused).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
@@ -213,7 +221,11 @@ fn outcomes_are_named_as_in_text() {
 #[test]
 fn a_refusal_for_the_length_is_known_as_such() {
     let mut response_bytes = Vec::new();
-    write_error(&mut response_bytes, opcode_and_opaque(opcode::SET, 0), Status::TooLarge);
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::SET, 0),
+        Status::TooLarge,
+    );
     let (parsed, _) = reply_to(store_request(StoreMode::Set), &response_bytes).unwrap();
     assert!(matches!(parsed, Reply::Refused(refusal) if refusal.is_too_large()));
 }
@@ -233,8 +245,16 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
         quiet: true,
     };
     let mut response_bytes = Vec::new();
-    write_error(&mut response_bytes, opcode_and_opaque(opcode::ADD, 1), Status::Exists);
-    write_error(&mut response_bytes, opcode_and_opaque(opcode::ADD, 2), Status::OutOfMemory);
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::ADD, 1),
+        Status::Exists,
+    );
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::ADD, 2),
+        Status::OutOfMemory,
+    );
     write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
     let (parsed, _) = reply_to(request, &response_bytes).unwrap();
     let Reply::Quiet(failed_replies, refusals) = parsed else {
@@ -257,18 +277,38 @@ fn numbers_rows_and_the_version_are_read() {
         noreply: false,
     };
     let mut response_bytes = Vec::new();
-    write_number(&mut response_bytes, opcode_and_opaque(opcode::DECREMENT, 0), 300, 1);
+    write_number(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::DECREMENT, 0),
+        300,
+        1,
+    );
     let parsed = reply_to(request, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Number(300)));
 
     let mut response_bytes = Vec::new();
-    write_stat(&mut response_bytes, opcode_and_opaque(opcode::STAT, 0), b"pid", b"77");
-    write_stat(&mut response_bytes, opcode_and_opaque(opcode::STAT, 0), b"", b"");
-    let parsed = reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
+    write_stat(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::STAT, 0),
+        b"pid",
+        b"77",
+    );
+    write_stat(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::STAT, 0),
+        b"",
+        b"",
+    );
+    let parsed =
+        reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
 
     let mut response_bytes = Vec::new();
-    write_text(&mut response_bytes, opcode_and_opaque(opcode::VERSION, 0), b"1.6.45");
+    write_text(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::VERSION, 0),
+        b"1.6.45",
+    );
     let parsed = reply_to(Request::Version, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Version("1.6.45".into())));
 }

@@ -239,21 +239,26 @@ impl SocketConnection {
         if time_left.is_zero() {
             return Err(WaitError::Deadline);
         }
-        let time_left = time_left.saturating_sub(TIMEOUT_MARGIN);
-        if time_left < TIMEOUT_MIN {
+        let timeout_max = time_left.saturating_sub(TIMEOUT_MARGIN);
+        if timeout_max < TIMEOUT_MIN {
             return Ok(false);
         }
-        let is_current_timeout_near = self
-            .receive_timeout
-            .is_some_and(|current_timeout| current_timeout <= time_left && current_timeout * 4 > time_left);
+        let is_current_timeout_near = self.receive_timeout.is_some_and(|current_timeout| {
+            current_timeout <= timeout_max && current_timeout * 4 > timeout_max
+        });
         if is_current_timeout_near {
             return Ok(true);
         }
-        let micros = time_left.as_micros().min(1 << 40) as u64;
-        let rounded_time_left = Duration::from_micros(1 << micros.max(1).ilog2());
+        let micros = timeout_max.as_micros().min(1 << 40) as u64;
+        let rounded_timeout = Duration::from_micros(1 << micros.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
-        let timeout = if is_first { time_left } else { rounded_time_left }.max(TIMEOUT_MIN);
+        let timeout = if is_first {
+            timeout_max
+        } else {
+            rounded_timeout
+        }
+        .max(TIMEOUT_MIN);
         set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)

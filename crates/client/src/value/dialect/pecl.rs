@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::php::{decode_float, format_float, decode_string};
+use super::php::{decode_float, decode_string, format_float};
 use super::{
     CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_decimal,
     refuse, unsupported_type,

@@ -12,7 +12,7 @@ pub struct Typed<'b> {
     pub items: Vec<Typed<'b>>,
 }
 
-/// Most items that memory is reserved for before they are read: a item_count alone reserves none.
+/// Most items that memory is reserved for before they are read: a count alone reserves none.
 const RESERVED_ITEMS_MAX: usize = 64;
 
 impl<'b> Typed<'b> {
