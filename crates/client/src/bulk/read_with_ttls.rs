@@ -111,7 +111,7 @@ impl Client {
         let summary = RequestSummary {
             key,
             class,
-            found_bytes: fetched.bytes(),
+            found_bytes: fetched.value_bytes(),
             has_value: fetched.has_value(),
             spent: budget.spent,
         };

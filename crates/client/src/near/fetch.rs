@@ -85,7 +85,7 @@ impl FetchedItems {
     }
 
     /// Bytes of the values.
-    pub fn bytes(&self) -> usize {
+    pub fn value_bytes(&self) -> usize {
         self.values().map(|value| value.bytes.len()).sum()
     }
 

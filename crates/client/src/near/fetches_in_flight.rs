@@ -143,7 +143,7 @@ impl AwaitedKeys {
         };
         let waiter = self.waiter.get_or_insert_with(|| Waiter {
             fetch: first_key.fetch.clone(),
-            number: None,
+            waiter_number: None,
         });
         waiter.poll(waker)
     }
@@ -166,8 +166,8 @@ impl AwaitedKeys {
 #[derive(Debug)]
 struct Waiter {
     fetch: Arc<FetchInFlight>,
-    /// The number of its waker, once it has left one.
-    number: Option<u64>,
+    /// Its number among the waiters of the fetch, once it has left a waker.
+    waiter_number: Option<u64>,
 }
 
 impl Waiter {
@@ -175,9 +175,9 @@ impl Waiter {
         let Some(mut state) = self.fetch.state().filter(|state| !state.has_ended) else {
             return Poll::Ready(());
         };
-        let number = *self.number.get_or_insert(state.next_waiter_number);
-        state.next_waiter_number = state.next_waiter_number.max(number + 1);
-        let earlier_waker = state.wakers.insert(number, waker.clone());
+        let waiter_number = *self.waiter_number.get_or_insert(state.next_waiter_number);
+        state.next_waiter_number = state.next_waiter_number.max(waiter_number + 1);
+        let earlier_waker = state.wakers.insert(waiter_number, waker.clone());
         // Not under the lock: a waker is the driver's.
         drop(state);
         drop(earlier_waker);
@@ -187,9 +187,11 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
+        let Some(waiter_number) = self.waiter_number else {
+            return;
+        };
         let state = self.fetch.state();
-        let waker = state.and_then(|mut state| state.wakers.remove(&number));
+        let waker = state.and_then(|mut state| state.wakers.remove(&waiter_number));
         drop(waker);
     }
 }

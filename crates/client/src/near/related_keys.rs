@@ -98,7 +98,7 @@ impl RelatedKeys {
                 let mut next_level = Vec::new();
                 for key in &level {
                     self.add_children(children_of, key, &mut children_of_read);
-                    if let Some(children) = children_of_read.0.get_mut(key) {
+                    if let Some(children) = children_of_read.by_parent.get_mut(key) {
                         children.retain(|child| subtree.insert(child.clone()));
                         next_level.extend_from_slice(children);
                     }
@@ -120,13 +120,15 @@ impl RelatedKeys {
     ) {
         let Some(without_namespace) = self
             .without_namespace(key)
-            .filter(|_| !children_of_read.0.contains_key(key))
+            .filter(|_| !children_of_read.by_parent.contains_key(key))
         else {
             return;
         };
         let child_keys = children_of.call(without_namespace).into_iter();
         let valid_keys = child_keys.filter_map(|child| self.near_key(&child).ok());
-        children_of_read.0.insert(key.clone(), valid_keys.collect());
+        children_of_read
+            .by_parent
+            .insert(key.clone(), valid_keys.collect());
     }
 
     fn push_companions(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
@@ -144,7 +146,9 @@ impl RelatedKeys {
 
 /// The children that the application named for one read.
 #[derive(Debug, Default)]
-pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
+pub(super) struct ChildrenOfRead {
+    by_parent: HashMap<NearKey, Vec<NearKey>>,
+}
 
 /// The keys that belong to the keys of one read.
 #[derive(Debug)]
@@ -156,7 +160,7 @@ pub(super) struct RelatedKeysOfRead<'f> {
 impl RelatedItems<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.related_keys.children_of {
-            Some(_) => self.children_of_read.0.get(key),
+            Some(_) => self.children_of_read.by_parent.get(key),
             None => self.related_keys.children.get(key),
         };
         out.extend(children.into_iter().flatten().cloned());

@@ -204,38 +204,44 @@ impl NearState {
     pub(super) fn look_up(
         &mut self,
         keys: &[NearKey],
-        scope: Option<&mut ScopeState>,
+        scope_state: Option<&mut ScopeState>,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
         let (mut lookup, mut seen_keys) = (KeyLookup::default(), HashSet::new());
-        let mut temporary_scope = None;
-        let (scope, rules) = if let Some(scope) = scope {
-            (scope, rules)
+        let mut temporary_scope_state = None;
+        let (scope_state, rules) = if let Some(scope_state) = scope_state {
+            (scope_state, rules)
         } else {
             // Outside a request nothing would hold what is fetched ahead of need.
-            let scope = temporary_scope.insert(ScopeState::of_single_read());
-            (scope, PrefetchRules::default())
+            let scope_state = temporary_scope_state.insert(ScopeState::of_single_read());
+            (scope_state, PrefetchRules::default())
         };
-        let has_fetches = !scope.fetches.is_empty();
+        let has_fetches = !scope_state.fetches.is_empty();
         let mut keys_of_lookup = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope, now) {
+            if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope_state, now) {
                 let fetch = fetch.clone();
                 lookup.awaited_keys.push(AwaitedKey { index, fetch });
                 lookup.needs_no_fetch.push(false);
                 lookup.values.push(None);
                 continue;
             }
-            let (location, value) =
-                self.look_up_key(key, scope, rules, related_keys, now, &mut keys_of_lookup);
+            let (location, value) = self.look_up_key(
+                key,
+                scope_state,
+                rules,
+                related_keys,
+                now,
+                &mut keys_of_lookup,
+            );
             self.count_hit(location);
             lookup.needs_no_fetch.push(location != Location::Missing);
             lookup.values.push(value);
-            let new_keys = keys_of_lookup.drain(..).filter(|fetched_key| {
-                let is_in_flight = fetched_key != key && scope.fetches.get(fetched_key).is_some();
-                !is_in_flight && seen_keys.insert(fetched_key.clone())
+            let new_keys = keys_of_lookup.drain(..).filter(|new_key| {
+                let is_in_flight = new_key != key && scope_state.fetches.get(new_key).is_some();
+                !is_in_flight && seen_keys.insert(new_key.clone())
             });
             lookup.keys_to_fetch.extend(new_keys);
         }
@@ -247,11 +253,11 @@ impl NearState {
     fn fetch_to_await<'s>(
         &self,
         key: &NearKey,
-        scope: &'s ScopeState,
+        scope_state: &'s ScopeState,
         now: Instant,
     ) -> Option<&'s Arc<FetchInFlight>> {
-        let fetch = scope.fetches.get(key)?;
-        let scope_entry = self.current_scope_entry(key, scope);
+        let fetch = scope_state.fetches.get(key)?;
+        let scope_entry = self.current_scope_entry(key, scope_state);
         let has_value = scope_entry.is_some_and(|entry| entry.value.is_some());
         (!has_value && !self.has_fresh_value(key, now)).then_some(fetch)
     }
@@ -261,11 +267,11 @@ impl NearState {
     pub(super) fn use_absence(
         &mut self,
         (key, generation): (&NearKey, u64),
-        scope: &ScopeState,
+        scope_state: &ScopeState,
         now: Instant,
     ) -> bool {
         let is_unchanged = self.writes.generation(key) == Some(generation);
-        let may_use = is_unchanged && !self.is_available(key, scope, now);
+        let may_use = is_unchanged && !self.is_available(key, scope_state, now);
         if may_use {
             self.count_hit(Location::AlreadyRequested);
         }
@@ -284,7 +290,7 @@ impl NearState {
     pub(super) fn look_up_without_strategy(
         &mut self,
         keys: &[NearKey],
-        scope: Option<&mut ScopeState>,
+        scope_state: Option<&mut ScopeState>,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
@@ -297,11 +303,13 @@ impl NearState {
             keys_to_cache: HashSet::new(),
             awaited_keys: Vec::new(),
         };
-        let Some(scope) = scope else { return lookup };
+        let Some(scope_state) = scope_state else {
+            return lookup;
+        };
         for key in &lookup.keys_to_fetch {
             let (location, _) = self.look_up_key(
                 key,
-                scope,
+                scope_state,
                 PrefetchRules::default(),
                 related_keys,
                 now,
@@ -317,7 +325,7 @@ impl NearState {
     fn look_up_key(
         &mut self,
         key: &NearKey,
-        scope: &mut ScopeState,
+        scope_state: &mut ScopeState,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
@@ -326,7 +334,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.held,
+            scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -336,7 +344,7 @@ impl NearState {
             },
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
-        let scope_entry = scope.held.get(key);
+        let scope_entry = scope_state.held.get(key);
         let scope_entry =
             scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
         let value = match (location, scope_entry) {
@@ -351,7 +359,7 @@ impl NearState {
         // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
         let was_absent = location == Location::Prefetched && value.is_none();
         if was_absent {
-            scope.held.remove(key);
+            scope_state.held.remove(key);
         } else if value.is_none() && location != Location::Missing {
             location = Location::Missing;
             keys_to_fetch.push(key.clone());
@@ -363,7 +371,7 @@ impl NearState {
     pub(super) fn begin_request(
         &mut self,
         page: &NearKey,
-        scope: &mut ScopeState,
+        scope_state: &mut ScopeState,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
@@ -372,7 +380,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.held,
+            scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -382,13 +390,18 @@ impl NearState {
             },
         };
         rules.begin_request(&context, page, &mut keys_to_fetch);
-        keys_to_fetch.retain(|key| scope.fetches.get(key).is_none());
+        keys_to_fetch.retain(|key| scope_state.fetches.get(key).is_none());
         keys_to_fetch
     }
 
     /// Whether a read of a key would need no call.
-    pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
-        self.has_fresh_value(key, now) || self.current_scope_entry(key, scope).is_some()
+    pub(super) fn is_available(
+        &self,
+        key: &NearKey,
+        scope_state: &ScopeState,
+        now: Instant,
+    ) -> bool {
+        self.has_fresh_value(key, now) || self.current_scope_entry(key, scope_state).is_some()
     }
 
     /// Whether the process keeps a value that may be served.
@@ -404,9 +417,9 @@ impl NearState {
     fn current_scope_entry<'s>(
         &self,
         key: &NearKey,
-        scope: &'s ScopeState,
+        scope_state: &'s ScopeState,
     ) -> Option<&'s NearEntry> {
-        let entry = scope.held.get(key)?;
+        let entry = scope_state.held.get(key)?;
         (self.writes.generation(key) == Some(entry.generation)).then_some(entry)
     }
 
@@ -420,7 +433,7 @@ impl NearState {
         &mut self,
         (keys, generations): (&[NearKey], &[Option<u64>]),
         fetched_keys: Vec<Option<FetchedKey>>,
-        scope: Option<&mut ScopeState>,
+        scope_state: Option<&mut ScopeState>,
         related_keys: &RelatedKeysOfRead<'_>,
         started_at: Instant,
     ) {
@@ -443,11 +456,11 @@ impl NearState {
                 );
             }
         }
-        let mut temporary_scope = ScopeState::of_single_read();
+        let mut temporary_scope_state = ScopeState::of_single_read();
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.unwrap_or(&mut temporary_scope).held,
+            scope: &mut scope_state.unwrap_or(&mut temporary_scope_state).held,
             fetched_values: &arrived_values,
             related_items: related_keys,
             validity: &ValidityNow {
@@ -609,14 +622,15 @@ impl NearState {
     /// Handles what a watch of the server in `slot` received.
     pub(super) fn handle_watch_event(
         &mut self,
-        (slot, server): (usize, &str),
+        (slot, server_address): (usize, &str),
         event: WatchEvent,
         now: Instant,
     ) {
         match event {
             WatchEvent::Began(report_level) => {
                 if let Some(watches) = &mut self.watches {
-                    let warning = watches.begin((slot, server), report_level, self.near_ttl);
+                    let warning =
+                        watches.begin((slot, server_address), report_level, self.near_ttl);
                     self.warnings.extend(warning);
                 }
                 self.invalidate_all();

@@ -395,8 +395,8 @@ fn the_page_of_a_request_is_fetched_with_its_subtree_before_the_first_read() {
     client.read_in(&scope, "e");
     // Each level in the order of the file.
     assert_eq!(client.take_fetched_keys(), ["a d b f c", "e"]);
-    let unread = client.scope(Some("b"));
-    client.read_while(&[], Some(&unread), |_| {});
+    let scope_without_reads = client.scope(Some("b"));
+    client.read_while(&[], Some(&scope_without_reads), |_| {});
     assert_eq!(client.take_fetched_keys(), ["b f"]);
 }
 
@@ -453,7 +453,7 @@ fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
 
 #[test]
 fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
-    let items_and_bytes_kept = |byte_accounting| {
+    let count_kept_items_and_bytes = |byte_accounting| {
         let mut client = TestClient::with_options("strategy lru-bytes:1000", |options| {
             options.byte_accounting = byte_accounting;
         });
@@ -464,10 +464,13 @@ fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
         assert!(stats.near_bytes > 100 * stats.near_items);
         (stats.near_items, stats.near_bytes)
     };
-    let (items, _) = items_and_bytes_kept(ByteAccounting::Value);
-    assert_eq!(items, 6);
-    let (items, bytes) = items_and_bytes_kept(ByteAccounting::Allocated);
-    assert!(items > 0 && bytes <= 1000, "{items} items of {bytes} bytes");
+    let (item_count, _) = count_kept_items_and_bytes(ByteAccounting::Value);
+    assert_eq!(item_count, 6);
+    let (item_count, memory_bytes) = count_kept_items_and_bytes(ByteAccounting::Allocated);
+    assert!(
+        item_count > 0 && memory_bytes <= 1000,
+        "{item_count} items of {memory_bytes} bytes"
+    );
 }
 
 #[test]

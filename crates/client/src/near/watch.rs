@@ -89,7 +89,7 @@ impl WatchConversation {
         };
         match login_request {
             Some(login_request) => conversation.output.extend_from_slice(login_request),
-            None => conversation.request(),
+            None => conversation.request_watch(),
         }
         conversation
     }
@@ -125,7 +125,7 @@ impl WatchConversation {
         Ok(())
     }
 
-    fn request(&mut self) {
+    fn request_watch(&mut self) {
         self.stage = WatchStage::Requested;
         self.output
             .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
@@ -142,7 +142,7 @@ impl WatchConversation {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (self.stage, line) {
             (WatchStage::Reporting, line) => self.handle_report_line(line, now, handle_event),
-            (WatchStage::LoggingIn, b"STORED") => self.request(),
+            (WatchStage::LoggingIn, b"STORED") => self.request_watch(),
             (WatchStage::Requested, b"OK") => {
                 self.stage = WatchStage::Reporting;
                 handle_event(WatchEvent::Began(ReportLevel::Changes));
@@ -171,23 +171,23 @@ impl WatchConversation {
         now: Instant,
         handle_event: &mut impl FnMut(WatchEvent),
     ) {
-        let field = |name: &[u8]| {
+        let find_field = |name: &[u8]| {
             let mut tokens = ascii::tokens(line);
             tokens.find_map(|token| token.strip_prefix(name))
         };
-        let number = |name: &[u8]| field(name).and_then(ascii::parse_u64);
-        if let Some(key) = field(b"key=") {
+        let find_number = |name: &[u8]| field(name).and_then(ascii::parse_u64);
+        if let Some(key) = find_field(b"key=") {
             return handle_event(WatchEvent::Changed(percent::decode(key)));
         }
-        match field(b"type=") {
+        match find_field(b"type=") {
             Some(b"heartbeat") => {
-                let sent_at =
-                    number(b"ms=").and_then(|sent_ms| self.delays.record_heartbeat(sent_ms, now));
+                let sent_at = find_number(b"ms=")
+                    .and_then(|sent_ms| self.delays.record_heartbeat(sent_ms, now));
                 if let Some(sent_at) = sent_at {
                     handle_event(WatchEvent::Confirmed(sent_at));
                 }
             }
-            Some(b"flush_all") => match number(b"delay=") {
+            Some(b"flush_all") => match find_number(b"delay=") {
                 Some(delay_s @ 1..) => {
                     handle_event(WatchEvent::FlushIn(
                         u32::try_from(delay_s).unwrap_or(u32::MAX),
@@ -270,7 +270,7 @@ mod tests {
         events
     }
 
-    fn reporting() -> WatchConversation {
+    fn reporting_conversation() -> WatchConversation {
         let mut conversation = WatchConversation::new(b"", None);
         events_of(&mut conversation, b"OK\r\n", Instant::now());
         conversation
@@ -344,14 +344,18 @@ mod tests {
             ("", WatchEvent::ChangedMany),
         ] {
             let line = format!("{line}\n");
-            let events = events_of(&mut reporting(), line.as_bytes(), Instant::now());
+            let events = events_of(
+                &mut reporting_conversation(),
+                line.as_bytes(),
+                Instant::now(),
+            );
             assert_eq!(events, [event], "{line}");
         }
     }
 
     #[test]
     fn stream_without_line_ends_is_refused() {
-        let mut conversation = reporting();
+        let mut conversation = reporting_conversation();
         let bytes = [b'x'; LINE_BYTES_MAX + 1];
         let receive_result = conversation.receive(&bytes, Instant::now(), &mut |_| {});
         assert_eq!(receive_result, Err(WatchLineTooLong));
@@ -359,7 +363,7 @@ mod tests {
 
     #[test]
     fn late_heartbeats_confirm_the_moment_at_which_they_were_sent() {
-        let mut conversation = reporting();
+        let mut conversation = reporting_conversation();
         let start = Instant::now();
         let after = |time_ms| start + Duration::from_millis(time_ms);
         let mut receive_heartbeat = |sent_ms: u64, received_ms| {
@@ -400,11 +404,11 @@ mod tests {
         ) {
             let bytes: Vec<u8> = lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect();
             let now = Instant::now();
-            let whole_events = events_of(&mut reporting(), &bytes, now);
+            let whole_events = events_of(&mut reporting_conversation(), &bytes, now);
             let mut ends: Vec<usize> = splits.iter().map(|split| split.index(bytes.len() + 1)).collect();
             ends.extend([0, bytes.len()]);
             ends.sort_unstable();
-            let mut conversation = reporting();
+            let mut conversation = reporting_conversation();
             let events_of_parts = ends.windows(2).flat_map(|range| {
                 events_of(&mut conversation, &bytes[range[0]..range[1]], now)
             });
@@ -416,14 +420,14 @@ mod tests {
             let mut line = b"ts=1.2 gid=3 type=item_store key=".to_vec();
             percent::encode(&key, &mut line);
             line.extend_from_slice(b" status=stored\n");
-            let events = events_of(&mut reporting(), &line, Instant::now());
+            let events = events_of(&mut reporting_conversation(), &line, Instant::now());
             prop_assert_eq!(events, [WatchEvent::Changed(key)]);
         }
 
         #[test]
         fn any_bytes_are_received_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let _ = WatchConversation::new(b"", None).receive(&bytes, Instant::now(), &mut |_| {});
-            let _ = reporting().receive(&bytes, Instant::now(), &mut |_| {});
+            let _ = reporting_conversation().receive(&bytes, Instant::now(), &mut |_| {});
         }
     }
 }

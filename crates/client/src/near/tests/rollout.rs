@@ -8,12 +8,9 @@ use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
-fn client_under_rollout(lines: &str, share: f64, by: ShareBy) -> TestClient {
+fn client_under_rollout(lines: &str, fraction: f64, by: ShareBy) -> TestClient {
     TestClient::with_options(lines, |options| {
-        options.share = Some(RolloutShare {
-            fraction: share,
-            by,
-        });
+        options.share = Some(RolloutShare { fraction, by });
     })
 }
 
