@@ -13,7 +13,7 @@ use crate::pool::PooledConnection;
 use crate::thread_id::this_thread_id;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
-use crate::transport::connect::Candidates;
+use crate::transport::connect::CandidateAddresses;
 use crate::transport::connect::{self, ConnectError};
 #[cfg(feature = "tokio")]
 use crate::transport::socket::AsyncSocket;
@@ -53,11 +53,11 @@ impl Call<'_> {
             _ => this_thread_id(),
         };
         let pool = &self.server.pool;
-        self.connection = pool.checkout(thread_id, self.times.started, self.deadline);
+        self.connection = pool.checkout(thread_id, self.times.started_at, self.deadline);
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
             Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),
-            Some(_) => self.submit_requests(self.times.started),
+            Some(_) => self.submit_requests(self.times.started_at),
         }
     }
 
@@ -70,7 +70,7 @@ impl Call<'_> {
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
-                let time_allowed = self.deadline.saturating_duration_since(self.times.started);
+                let time_allowed = self.deadline.saturating_duration_since(self.times.started_at);
                 if let RetryDecision::Fail(effect) =
                     FailedRequest::CONNECTING.decide(FailureCause::Deadline(time_allowed))
                 {
@@ -93,7 +93,8 @@ impl Call<'_> {
                 return Ok(None);
             };
             let addresses = resolved.map_err(ConnectError::Failed)?;
-            self.candidates = Candidates::new(server.resolver.last_connected_first(addresses));
+            self.candidates =
+                CandidateAddresses::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
         let (fd, candidates) =

@@ -383,7 +383,7 @@ impl Connection {
                     phase: Phase::Read,
                     retry_is_safe: entry.is_repeatable,
                 };
-                let reason = retry::FORKED.to_owned();
+                let reason = retry::FORK_REASON.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, reason),
                     decision: RetryDecision::Fail(HealthEffect::None),
