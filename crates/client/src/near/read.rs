@@ -27,7 +27,7 @@ pub struct NearRead {
     scope: Option<Arc<RequestScope>>,
     keys: Vec<NearKey>,
     values: Vec<Option<NearValue>>,
-    /// The keys whose value comes with the last fetch.
+    /// Whether the value of each key, or that there is none, is known without a call.
     needs_no_fetch: Vec<bool>,
     failures: HashMap<NearKey, Error>,
     stage: NearReadStage,
@@ -224,10 +224,10 @@ impl NearRead {
     }
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
-        let value_slot = self.values.get_mut(index);
-        let flag_slot = self.needs_no_fetch.get_mut(index);
-        if let Some((value_slot, flag_slot)) = value_slot.zip(flag_slot) {
-            (*value_slot, *flag_slot) = (value, needs_no_fetch);
+        let old_value = self.values.get_mut(index);
+        let old_flag = self.needs_no_fetch.get_mut(index);
+        if let Some((old_value, old_flag)) = old_value.zip(old_flag) {
+            (*old_value, *old_flag) = (value, needs_no_fetch);
         }
     }
 
@@ -245,7 +245,6 @@ impl NearRead {
             .as_ref()
             .filter(|_| self.mode != ReadMode::Bypass);
         let mut scope_state = scope.map(|scope| scope.state());
-
         let process_cache = self.near.current();
         let lookup = match self.mode {
             ReadMode::Strategy => process_cache.state().look_up(
