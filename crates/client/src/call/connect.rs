@@ -53,11 +53,11 @@ impl Call<'_> {
             _ => this_thread_id(),
         };
         let pool = &self.server.pool;
-        self.connection = pool.checkout(thread_id, self.times.started_at, self.deadline);
+        self.connection = pool.checkout(thread_id, self.times.started, self.deadline);
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
             Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),
-            Some(_) => self.submit_requests(self.times.started_at),
+            Some(_) => self.submit_requests(self.times.started),
         }
     }
 
@@ -70,7 +70,7 @@ impl Call<'_> {
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
-                let time_allowed = self.deadline.saturating_duration_since(self.times.started_at);
+                let time_allowed = self.deadline.saturating_duration_since(self.times.started);
                 if let RetryDecision::Fail(effect) =
                     FailedRequest::CONNECTING.decide(FailureCause::Deadline(time_allowed))
                 {

@@ -104,7 +104,7 @@ impl Call<'_> {
 
     /// Ends a call that has no connection yet.
     fn fail_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
-        let time_allowed = self.deadline.saturating_duration_since(self.times.started_at);
+        let time_allowed = self.deadline.saturating_duration_since(self.times.started);
         let cause = match &reason {
             Some(_) => FailureCause::Closed { is_orderly: false },
             None => FailureCause::Deadline(time_allowed),

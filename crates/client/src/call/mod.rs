@@ -277,7 +277,7 @@ impl<'a> Call<'a> {
 
     fn attempt(&self) -> Attempt {
         Attempt {
-            started: self.times.started_at,
+            started: self.times.started,
             deadline: self.deadline,
             is_retry: self.was_retried,
         }

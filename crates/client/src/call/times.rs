@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The times of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTimes {
-    pub(super) started_at: Instant,
+    pub(super) started: Instant,
     pub(super) connected_at: Instant,
     /// When the reply was complete, if its caller worked on it before the end.
     pub(super) reply_received_at: Option<Instant>,
@@ -13,19 +13,19 @@ pub struct CallTimes {
 }
 
 impl CallTimes {
-    /// Those of a call whose time began to run at `started_at`.
-    pub(super) fn new(started_at: Instant) -> Self {
+    /// Those of a call whose time began to run at `started`.
+    pub(super) fn new(started: Instant) -> Self {
         Self {
-            started_at,
-            connected_at: started_at,
+            started,
+            connected_at: started,
             reply_received_at: None,
-            finished_at: started_at,
+            finished_at: started,
         }
     }
 
     /// How long the call waited for its connection.
     pub fn wait_time(&self) -> Duration {
-        self.connected_at.saturating_duration_since(self.started_at)
+        self.connected_at.saturating_duration_since(self.started)
     }
 
     /// How long network and server took, once the call is finished.
