@@ -186,8 +186,8 @@ impl Costs {
     /// Counts a call that received this many bytes of values.
     pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
-            CallClass::Single(operation, sent_bytes) => {
-                self.count_single(operation, (sent_bytes + found_bytes) as u64, spent);
+            CallClass::Single(operation_kind, sent_bytes) => {
+                self.count_single(operation_kind, (sent_bytes + found_bytes) as u64, spent);
             }
             CallClass::Bulk(key_count, sent_bytes) => {
                 self.count_bulk(key_count, (sent_bytes + found_bytes) as u64, spent);
@@ -197,10 +197,10 @@ impl Costs {
     }
 
     /// Counts a call about one value.
-    pub fn count_single(&self, operation: OperationKind, value_bytes: u64, spent: &TimeSpent) {
+    pub fn count_single(&self, operation_kind: OperationKind, value_bytes: u64, spent: &TimeSpent) {
         let cell = self
             .by_size
-            .get(operation as usize)
+            .get(operation_kind as usize)
             .and_then(|cells| cells.get(decade_of(value_bytes)));
         if let Some(cell) = cell {
             cell.add(spent, value_bytes);
@@ -228,15 +228,15 @@ impl Costs {
         (hits, self.near_bytes.load(Ordering::Relaxed))
     }
 
-    /// The classes of single calls that have any: operation, decade, sums.
+    /// The classes of single calls that have any: kind, decade, sums.
     pub fn by_size(&self) -> Vec<(OperationKind, usize, CellSnapshot)> {
-        let operation_cells = OPERATION_KINDS.iter().zip(&self.by_size);
-        operation_cells
-            .flat_map(|((operation, _), cells)| {
+        let cells_of_kinds = OPERATION_KINDS.iter().zip(&self.by_size);
+        cells_of_kinds
+            .flat_map(|((operation_kind, _), cells)| {
                 cells
                     .iter()
                     .enumerate()
-                    .map(|(decade, cell)| (*operation, decade, cell.snapshot()))
+                    .map(|(decade, cell)| (*operation_kind, decade, cell.snapshot()))
             })
             .filter(|(_, _, cell)| cell.calls > 0)
             .collect()
@@ -260,10 +260,10 @@ mod tests {
         spent.add(CostPart::Wire, 9_000);
         costs.count_single(OperationKind::Read, 1024, &spent);
         let cells = costs.by_size();
-        let [(operation, decade, cell)] = &cells[..] else {
+        let [(operation_kind, decade, cell)] = &cells[..] else {
             panic!("{cells:?}");
         };
-        assert_eq!((*operation, *decade), (OperationKind::Read, 3));
+        assert_eq!((*operation_kind, *decade), (OperationKind::Read, 3));
         assert_eq!(cell.parts_ns[CostPart::Wire as usize], 9_000);
         assert_eq!(cell.latency_counts[4], 1, "9 us lie between 8 and 16");
     }

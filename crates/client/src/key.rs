@@ -141,9 +141,9 @@ impl<'n> KeyEncoder<'n> {
 /// Keys as they go on the wire, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub struct WireKeys {
-    bytes: Vec<u8>,
+    key_bytes: Vec<u8>,
     /// The end of each key in the buffer, and whether it is in base64.
-    ends: Vec<(usize, bool)>,
+    key_ends: Vec<(usize, bool)>,
     scratch: Vec<u8>,
 }
 
@@ -151,23 +151,26 @@ impl WireKeys {
     /// Adds a key without its namespace, made into a wire key by `encoder`.
     pub fn push(&mut self, encoder: KeyEncoder<'_>, key: &[u8]) -> Result<(), Error> {
         let wire_key = encoder.wire_key(key, &mut self.scratch)?;
-        self.bytes.extend_from_slice(wire_key.bytes);
-        self.ends.push((self.bytes.len(), wire_key.is_base64));
+        self.key_bytes.extend_from_slice(wire_key.bytes);
+        self.key_ends
+            .push((self.key_bytes.len(), wire_key.is_base64));
         Ok(())
     }
 
     /// The key at an index.
     pub fn get(&self, index: usize) -> Option<WireKey<'_>> {
-        let &(end, is_base64) = self.ends.get(index)?;
-        let previous = index.checked_sub(1).and_then(|index| self.ends.get(index));
+        let &(end, is_base64) = self.key_ends.get(index)?;
+        let previous = index
+            .checked_sub(1)
+            .and_then(|index| self.key_ends.get(index));
         let begin = previous.map_or(0, |&(previous_end, _)| previous_end);
-        let bytes = self.bytes.get(begin..end)?;
+        let bytes = self.key_bytes.get(begin..end)?;
         Some(WireKey { bytes, is_base64 })
     }
 
     /// All keys.
     pub fn all(&self) -> Vec<WireKey<'_>> {
-        let indices = 0..self.ends.len();
+        let indices = 0..self.key_ends.len();
         indices.filter_map(|index| self.get(index)).collect()
     }
 }

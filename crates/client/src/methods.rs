@@ -92,17 +92,17 @@ macro_rules! methods {
                     };
                     let wire_keys = fetch.keys();
                     let bulk_read = BulkReadWithTtls::new(core, &wire_keys);
-                    let entries = bulk_read.entries_by_partition(&wire_keys);
-                    let (mut fetched, mut read_time) = (FetchedItems::default(), Duration::ZERO);
+                    let entries_by_partition = bulk_read.entries_by_partition(&wire_keys);
+                    let (mut fetched, mut decoding_time) = (FetchedItems::default(), Duration::ZERO);
                     let fetch_budget = budget.for_fetch(&fetch);
-                    let requests = bulk_read.requests(&entries);
+                    let requests = bulk_read.requests(&entries_by_partition);
                     let results = self.request_many(&requests, &fetch_budget, &mut |reply| {
                         let start = Instant::now();
                         bulk_read.add_reply(reply, &mut fetched)?;
-                        read_time += start.elapsed();
+                        decoding_time += start.elapsed();
                         Ok(())
                     })$($await)*?;
-                    core.count_fetch(&wire_keys, &fetched, &fetch_budget, read_time);
+                    core.count_fetch(&wire_keys, &fetched, &fetch_budget, decoding_time);
                     let now = Instant::now();
                     read.finish_fetch(&fetch, fetched, bulk_read.failures_without_reply(&results), now);
                     next_step = read.step(now);
@@ -205,8 +205,8 @@ macro_rules! methods {
                 }
                 let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
                 let bulk_read = BulkRead::new(core, keys, false)?;
-                let entries = bulk_read.entries_by_partition(keys);
-                let requests = bulk_read.requests(&entries);
+                let entries_by_partition = bulk_read.entries_by_partition(keys);
+                let requests = bulk_read.requests(&entries_by_partition);
                 let (mut values, mut totals) = (Vec::new(), ReadTotals::default());
                 let results = self.request_many(&requests, budget, &mut |reply| {
                     bulk_read.add_reply(reply, &mut totals, |index, found, body| {
@@ -228,9 +228,9 @@ macro_rules! methods {
             ) -> Result<Failures, Error> {
                 let _recorded_call = budget.begin_write();
                 let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
-                let entries = bulk_store.entries_by_partition(items);
+                let entries_by_partition = bulk_store.entries_by_partition(items);
                 let mut store_failures = StoreFailures::default();
-                let results = self.request_many(&bulk_store.requests(&entries), budget, &mut |reply| {
+                let results = self.request_many(&bulk_store.requests(&entries_by_partition), budget, &mut |reply| {
                     bulk_store.add_reply(reply, &items, &mut store_failures);
                     Ok(())
                 })$($await)*?;
@@ -248,8 +248,8 @@ macro_rules! methods {
             ) -> Result<Failures, Error> {
                 let _recorded_call = budget.begin_write();
                 let bulk_delete = BulkDelete::new(self.core(), keys);
-                let (entries, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
-                let results = self.request_many(&bulk_delete.requests(&entries), budget, &mut |reply| {
+                let (entries_by_partition, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
+                let results = self.request_many(&bulk_delete.requests(&entries_by_partition), budget, &mut |reply| {
                     failures.extend(bulk_delete.failure(reply));
                     Ok(())
                 })$($await)*?;

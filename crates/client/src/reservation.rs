@@ -173,7 +173,7 @@ mod tests {
         let mut pipeline = Pipeline::new(1000);
         pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyHash::of(b"a"),
+            key_hash: KeyHash::of(b"a"),
         });
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);

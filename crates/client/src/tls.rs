@@ -78,13 +78,17 @@ fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
     let config = match (&files.certificate_file, &files.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (None, Some(_)) => return Err("a key without its certificate".to_owned()),
-        (Some(chain), key) => {
-            let key = key.as_ref().unwrap_or(chain);
+        (Some(certificate_file), key_file) => {
+            let key_file = key_file.as_ref().unwrap_or(certificate_file);
             builder
-                .with_client_auth_cert(read_certificates(chain)?, read_private_key(key)?)
+                .with_client_auth_cert(
+                    read_certificates(certificate_file)?,
+                    read_private_key(key_file)?,
+                )
                 .map_err(|error| {
-                    let (chain, key) = (chain.display(), key.display());
-                    format!("{chain} with the key {key} cannot be used: {error}")
+                    let (certificate_file, key_file) =
+                        (certificate_file.display(), key_file.display());
+                    format!("{certificate_file} with the key {key_file} cannot be used: {error}")
                 })?
         }
     };

@@ -235,7 +235,7 @@ impl WriteBufferState {
                 .unread_pipeline
                 .get_or_insert_with(|| Box::new(Pipeline::new(0))),
             out: &mut self.out,
-            opaque: &mut self.next_opaque,
+            next_opaque: &mut self.next_opaque,
         };
         // Meta and binary have a form for every quiet request but those that no server would take.
         if request.write(&mut writer).is_ok() {

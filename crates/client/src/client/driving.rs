@@ -93,9 +93,12 @@ impl Client {
                 spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
             );
             let (wait_time, wire_time) = (call.times().wait_time(), call.times().wire_time());
-            let encode_after_wait = encode_time.saturating_sub(wait_time);
+            let encode_time_after_wait = encode_time.saturating_sub(wait_time);
             spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
-            spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_after_wait));
+            spent.add_time(
+                CostPart::Wire,
+                wire_time.saturating_sub(encode_time_after_wait),
+            );
             self.observe(&summary);
         }
     }

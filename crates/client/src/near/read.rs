@@ -408,14 +408,14 @@ impl NearRead {
             return;
         }
         let is_strategy_read = self.mode == ReadMode::Strategy;
-        let requested: HashSet<&NearKey> = self.keys.iter().collect();
+        let requested_keys: HashSet<&NearKey> = self.keys.iter().collect();
         let fetched_bytes = value_bytes(&items);
         let fetched_keys = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
             let item = item.filter(|_| is_strategy_read || self.keys_to_cache.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
-                is_requested: requested.contains(key),
+                is_requested: requested_keys.contains(key),
             })
         });
         let fetched_keys = fetched_keys.collect();

@@ -131,11 +131,16 @@ impl RelatedKeys {
             .insert(key.clone(), valid_keys.collect());
     }
 
-    fn push_companions(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
+    fn push_companions(
+        &self,
+        together_rules: &TogetherRules,
+        key: &NearKey,
+        out: &mut Vec<NearKey>,
+    ) {
         let without_namespace = self.without_namespace(key).map(std::str::from_utf8);
-        if let Some(Ok(key_text)) = without_namespace.filter(|_| !rules.is_empty()) {
+        if let Some(Ok(key_text)) = without_namespace.filter(|_| !together_rules.is_empty()) {
             let mut names = Vec::new();
-            rules.companions(key_text, &mut names);
+            together_rules.companions(key_text, &mut names);
             let valid_keys = names
                 .iter()
                 .filter_map(|name| self.near_key(name.as_bytes()).ok());

@@ -37,8 +37,8 @@ pub enum ExpectedReply {
     Meta {
         /// Its opaque.
         opaque: u32,
-        /// The key that it must name, if it names one.
-        key: KeyHash,
+        /// The hash of the key that it must name, if it names one.
+        key_hash: KeyHash,
     },
     /// Meta replies only where something went wrong, then `MN`; opaques from `first_opaque` on.
     Quiet {

@@ -145,10 +145,10 @@ impl Pipeline {
                 }
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(&mut ExpectedReply::Meta { opaque, key }) => {
+            Some(&mut ExpectedReply::Meta { opaque, key_hash }) => {
                 let value_bytes_max = self.value_bytes_max;
                 let (reply, value) =
-                    parse_meta_reply(line, (opaque, key), next_offset, value_bytes_max)?;
+                    parse_meta_reply(line, (opaque, key_hash), next_offset, value_bytes_max)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
@@ -379,7 +379,7 @@ fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
 
 fn parse_meta_reply(
     line: &[u8],
-    (opaque, key): (u32, KeyHash),
+    (opaque, key_hash): (u32, KeyHash),
     next_offset: usize,
     value_bytes_max: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
@@ -404,7 +404,7 @@ fn parse_meta_reply(
     }
     if meta_flags
         .key
-        .is_some_and(|named_key| KeyHash::of(named_key) != key)
+        .is_some_and(|named_key| KeyHash::of(named_key) != key_hash)
     {
         return Err(Fault::WrongKey);
     }

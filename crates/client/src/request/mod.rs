@@ -114,13 +114,13 @@ pub struct RequestWriter<'d> {
     /// The bytes to send.
     pub out: &'d mut Vec<u8>,
     /// The next opaque.
-    pub opaque: &'d mut u32,
+    pub next_opaque: &'d mut u32,
 }
 
 impl RequestWriter<'_> {
     fn reserve_opaques(&mut self, count: usize) -> u32 {
-        let first_opaque = *self.opaque;
-        *self.opaque = first_opaque.wrapping_add(count as u32);
+        let first_opaque = *self.next_opaque;
+        *self.next_opaque = first_opaque.wrapping_add(count as u32);
         first_opaque
     }
 
@@ -128,7 +128,7 @@ impl RequestWriter<'_> {
     fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
         let expected = ExpectedReply::Meta {
             opaque,
-            key: KeyHash::of(key.bytes),
+            key_hash: KeyHash::of(key.bytes),
         };
         self.pipeline.expect(expected);
     }

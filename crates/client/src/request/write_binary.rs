@@ -28,13 +28,15 @@ impl Request<'_> {
         match *self {
             Self::Get { key, cas } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GETK, cas);
-                with_raw_key(key, |key| binary::get(writer.out, opcode_and_opaque, key));
+                with_raw_key(key, |raw_key| {
+                    binary::get(writer.out, opcode_and_opaque, raw_key);
+                });
             }
             Self::GetAndTouch { key, exptime } => {
                 let opcode_and_opaque = begin_single_read(writer, key, opcode::GATK, false);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| {
-                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                with_raw_key(key, |raw_key| {
+                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
                 });
             }
             Self::GetMany { prefix, keys, cas } => {
@@ -47,7 +49,7 @@ impl Request<'_> {
             Self::GetWithTtls { keys } => {
                 let mut key_list = begin_key_list(writer);
                 for &key in keys {
-                    with_raw_key(key, |key| key_list.push(b"", key));
+                    with_raw_key(key, |raw_key| key_list.push(b"", raw_key));
                 }
                 write_reads(writer, key_list, false);
             }
@@ -81,8 +83,8 @@ impl Request<'_> {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
                 let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| {
-                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                with_raw_key(key, |raw_key| {
+                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
                 });
             }
             Self::Arithmetic {
@@ -131,13 +133,13 @@ fn with_raw_key<T>(key: WireKey<'_>, use_key: impl FnOnce(&[u8]) -> T) -> T {
     if !key.is_base64 {
         return use_key(key.bytes);
     }
-    let mut raw = Vec::with_capacity(key.bytes.len());
-    if base64::decode(key.bytes, &mut raw).is_none() {
+    let mut raw_key = Vec::with_capacity(key.bytes.len());
+    if base64::decode(key.bytes, &mut raw_key).is_none() {
         // The client encoded it, so it decodes; a key that does not is sent as it is.
-        raw.clear();
-        raw.extend_from_slice(key.bytes);
+        raw_key.clear();
+        raw_key.extend_from_slice(key.bytes);
     }
-    use_key(&raw)
+    use_key(&raw_key)
 }
 
 fn expect_binary_reply(writer: &mut RequestWriter<'_>, expected: ExpectedBinaryReply) {
@@ -162,7 +164,7 @@ fn begin_single_read(
     wants_cas: bool,
 ) -> OpcodeAndOpaque {
     let mut keys = begin_key_list(writer);
-    with_raw_key(key, |key| keys.push(b"", key));
+    with_raw_key(key, |raw_key| keys.push(b"", raw_key));
     let first_opaque = writer.reserve_opaques(1);
     let expected = ExpectedBinaryReply::Values {
         keys,
@@ -243,11 +245,11 @@ fn write_store_head(
             _ => 0,
         },
     };
-    with_raw_key(item.key, |key| match mode {
+    with_raw_key(item.key, |raw_key| match mode {
         StoreMode::Append | StoreMode::Prepend => {
-            binary::append_or_prepend(writer.out, opcode_and_opaque, key, value_bytes, 0);
+            binary::append_or_prepend(writer.out, opcode_and_opaque, raw_key, value_bytes, 0);
         }
-        _ => binary::store(writer.out, opcode_and_opaque, key, &parameters),
+        _ => binary::store(writer.out, opcode_and_opaque, raw_key, &parameters),
     });
 }
 
@@ -257,7 +259,7 @@ fn write_store_many(
     items: &[Item<'_>],
     quiet: bool,
 ) {
-    let first_opaque = *writer.opaque;
+    let first_opaque = *writer.next_opaque;
     for item in items {
         let opcode_and_opaque = begin_request(writer, store_opcode(mode), quiet);
         write_store_head(writer, opcode_and_opaque, mode, item, exptime);
@@ -280,8 +282,8 @@ fn write_store_many(
 
 fn write_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
     let opcode_and_opaque = begin_request(writer, opcode::DELETE, quiet);
-    with_raw_key(key, |key| {
-        binary::delete(writer.out, opcode_and_opaque, key, 0);
+    with_raw_key(key, |raw_key| {
+        binary::delete(writer.out, opcode_and_opaque, raw_key, 0);
     });
 }
 
@@ -304,8 +306,8 @@ fn write_arithmetic(
             .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
-    with_raw_key(key, |key| {
-        binary::arith(writer.out, opcode_and_opaque, key, &parameters);
+    with_raw_key(key, |raw_key| {
+        binary::arith(writer.out, opcode_and_opaque, raw_key, &parameters);
     });
 }
 

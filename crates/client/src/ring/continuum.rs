@@ -38,12 +38,12 @@ impl Continuum {
     pub(super) fn ketama(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
+        for (server_index, server) in servers.iter().enumerate() {
             for point_index in 0..ketama_digests(server.weight, total_weight, servers.len()) {
                 let words = hash::md5_words(point_name(server, point_index).as_bytes());
                 points.extend(words.0.map(|value| Point {
                     value,
-                    server_index: index,
+                    server_index,
                 }));
             }
         }
@@ -53,12 +53,12 @@ impl Continuum {
     /// A hundred Jenkins points per server.
     pub(super) fn one_at_a_time(servers: &[RingServer]) -> Self {
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
+        for (server_index, server) in servers.iter().enumerate() {
             let point_value =
                 |point_index| hash::one_at_a_time(point_name(server, point_index).as_bytes());
             points.extend((0..ONE_AT_A_TIME_POINTS).map(|point_index| Point {
                 value: point_value(point_index),
-                server_index: index,
+                server_index,
             }));
         }
         Self::from_points(points, PointSearch::AtOrAfter)
@@ -68,13 +68,13 @@ impl Continuum {
     pub(super) fn dalli(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
+        for (server_index, server) in servers.iter().enumerate() {
             let product = DALLI_POINTS * servers.len() as u64 * u64::from(server.weight);
             let point_count = (product as f64 / total_weight as f64).floor() as u64;
             let name = server.name();
             points.extend((0..point_count).map(|point_index| Point {
                 value: sha1_word(format!("{name}:{point_index}").as_bytes()),
-                server_index: index,
+                server_index,
             }));
         }
         Self::from_points(points, PointSearch::AtOrBefore)

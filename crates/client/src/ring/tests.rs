@@ -77,10 +77,10 @@ fn a_weight_of_two_receives_about_twice_the_keys() {
         let mut weighted_servers = servers(3);
         weighted_servers[1].weight = 2;
         let ring = Ring::new(&weighted_servers, placement).unwrap();
-        let heavy_server_keys = keys().filter(|key| ring.server_of(key) == 1).count();
+        let heavy_server_key_count = keys().filter(|key| ring.server_of(key) == 1).count();
         assert!(
-            (8500..11500).contains(&heavy_server_keys),
-            "{placement}: {heavy_server_keys}"
+            (8500..11500).contains(&heavy_server_key_count),
+            "{placement}: {heavy_server_key_count}"
         );
     }
 }

@@ -220,9 +220,9 @@ mod tests {
     /// A resolver whose lookups wait for the gate, and how many were started.
     fn gated_resolver(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
         let started_count = Arc::new(AtomicUsize::new(0));
-        let (gate, count) = (gate.clone(), started_count.clone());
+        let (gate, lookup_started_count) = (gate.clone(), started_count.clone());
         let resolver = Resolver::new(move |_, _| {
-            count.fetch_add(1, Ordering::SeqCst);
+            lookup_started_count.fetch_add(1, Ordering::SeqCst);
             drop(gate.lock().unwrap());
             Ok(vec![address(1)])
         });

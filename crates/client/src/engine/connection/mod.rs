@@ -80,8 +80,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that is not connected yet. `first_opaque` is the first one that it uses, `value_bytes_max` the longest
-    /// value that it reads.
+    /// A connection that is not connected yet. `first_opaque` is the first one that it uses, `value_bytes_max` the
+    /// longest value that it reads.
     pub fn new(server: Arc<ServerState>, value_bytes_max: u64, first_opaque: u32) -> Self {
         let body_end: &[u8] = match server.command_set() {
             Some(CommandSet::Binary) => b"",
@@ -479,7 +479,7 @@ impl Connection {
             command_set,
             pipeline: &mut self.pipeline,
             out: &mut self.output.bytes,
-            opaque: &mut self.next_opaque,
+            next_opaque: &mut self.next_opaque,
         }
     }
 

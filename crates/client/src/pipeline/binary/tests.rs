@@ -31,12 +31,12 @@ fn key(bytes: &[u8]) -> WireKey<'_> {
 
 /// A pipeline that expects the reply to a request, and the bytes of the request.
 fn pipeline_expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
-    let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), FIRST_OPAQUE);
+    let (mut pipeline, mut out, mut next_opaque) = (Pipeline::new(1000), Vec::new(), FIRST_OPAQUE);
     let mut writer = RequestWriter {
         command_set: CommandSet::Binary,
         pipeline: &mut pipeline,
         out: &mut out,
-        opaque: &mut opaque,
+        next_opaque: &mut next_opaque,
     };
     request.write(&mut writer).unwrap();
     (pipeline, out)
@@ -350,12 +350,12 @@ fn a_request_unsupported_in_binary_writes_nothing() {
         Request::Inspect { key: key(b"a") },
         Request::FlushPrefix { prefix: key(b"a") },
     ] {
-        let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), 0);
+        let (mut pipeline, mut out, mut next_opaque) = (Pipeline::new(1000), Vec::new(), 0);
         let mut writer = RequestWriter {
             command_set: CommandSet::Binary,
             pipeline: &mut pipeline,
             out: &mut out,
-            opaque: &mut opaque,
+            next_opaque: &mut next_opaque,
         };
         assert!(matches!(request.write(&mut writer), Err(Unsupported(_))));
         assert!(out.is_empty() && pipeline.is_clean());
