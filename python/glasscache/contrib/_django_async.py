@@ -41,7 +41,7 @@ class SharedClients(NamedTuple):
     recorder_cell: list[Recorder]
     """At most one: the recorder of all clients, once there is a client whose calls are recorded."""
 
-    def client(self) -> DjangoClient:
+    def blocking_client(self) -> DjangoClient:
         """Return the client of all threads."""
         if not self.blocking_client_cell:
             # Two threads may make one each at first: both work, and the second is dropped.
@@ -102,7 +102,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     def clients(self, is_async: bool) -> list[Any]:
         """Return the process's client, and with `is_async` the client of the running loop too."""
-        blocking_client = self._shared.client().client
+        blocking_client = self._shared.blocking_client().client
         return [blocking_client, self._async_client] if is_async else [blocking_client]
 
     def _full_key(self, key: str, version: int | None) -> str:

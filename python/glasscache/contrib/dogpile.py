@@ -136,9 +136,9 @@ class _Mutex:
 
     def release(self) -> None:
         """Give the lock back, unless it ended and is another's by now."""
-        stored_item = self._client.gets(self._key)
-        if stored_item is not None and stored_item[0] == self._token:
-            self._client.cas(self._key, b"", stored_item[1], ttl=-1)
+        value_and_cas = self._client.gets(self._key)
+        if value_and_cas is not None and value_and_cas[0] == self._token:
+            self._client.cas(self._key, b"", value_and_cas[1], ttl=-1)
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""
@@ -317,9 +317,9 @@ class AsyncRegion:
                 await self.set(key, created_value)
             return created_value
         finally:
-            stored_item = await client.gets(lock_key)
-            if stored_item is not None and stored_item[0] == token:
-                await client.cas(lock_key, b"", stored_item[1], ttl=-1)
+            value_and_cas = await client.gets(lock_key)
+            if value_and_cas is not None and value_and_cas[0] == token:
+                await client.cas(lock_key, b"", value_and_cas[1], ttl=-1)
 
     def cache_on_arguments(
         self,
