@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn connections_do_not_begin_with_the_same_opaque() {
-        let numbers: std::collections::HashSet<u32> = (0..100).map(|_| random_opaque()).collect();
-        assert!(numbers.len() > 95);
+        let opaques: std::collections::HashSet<u32> = (0..100).map(|_| random_opaque()).collect();
+        assert!(opaques.len() > 95);
     }
 }

@@ -45,9 +45,9 @@ pub fn is_text_safe(key: &[u8]) -> bool {
 fn is_text_safe_word(word: u64) -> bool {
     const LOW_BIT_OF_EACH_BYTE: u64 = u64::MAX / 255;
     let without_delete_byte = word ^ (LOW_BIT_OF_EACH_BYTE * 0x7f);
-    let low = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
+    let space_or_control = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
     let delete_byte = without_delete_byte.wrapping_sub(LOW_BIT_OF_EACH_BYTE) & !without_delete_byte;
-    (low | delete_byte) & (LOW_BIT_OF_EACH_BYTE * 0x80) == 0
+    (space_or_control | delete_byte) & (LOW_BIT_OF_EACH_BYTE * 0x80) == 0
 }
 
 impl KeyEncoder<'_> {
@@ -57,11 +57,11 @@ impl KeyEncoder<'_> {
         key: &'a [u8],
         scratch: &'a mut Vec<u8>,
     ) -> Result<WireKey<'a>, Error> {
-        let bytes = self.namespace.len() + key.len();
+        let length = self.namespace.len() + key.len();
         if key.is_empty() {
             return Err(bad_key(key, "it is empty"));
         }
-        if bytes > KEY_BYTES_MAX {
+        if length > KEY_BYTES_MAX {
             return Err(bad_key(
                 key,
                 "it is longer than 250 bytes, namespace included",
@@ -121,8 +121,8 @@ impl<'n> KeyEncoder<'n> {
     {
         let is_base64 = !is_text_safe(self.namespace);
         if self.namespace.is_empty() {
-            let text = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
-            return Err(Error::BadSetting(text.to_owned()));
+            let message = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
+            return Err(Error::BadSetting(message.to_owned()));
         }
         if is_base64 {
             scratch.clear();

@@ -49,7 +49,7 @@ fn request_value(server: &Server, key: &str) -> Option<String> {
     if connection.request(&format!("get {key}\r\n")) == "END" {
         return None;
     }
-    Some(connection.line())
+    Some(connection.read_line())
 }
 
 /// Passes each connection on to a server; `may_pass` sees each chunk that the client sends, and cuts the connection by

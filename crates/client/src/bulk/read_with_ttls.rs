@@ -55,8 +55,8 @@ impl BulkReadWithTtls {
 
 /// The values of a read that were found, with the indices of their keys.
 pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
-    let found = values.into_iter().enumerate();
-    found
+    let indexed_values = values.into_iter().enumerate();
+    indexed_values
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
         .collect()
 }
@@ -101,28 +101,28 @@ impl Client {
             &[key] => (Some(key), CallClass::Single(OperationKind::Read, 0)),
             keys => (None, CallClass::Bulk(keys.len(), 0)),
         };
-        let call = RequestSummary {
+        let summary = RequestSummary {
             key,
             class,
             found_bytes: fetched.bytes(),
             has_value: fetched.has_value(),
             spent: budget.spent,
         };
-        self.count_read(call, budget, read_time);
+        self.count_read(summary, budget, read_time);
     }
 
     /// Counts the keys of a read that were served by the process itself.
     pub fn count_near_hits(&self, read: &NearRead) {
-        let (keys, bytes) = read.hit_keys_and_bytes();
-        if keys > 0 && self.options().costs {
-            self.costs().count_near(keys, bytes);
+        let (hit_count, value_bytes) = read.hit_keys_and_bytes();
+        if hit_count > 0 && self.options().costs {
+            self.costs().count_near(hit_count, value_bytes);
         }
     }
 
     /// Counts a value that was served by the process itself.
-    pub fn count_near_hit(&self, bytes: usize) {
+    pub fn count_near_hit(&self, value_bytes: usize) {
         if self.options().costs {
-            self.costs().count_near(1, bytes);
+            self.costs().count_near(1, value_bytes);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Call<'_> {
                 return Err(Error::Deadline(self.unsent_context(Phase::Wait)).into());
             }
         };
-        self.had_write_batch = self.write_batch.is_some();
+        self.has_taken_batch = self.write_batch.is_some();
         let thread_id = match &self.write_batch {
             Some(write_batch) if self.requests.is_empty() => write_batch.writer_thread_id,
             // Another call has sent the batch. A connection opened for nothing would be one on which the next batch
@@ -108,8 +108,10 @@ impl Call<'_> {
             Ok(socket) => socket,
             Err(error) => return Err(self.mark_down(error.to_string()).into()),
         };
-        let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
-        let socket_connection = SocketConnection::new(socket, server, bytes_max, Instant::now());
+        let (server_state, value_bytes_max) =
+            (&self.server.state, self.server.options.value_bytes_max);
+        let socket_connection =
+            SocketConnection::new(socket, server_state, value_bytes_max, Instant::now());
         if let Some(connection) = &mut self.connection {
             connection.replace(Some(Box::new(socket_connection)));
         }
@@ -135,9 +137,9 @@ impl Call<'_> {
         Ok(fd.into())
     }
 
-    /// Tries the next address, or ends the call with the last failure.
-    fn connect_to_next(&mut self, failure: String) -> Result<(), StepError> {
-        match self.candidates.begin_next(self.deadline, failure) {
+    /// Tries the next address, or ends the call; `last_reason` is why the last address failed.
+    fn connect_to_next(&mut self, last_reason: String) -> Result<(), StepError> {
+        match self.candidates.begin_next(self.deadline, last_reason) {
             Ok(fd) => self.wait_for_connection(fd),
             Err(reason) => Err(self.mark_down(reason).into()),
         }

@@ -138,7 +138,7 @@ fn item_of<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
     }
 }
 
-fn store<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
+fn store_request<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
     Request::Store {
         mode: StoreMode::Set,
         item: item_of(key, body),

@@ -86,14 +86,14 @@ impl<'g> Budget<'g> {
     pub(crate) fn begin_operation(
         &self,
         operation: &impl Operation,
-        keys: KeyEncoder<'_>,
+        encoder: KeyEncoder<'_>,
     ) -> RecordedCall<'g> {
         if self.record.is_none() {
             return RecordedCall::default();
         }
         match operation.class() {
             CallClass::Single(costs::OperationKind::Read, _) => {
-                self.begin_read(std::iter::once(keys.decode(operation.key())))
+                self.begin_read(std::iter::once(encoder.decode(operation.key())))
             }
             _ => self.begin_write(),
         }

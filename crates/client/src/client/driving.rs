@@ -39,7 +39,7 @@ impl Client {
         reader.finish_and_count(self, &call, budget.spent)
     }
 
-    /// Enqueues a quiet write, if it is part of a burst; its cost is counted.
+    /// Enqueues a quiet write, if it is part of a burst; its cost is counted. False: it was not enqueued.
     fn buffer_write<O: Operation>(
         &self,
         operation: &O,
@@ -52,7 +52,7 @@ impl Client {
             BufferResult::SendNow => return Ok(false),
             BufferResult::Enqueued | BufferResult::EnqueuedWithoutSender => {}
             BufferResult::CallerSendsBatch => {
-                server.flush_quiet_writes(
+                server.flush_buffered_writes(
                     budget.started,
                     budget.deadline,
                     budget.should_continue,

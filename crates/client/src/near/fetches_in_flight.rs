@@ -44,7 +44,10 @@ impl FetchesInFlight {
     /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
     pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
         for key in keys {
-            if self.get(key).is_some_and(|it| Arc::ptr_eq(it, fetch)) {
+            if self
+                .get(key)
+                .is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch))
+            {
                 self.by_key.remove(key);
             }
         }
@@ -65,9 +68,9 @@ pub(super) struct FetchInFlight {
 struct FetchState {
     has_ended: bool,
     absent_keys: AbsentKeys,
-    /// Those of the reads that wait, by the number of the waiter.
+    /// The wakers of the reads that wait, by the number of the waiter.
     wakers: BTreeMap<u64, Waker>,
-    next_waiter: u64,
+    next_waiter_number: u64,
 }
 
 impl FetchInFlight {
@@ -90,7 +93,7 @@ impl FetchInFlight {
         self.state()?.absent_keys.get(key).copied()
     }
 
-    /// Ends the fetch, once, and wakes who waits. No lock may be held: a waker is the driver's.
+    /// Ends the fetch, once, and wakes the reads that wait. No lock may be held: a waker is the driver's.
     pub(super) fn end(&self, absent_keys: AbsentKeys) {
         let Some(mut state) = self.state().filter(|state| !state.has_ended) else {
             return;
@@ -106,8 +109,8 @@ impl FetchInFlight {
 /// The keys of one read that other reads of its request are fetching.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedKeys {
-    keys: Vec<AwaitedKey>,
-    /// At the fetch of the first key.
+    awaited: Vec<AwaitedKey>,
+    /// Waits for the fetch of the first key.
     waiter: Option<Waiter>,
 }
 
@@ -120,26 +123,26 @@ pub(super) struct AwaitedKey {
 
 impl AwaitedKeys {
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.awaited.is_empty()
     }
 
-    pub(super) fn extend(&mut self, keys: impl Iterator<Item = AwaitedKey>) {
-        self.keys.extend(keys);
+    pub(super) fn extend(&mut self, awaited_keys: impl Iterator<Item = AwaitedKey>) {
+        self.awaited.extend(awaited_keys);
     }
 
     /// Whether the read has to wait: for the fetch of its first key. Those of the others proceed meanwhile.
     pub(super) fn are_in_flight(&self) -> bool {
-        let first = self.keys.first();
-        first.is_some_and(|first| !first.fetch.has_ended())
+        let first_key = self.awaited.first();
+        first_key.is_some_and(|first_key| !first_key.fetch.has_ended())
     }
 
     /// Has `waker` woken, instead of an earlier one, when [`Self::are_in_flight`] may have changed; ready: it has.
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        let Some(first) = self.keys.first() else {
+        let Some(first_key) = self.awaited.first() else {
             return Poll::Ready(());
         };
         let waiter = self.waiter.get_or_insert_with(|| Waiter {
-            fetch: first.fetch.clone(),
+            fetch: first_key.fetch.clone(),
             number: None,
         });
         waiter.poll(waker)
@@ -148,14 +151,14 @@ impl AwaitedKeys {
     /// Removes and returns the keys whose fetch has ended.
     pub(super) fn take_ended(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        let ended = self.keys.extract_if(.., |key| key.fetch.has_ended());
+        let ended = self.awaited.extract_if(.., |key| key.fetch.has_ended());
         ended.collect()
     }
 
     /// Removes and returns all keys.
     pub(super) fn take_all(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        std::mem::take(&mut self.keys)
+        std::mem::take(&mut self.awaited)
     }
 }
 
@@ -163,7 +166,7 @@ impl AwaitedKeys {
 #[derive(Debug)]
 struct Waiter {
     fetch: Arc<FetchInFlight>,
-    /// Of its waker.
+    /// The number of its waker, once it has left one.
     number: Option<u64>,
 }
 
@@ -172,12 +175,12 @@ impl Waiter {
         let Some(mut state) = self.fetch.state().filter(|state| !state.has_ended) else {
             return Poll::Ready(());
         };
-        let number = *self.number.get_or_insert(state.next_waiter);
-        state.next_waiter = state.next_waiter.max(number + 1);
-        let earlier = state.wakers.insert(number, waker.clone());
+        let number = *self.number.get_or_insert(state.next_waiter_number);
+        state.next_waiter_number = state.next_waiter_number.max(number + 1);
+        let earlier_waker = state.wakers.insert(number, waker.clone());
         // Not under the lock: a waker is the driver's.
         drop(state);
-        drop(earlier);
+        drop(earlier_waker);
         Poll::Pending
     }
 }

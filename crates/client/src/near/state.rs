@@ -80,7 +80,7 @@ pub(super) struct KeyLookup {
     /// Whether the value of each key, or that there is none, is known without a call.
     pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
-    pub(super) fetch: Vec<NearKey>,
+    pub(super) keys_to_fetch: Vec<NearKey>,
     /// Which of the fetched keys are cached, of a read that the strategy does not serve.
     pub(super) keys_to_cache: HashSet<NearKey>,
     /// What other reads of the request are fetching, by the index of the key: looked up when that has ended.
@@ -185,8 +185,8 @@ impl NearState {
 
     /// Whether what a call that starts now fetches may be cached.
     fn may_cache(&self, now: Instant) -> bool {
-        let mut until = self.caching_paused_until.iter();
-        self.may_serve(now) && until.all(|&until| now >= until)
+        let mut pause_ends = self.caching_paused_until.iter();
+        self.may_serve(now) && pause_ends.all(|&pause_end| now >= pause_end)
     }
 
     fn count_hit(&mut self, location: Location) {
@@ -209,7 +209,7 @@ impl NearState {
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
-        let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
+        let (mut lookup, mut seen_keys) = (KeyLookup::default(), HashSet::new());
         let mut temporary_scope = None;
         let (scope, rules) = if let Some(scope) = scope {
             (scope, rules)
@@ -219,27 +219,27 @@ impl NearState {
             (scope, PrefetchRules::default())
         };
         let has_fetches = !scope.fetches.is_empty();
-        let mut keys_to_fetch = Vec::new();
+        let mut keys_of_lookup = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope, now) {
                 let fetch = fetch.clone();
-                fetched.awaited_keys.push(AwaitedKey { index, fetch });
-                fetched.needs_no_fetch.push(false);
-                fetched.values.push(None);
+                lookup.awaited_keys.push(AwaitedKey { index, fetch });
+                lookup.needs_no_fetch.push(false);
+                lookup.values.push(None);
                 continue;
             }
             let (location, value) =
-                self.look_up_key(key, scope, rules, related_keys, now, &mut keys_to_fetch);
+                self.look_up_key(key, scope, rules, related_keys, now, &mut keys_of_lookup);
             self.count_hit(location);
-            fetched.needs_no_fetch.push(location != Location::Missing);
-            fetched.values.push(value);
-            let new = keys_to_fetch.drain(..).filter(|fetched_key| {
+            lookup.needs_no_fetch.push(location != Location::Missing);
+            lookup.values.push(value);
+            let new_keys = keys_of_lookup.drain(..).filter(|fetched_key| {
                 let is_in_flight = fetched_key != key && scope.fetches.get(fetched_key).is_some();
                 !is_in_flight && seen_keys.insert(fetched_key.clone())
             });
-            fetched.fetch.extend(new);
+            lookup.keys_to_fetch.extend(new_keys);
         }
-        fetched
+        lookup
     }
 
     /// The fetch by which another read of the request is fetching a key, unless the key already has a value that may be
@@ -273,8 +273,8 @@ impl NearState {
     }
 
     /// Counts keys that were read and not found in time by the fetches of other reads.
-    pub(super) fn count_failed_waits(&mut self, keys: usize) {
-        self.stats.reads += keys as u64;
+    pub(super) fn count_failed_waits(&mut self, key_count: usize) {
+        self.stats.reads += key_count as u64;
     }
 
     /// Looks up the keys of one read that the strategy does not serve: every key is fetched.
@@ -289,16 +289,16 @@ impl NearState {
         now: Instant,
     ) -> KeyLookup {
         let mut seen_keys = HashSet::new();
-        let new = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
+        let new_keys = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
         let mut lookup = KeyLookup {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
-            fetch: new.cloned().collect(),
+            keys_to_fetch: new_keys.cloned().collect(),
             keys_to_cache: HashSet::new(),
             awaited_keys: Vec::new(),
         };
         let Some(scope) = scope else { return lookup };
-        for key in &lookup.fetch {
+        for key in &lookup.keys_to_fetch {
             let (location, _) = self.look_up_key(
                 key,
                 scope,
@@ -419,25 +419,27 @@ impl NearState {
     pub(super) fn store(
         &mut self,
         (keys, generations): (&[NearKey], &[Option<u64>]),
-        fetched: Vec<Option<FetchedKey>>,
+        fetched_keys: Vec<Option<FetchedKey>>,
         scope: Option<&mut ScopeState>,
         related_keys: &RelatedKeysOfRead<'_>,
         started_at: Instant,
     ) {
         let mut arrived_values = HashMap::new();
-        for ((key, &generation), fetched) in keys.iter().zip(generations).zip(fetched) {
-            let Some(fetched) = fetched else { continue };
+        for ((key, &generation), fetched_key) in keys.iter().zip(generations).zip(fetched_keys) {
+            let Some(fetched_key) = fetched_key else {
+                continue;
+            };
             let Some(current_generation) = self
                 .writes
                 .generation(key)
-                .filter(|&now| generation == Some(now))
+                .filter(|&current| generation == Some(current))
             else {
                 continue; // written meanwhile
             };
-            if fetched.value.is_some() || !fetched.is_requested {
+            if fetched_key.value.is_some() || !fetched_key.is_requested {
                 arrived_values.insert(
                     key.clone(),
-                    self.to_fetched_value(key, fetched, current_generation, started_at),
+                    self.to_fetched_value(key, fetched_key, current_generation, started_at),
                 );
             }
         }
@@ -460,39 +462,39 @@ impl NearState {
     fn to_fetched_value(
         &self,
         key: &NearKey,
-        fetched: FetchedKey,
+        fetched_key: FetchedKey,
         generation: u64,
         started_at: Instant,
     ) -> FetchedValue<NearEntry> {
-        let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
+        let expiry = compute_expiry(started_at, fetched_key.ttl_s, self.near_ttl);
         let is_cacheable = self.may_cache(started_at);
-        let cached_bytes = match (&fetched.value, expires) {
+        let cached_bytes = match (&fetched_key.value, expiry) {
             (Some(value), Ok(_)) if is_cacheable => {
                 Some(entry_bytes(self.byte_accounting, key, value))
             }
             _ => None,
         };
-        let value = NearEntry {
-            value: fetched.value,
+        let entry = NearEntry {
+            value: fetched_key.value,
             generation,
-            expires_at: expires.unwrap_or(Some(started_at)),
+            expires_at: expiry.unwrap_or(Some(started_at)),
         };
         FetchedValue {
-            value,
+            value: entry,
             cached_bytes,
         }
     }
 
     /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
-    pub(super) fn count_call(&mut self, keys: usize, bytes: usize, is_load: bool) {
+    pub(super) fn count_call(&mut self, key_count: usize, value_bytes: usize, is_load: bool) {
         let stats = &mut self.stats;
         if is_load {
             stats.fixed_set_calls += 1;
-            stats.fixed_set_keys += keys as u64;
+            stats.fixed_set_keys += key_count as u64;
         } else {
             stats.calls += 1;
-            stats.keys += keys as u64;
-            stats.bytes += bytes as u64;
+            stats.keys += key_count as u64;
+            stats.bytes += value_bytes as u64;
         }
     }
 
@@ -501,7 +503,7 @@ impl NearState {
         self.may_cache(now) && self.fixed_set_load.begin(now)
     }
 
-    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
+    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::finish`].
     pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
         let loaded = self.near_values.fixed().values().flatten();
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
@@ -534,7 +536,7 @@ impl NearState {
 
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
         for key in keys {
-            self.writes.begin(key);
+            self.writes.begin_write(key);
             self.invalidate_key(key);
         }
     }
@@ -547,12 +549,12 @@ impl NearState {
     }
 
     fn invalidate_key(&mut self, key: &NearKey) {
-        let fixed_entry = self
+        let has_fixed_value = self
             .near_values
             .fixed()
             .get(key)
             .is_some_and(Option::is_some);
-        let was_cached = fixed_entry || self.near_values.local_cache().peek(key).is_some();
+        let was_cached = has_fixed_value || self.near_values.local_cache().peek(key).is_some();
         self.stats.invalidated += u64::from(was_cached);
         self.near_values.remove(key);
     }
@@ -619,8 +621,8 @@ impl NearState {
                 }
                 self.invalidate_all();
             }
-            WatchEvent::Changed(key) => {
-                for key in possible_near_keys(&key) {
+            WatchEvent::Changed(changed_key) => {
+                for key in possible_near_keys(&changed_key) {
                     self.writes.record_change(&key);
                     let invalidated_before = self.stats.invalidated;
                     self.invalidate_key(&key);
@@ -634,9 +636,9 @@ impl NearState {
                 self.pause_caching(now + delay + FLUSH_DELAY_SLACK, true);
                 self.invalidate_for_watch();
             }
-            WatchEvent::Confirmed(sent) => {
+            WatchEvent::Confirmed(sent_at) => {
                 if let Some(watches) = &mut self.watches {
-                    watches.coverage.record_confirmation(slot, sent);
+                    watches.coverage.record_confirmation(slot, sent_at);
                 }
             }
         }

@@ -36,7 +36,7 @@ impl Pipeline {
                 Err(Fault::Unsolicited)
             };
         }
-        let is_inside_body = self.scan.body.is_some() || self.scan.is_body_external;
+        let is_inside_body = self.scan.incomplete_value.is_some() || self.scan.is_body_external;
         if self.receive_buffer.is_empty() && !is_inside_body {
             return Ok(ReplyProgress::Incomplete(1)); // as each time before the first receive
         }
@@ -44,7 +44,9 @@ impl Pipeline {
             self.parse_complete_values();
             match self.parse_step()? {
                 ParseStep::Continue => {}
-                ParseStep::Missing(bytes) => return Ok(ReplyProgress::Incomplete(bytes)),
+                ParseStep::Missing(missing_bytes) => {
+                    return Ok(ReplyProgress::Incomplete(missing_bytes));
+                }
                 ParseStep::Complete(reply) => return Ok(ReplyProgress::Complete(reply)),
             }
         }
@@ -56,7 +58,7 @@ impl Pipeline {
         let Some(ExpectedReply::Values(keys)) = self.in_flight.front() else {
             return;
         };
-        if self.scan.body.is_some() || self.scan.is_body_external {
+        if self.scan.incomplete_value.is_some() || self.scan.is_body_external {
             return;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
@@ -103,7 +105,7 @@ impl Pipeline {
         if self.scan.is_body_external {
             return self.finish_external_body();
         }
-        if let Some(value) = self.scan.body {
+        if let Some(value) = self.scan.incomplete_value {
             return self.finish_body(value);
         }
         let unparsed = self.receive_buffer.slice_from(self.scan.offset);
@@ -118,11 +120,12 @@ impl Pipeline {
         };
         let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
-            Some(ExpectedReply::Values(keys)) => {
-                let line = text::parse(line)?;
-                self.scan
-                    .parse_value_head(&line, keys, next_offset, self.value_bytes_max)?
-            }
+            Some(ExpectedReply::Values(keys)) => self.scan.parse_value_head(
+                &text::parse(line)?,
+                keys,
+                next_offset,
+                self.value_bytes_max,
+            )?,
             Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta::parse(line)? {
@@ -141,13 +144,13 @@ impl Pipeline {
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
             Some(&mut ExpectedReply::Meta { opaque, key }) => {
-                let limit_bytes = self.value_bytes_max;
+                let value_bytes_max = self.value_bytes_max;
                 let (reply, value) =
-                    parse_meta_reply(line, (opaque, key), next_offset, limit_bytes)?;
+                    parse_meta_reply(line, (opaque, key), next_offset, value_bytes_max)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
-                        self.scan.body = Some(value);
+                        self.scan.incomplete_value = Some(value);
                         ParseStep::Continue
                     }
                     (reply, _) => ParseStep::Complete(reply),
@@ -167,7 +170,7 @@ impl Pipeline {
 
     /// Takes a value whose body is complete: among the values, or as the reservation that it is; true for a value.
     pub(super) fn add_value(&mut self, value: FoundValue) -> bool {
-        self.scan.body = None;
+        self.scan.incomplete_value = None;
         let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
             let body = self.receive_buffer.slice(value.offset, value.value_bytes);
             body.is_some_and(|body| reserved::token_of(body).is_some())
@@ -240,7 +243,7 @@ impl ReplyScan {
             return Err(Fault::WrongKey);
         }
         self.key_cursor = key_index + 1;
-        self.body = Some(FoundValue {
+        self.incomplete_value = Some(FoundValue {
             key_index,
             flags,
             cas: cas.unwrap_or_default(),
@@ -290,8 +293,14 @@ impl ReplyScan {
                 code: MetaCode::Value,
                 ..
             } => return Err(ReplyFault::Unexpected.into()),
-            meta::Line::Reply { code, flags, .. } => {
-                let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
+            meta::Line::Reply {
+                code,
+                flags: meta_flags,
+                ..
+            } => {
+                let index = meta_flags
+                    .opaque
+                    .map(|opaque| opaque.wrapping_sub(first_opaque));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
@@ -324,9 +333,9 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
-fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
+fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first_byte, mut unparsed) = bytes.split_first()?;
+    let (first_byte, mut unparsed) = text.split_first()?;
     let mut number = u64::from(digit_of(first_byte)?);
     loop {
         let (byte, remaining) = unparsed.split_first()?;
@@ -367,9 +376,9 @@ fn parse_meta_reply(
     line: &[u8],
     (opaque, key): (u32, KeyHash),
     next_offset: usize,
-    limit_bytes: u64,
+    value_bytes_max: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
-    let (code, value_bytes, flags) = match meta::parse(line)? {
+    let (code, value_bytes, meta_flags) = match meta::parse(line)? {
         meta::Line::Error(error_line) => {
             return Ok((Reply::Refused(owned_refusal(&error_line)), None));
         }
@@ -380,15 +389,15 @@ fn parse_meta_reply(
         meta::Line::Reply {
             code,
             value_bytes,
-            flags,
-        } => (code, value_bytes, flags),
+            flags: meta_flags,
+        } => (code, value_bytes, meta_flags),
     };
     // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
-    let is_bare_miss = code == MetaCode::Miss && flags.opaque.is_none();
-    if !is_bare_miss && flags.opaque != Some(opaque) {
+    let is_bare_miss = code == MetaCode::Miss && meta_flags.opaque.is_none();
+    if !is_bare_miss && meta_flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
-    if flags
+    if meta_flags
         .key
         .is_some_and(|named_key| KeyHash::of(named_key) != key)
     {
@@ -396,19 +405,19 @@ fn parse_meta_reply(
     }
     let reply = MetaReply {
         code,
-        ttl_s: flags.ttl_s,
-        last_access_s: flags.last_access_s,
-        was_hit: flags.was_hit,
-        cas: flags.cas,
-        won: flags.won,
-        stale: flags.is_stale,
+        ttl_s: meta_flags.ttl_s,
+        last_access_s: meta_flags.last_access_s,
+        was_hit: meta_flags.was_hit,
+        cas: meta_flags.cas,
+        won: meta_flags.won,
+        stale: meta_flags.is_stale,
     };
     let value = match code {
         MetaCode::Value => Some(FoundValue {
             key_index: 0,
-            flags: flags.client_flags,
-            cas: flags.cas.unwrap_or_default(),
-            value_bytes: checked_length(value_bytes, limit_bytes)?,
+            flags: meta_flags.client_flags,
+            cas: meta_flags.cas.unwrap_or_default(),
+            value_bytes: checked_length(value_bytes, value_bytes_max)?,
             offset: next_offset,
         }),
         _ => None,
@@ -416,16 +425,16 @@ fn parse_meta_reply(
     Ok((Reply::Meta(reply), value))
 }
 
-pub(super) fn checked_length(bytes: u64, limit_bytes: u64) -> Result<usize, Fault> {
-    if bytes > limit_bytes {
+pub(super) fn checked_length(length: u64, length_max: u64) -> Result<usize, Fault> {
+    if length > length_max {
         return Err(Fault::TooLong {
-            bytes,
-            limit: limit_bytes,
+            bytes: length,
+            limit: length_max,
         });
     }
-    usize::try_from(bytes).map_err(|_| Fault::TooLong {
-        bytes,
-        limit: limit_bytes,
+    usize::try_from(length).map_err(|_| Fault::TooLong {
+        bytes: length,
+        limit: length_max,
     })
 }
 

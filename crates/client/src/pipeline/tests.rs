@@ -21,8 +21,8 @@ fn feed_in_pieces(
     piece_bytes: usize,
 ) -> (Pipeline, Result<ReplyProgress, Fault>) {
     let mut progress = pipeline.poll();
-    for bytes in reply.chunks(piece_bytes) {
-        pipeline.feed(bytes);
+    for piece in reply.chunks(piece_bytes) {
+        pipeline.feed(piece);
         progress = pipeline.poll();
         if progress.is_err() {
             break;

@@ -17,7 +17,7 @@ use crate::costs::{CallClass, OperationKind};
 use crate::error::Error;
 use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
-/// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
+/// Bodies up to this length are copied after their head; longer ones are sent from where they lie.
 pub(crate) const COPIED_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// Which commands a server understands.
@@ -126,11 +126,14 @@ impl RequestWriter<'_> {
 
     /// Notes a meta request that has a reply of its own.
     fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
-        let key = KeyHash::of(key.bytes);
-        self.pipeline.expect(ExpectedReply::Meta { opaque, key });
+        let expected = ExpectedReply::Meta {
+            opaque,
+            key: KeyHash::of(key.bytes),
+        };
+        self.pipeline.expect(expected);
     }
 
-    /// A meta request with a reply of its own.
+    /// Begins a meta request that has a reply of its own.
     fn begin_meta_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.reserve_opaques(1);
         self.expect_meta(opaque, key);

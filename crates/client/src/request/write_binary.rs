@@ -27,13 +27,15 @@ impl Request<'_> {
         }
         match *self {
             Self::Get { key, cas } => {
-                let id = begin_single_read(writer, key, opcode::GETK, cas);
-                with_raw_key(key, |key| binary::get(writer.out, id, key));
+                let opcode_and_opaque = begin_single_read(writer, key, opcode::GETK, cas);
+                with_raw_key(key, |key| binary::get(writer.out, opcode_and_opaque, key));
             }
             Self::GetAndTouch { key, exptime } => {
-                let id = begin_single_read(writer, key, opcode::GATK, false);
+                let opcode_and_opaque = begin_single_read(writer, key, opcode::GATK, false);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+                with_raw_key(key, |key| {
+                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                });
             }
             Self::GetMany { prefix, keys, cas } => {
                 let mut key_list = begin_key_list(writer);
@@ -55,8 +57,8 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let id = begin_request(writer, store_opcode(mode), noreply);
-                write_store_head(writer, id, mode, item, exptime);
+                let opcode_and_opaque = begin_request(writer, store_opcode(mode), noreply);
+                write_store_head(writer, opcode_and_opaque, mode, item, exptime);
                 if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     writer.out.extend_from_slice(item.body);
                 }
@@ -77,9 +79,11 @@ impl Request<'_> {
                 noreply,
             } => {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
-                let id = begin_request(writer, opcode::TOUCH, noreply);
+                let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+                with_raw_key(key, |key| {
+                    binary::touch(writer.out, opcode_and_opaque, key, exptime);
+                });
             }
             Self::Arithmetic {
                 key,
@@ -87,8 +91,8 @@ impl Request<'_> {
                 noreply,
             } => write_arithmetic(writer, key, arithmetic, noreply),
             Self::Flush { delay_s } => {
-                let id = begin_request(writer, opcode::FLUSH, false);
-                binary::flush(writer.out, id.opaque, delay_s);
+                let opcode_and_opaque = begin_request(writer, opcode::FLUSH, false);
+                binary::flush(writer.out, opcode_and_opaque.opaque, delay_s);
             }
             Self::Stats { argument } => {
                 let opaque = writer.reserve_opaques(1);
@@ -96,8 +100,8 @@ impl Request<'_> {
                 binary::stat(writer.out, opaque, argument);
             }
             Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
-                let id = begin_request(writer, opcode::VERSION, false);
-                binary::header_only(writer.out, id);
+                let opcode_and_opaque = begin_request(writer, opcode::VERSION, false);
+                binary::header_only(writer.out, opcode_and_opaque);
             }
         }
         Ok(())
@@ -187,8 +191,11 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
         .filter_map(|index| keys.get(index))
         .zip(opaques)
     {
-        let opcode = opcode::GETKQ;
-        binary::get(writer.out, OpcodeAndOpaque { opcode, opaque }, key);
+        let opcode_and_opaque = OpcodeAndOpaque {
+            opcode: opcode::GETKQ,
+            opaque,
+        };
+        binary::get(writer.out, opcode_and_opaque, key);
     }
     write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
     let expected = ExpectedBinaryReply::Values {
@@ -202,8 +209,11 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
 
 /// Appends a noop; its response comes after those to everything before it.
 pub(crate) fn write_noop(out: &mut Vec<u8>, opaque: u32) {
-    let opcode = opcode::NOOP;
-    binary::header_only(out, OpcodeAndOpaque { opcode, opaque });
+    let opcode_and_opaque = OpcodeAndOpaque {
+        opcode: opcode::NOOP,
+        opaque,
+    };
+    binary::header_only(out, opcode_and_opaque);
 }
 
 fn store_opcode(mode: StoreMode) -> u8 {
@@ -218,7 +228,7 @@ fn store_opcode(mode: StoreMode) -> u8 {
 
 fn write_store_head(
     writer: &mut RequestWriter<'_>,
-    id: OpcodeAndOpaque,
+    opcode_and_opaque: OpcodeAndOpaque,
     mode: StoreMode,
     item: &Item<'_>,
     exptime: i64,
@@ -235,9 +245,9 @@ fn write_store_head(
     };
     with_raw_key(item.key, |key| match mode {
         StoreMode::Append | StoreMode::Prepend => {
-            binary::append_or_prepend(writer.out, id, key, value_bytes, 0);
+            binary::append_or_prepend(writer.out, opcode_and_opaque, key, value_bytes, 0);
         }
-        _ => binary::store(writer.out, id, key, &parameters),
+        _ => binary::store(writer.out, opcode_and_opaque, key, &parameters),
     });
 }
 
@@ -249,8 +259,8 @@ fn write_store_many(
 ) {
     let first_opaque = *writer.opaque;
     for item in items {
-        let id = begin_request(writer, store_opcode(mode), quiet);
-        write_store_head(writer, id, mode, item, exptime);
+        let opcode_and_opaque = begin_request(writer, store_opcode(mode), quiet);
+        write_store_head(writer, opcode_and_opaque, mode, item, exptime);
         writer.out.extend_from_slice(item.body);
     }
     if quiet {
@@ -269,8 +279,10 @@ fn write_store_many(
 }
 
 fn write_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
-    let id = begin_request(writer, opcode::DELETE, quiet);
-    with_raw_key(key, |key| binary::delete(writer.out, id, key, 0));
+    let opcode_and_opaque = begin_request(writer, opcode::DELETE, quiet);
+    with_raw_key(key, |key| {
+        binary::delete(writer.out, opcode_and_opaque, key, 0);
+    });
 }
 
 fn write_arithmetic(
@@ -279,12 +291,12 @@ fn write_arithmetic(
     arithmetic: &Arithmetic,
     quiet: bool,
 ) {
-    let opcode = if arithmetic.is_decrement {
+    let arithmetic_opcode = if arithmetic.is_decrement {
         opcode::DECREMENT
     } else {
         opcode::INCREMENT
     };
-    let id = begin_request(writer, opcode, quiet);
+    let opcode_and_opaque = begin_request(writer, arithmetic_opcode, quiet);
     let parameters = ArithParameters {
         delta: arithmetic.delta,
         initial: arithmetic
@@ -292,7 +304,9 @@ fn write_arithmetic(
             .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
-    with_raw_key(key, |key| binary::arith(writer.out, id, key, &parameters));
+    with_raw_key(key, |key| {
+        binary::arith(writer.out, opcode_and_opaque, key, &parameters);
+    });
 }
 
 /// The exptime in 32 bits without a sign.

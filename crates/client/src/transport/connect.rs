@@ -80,13 +80,13 @@ impl Candidates {
     }
 
     /// Begins with the next address whose connection does not fail at once; if there is none, returns why the last
-    /// one failed, which is `failure` if none is left.
+    /// one failed, which is `previous_failure` if none is left.
     pub(crate) fn begin_next(
         &mut self,
         deadline: Instant,
-        failure: String,
+        previous_failure: String,
     ) -> Result<OwnedFd, String> {
-        let mut last_failure = failure;
+        let mut last_failure = previous_failure;
         while let Some(address) = self.addresses_left.next() {
             match begin_tcp(&address) {
                 Ok(fd) => {
@@ -114,11 +114,11 @@ impl Candidates {
     }
 }
 
-/// When the share of the time is over that an address gets which has `addresses_left` after it.
+/// When the attempt at an address ends that `addresses_left` others follow: each gets an equal share of the time.
 fn attempt_end(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
-    let attempts = u32::try_from(addresses_left).ok()?.checked_add(1)?;
+    let attempts_left = u32::try_from(addresses_left).ok()?.checked_add(1)?;
     let time_left = deadline.saturating_duration_since(now);
-    (attempts > 1).then(|| now + time_left / attempts)
+    (attempts_left > 1).then(|| now + time_left / attempts_left)
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {

@@ -179,7 +179,7 @@ impl Resolver {
             .unwrap_or_else(PoisonError::into_inner);
         let index = addresses
             .iter()
-            .position(|&resolved| Some(resolved) == last_connected);
+            .position(|&address| Some(address) == last_connected);
         if let Some(front) = index.and_then(|index| addresses.get_mut(..=index)) {
             front.rotate_right(1);
         }
@@ -284,12 +284,12 @@ mod tests {
     #[test]
     fn the_address_that_accepted_a_connection_moves_to_the_front_and_the_others_keep_their_order() {
         let resolver = Resolver::default();
-        let resolved = vec![address(1), address(2), address(3)];
-        assert_eq!(resolver.last_connected_first(resolved.clone()), resolved);
+        let addresses = vec![address(1), address(2), address(3)];
+        assert_eq!(resolver.last_connected_first(addresses.clone()), addresses);
         resolver.remember_connected(Some(address(3)));
         resolver.remember_connected(None);
-        let order = [address(3), address(1), address(2)];
-        assert_eq!(resolver.last_connected_first(resolved), order);
+        let expected_order = [address(3), address(1), address(2)];
+        assert_eq!(resolver.last_connected_first(addresses), expected_order);
         assert_eq!(
             resolver.last_connected_first(vec![address(1)]),
             [address(1)]

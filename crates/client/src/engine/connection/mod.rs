@@ -61,6 +61,7 @@ pub struct Connection {
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     output: Output,
+    /// The opaque of the next request that has one.
     opaque: u32,
     /// Quiet writes without a request for acknowledgement after them.
     pending: PendingWrites,
@@ -277,7 +278,7 @@ impl Connection {
             if self.server.uncertain.has_keys() || !self.pending.is_empty() {
                 removals = self.remove_uncertain(command_set);
             }
-        } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
+        } else if self.pending.opaque_count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
         let (begin_offset, in_flight_before) =
@@ -321,8 +322,9 @@ impl Connection {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
-            let acknowledged = write_removals(&removals, &mut self.request_writer(command_set));
-            self.pending.add_removals(acknowledged);
+            let acknowledged_count =
+                write_removals(&removals, &mut self.request_writer(command_set));
+            self.pending.add_removals(acknowledged_count);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -342,8 +344,8 @@ impl Connection {
         command_set: CommandSet,
         has_quiet: bool,
     ) -> Result<(), Error> {
-        let is_counted = has_quiet && command_set != CommandSet::Classic;
-        if is_counted {
+        let awaits_acknowledgement = has_quiet && command_set != CommandSet::Classic;
+        if awaits_acknowledgement {
             self.begin_pending_writes();
         }
         for (index, request) in requests.iter().enumerate() {
@@ -361,7 +363,7 @@ impl Connection {
             {
                 self.output.push_body(body);
             }
-            if is_counted && request.is_noreply() {
+            if awaits_acknowledgement && request.is_noreply() {
                 self.pending.add_write(request);
             }
         }
@@ -380,11 +382,11 @@ impl Connection {
     }
 
     /// Submits quiet writes from the write buffer, and requests their acknowledgement.
-    pub fn submit_buffered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
+    pub fn submit_buffered_writes(&mut self, encoded_writes: &[u8], pending: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
         let begin_offset = self.appended_bytes();
-        self.output.bytes.extend_from_slice(bytes);
+        self.output.bytes.extend_from_slice(encoded_writes);
         self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
         if let Some(entry) = self.in_flight.back_mut() {
             entry.was_buffered = true;
@@ -427,7 +429,7 @@ impl Connection {
         removals: Vec<OwnedKey>,
         begin_offset: u64,
     ) {
-        let (first_opaque, count) = (pending.first_opaque, pending.count);
+        let (first_opaque, count) = (pending.first_opaque, pending.opaque_count);
         if self.command_set() == CommandSet::Binary {
             let opaque = self.next_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
@@ -503,8 +505,8 @@ impl Connection {
     }
 
     /// Notes that this many more bytes were sent, or given to the transport.
-    pub fn mark_sent(&mut self, bytes: usize) {
-        self.output.current_sent_bytes += bytes;
+    pub fn mark_sent(&mut self, byte_count: usize) {
+        self.output.current_sent_bytes += byte_count;
     }
 
     /// The bytes written since the connection was made.
@@ -527,14 +529,14 @@ impl Connection {
         &mut self.pipeline
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::mark_received`] notes how many came.
-    pub fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
-        self.pipeline.receive_space(bytes)
+    /// Room for at least `byte_count_min` more received bytes; [`Self::mark_received`] notes how many came.
+    pub fn receive_space(&mut self, byte_count_min: usize) -> &mut [u8] {
+        self.pipeline.receive_space(byte_count_min)
     }
 
-    /// Notes that `bytes` were written into [`Self::receive_space`].
-    pub fn mark_received(&mut self, bytes: usize) {
-        self.pipeline.mark_received(bytes);
+    /// Notes that `byte_count` bytes were written into [`Self::receive_space`].
+    pub fn mark_received(&mut self, byte_count: usize) {
+        self.pipeline.mark_received(byte_count);
     }
 
     /// Takes received bytes by copy.

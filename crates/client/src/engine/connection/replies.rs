@@ -223,12 +223,12 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
         begin_offset: u64,
-        reason: NoReplyReason<'_>,
+        no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
         let mut entry = InFlightRequest::new(ReplyReceiver::Abandoned, begin_offset);
         entry.end_offset = self.appended_bytes();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
-        let failure = self.failure_without_reply(&entry, attempt, reason);
+        let failure = self.failure_without_reply(&entry, attempt, no_reply_reason);
         self.server.health.apply_effect(failure.health_effect());
         let was_sent = begin_offset < self.sent_bytes();
         self.pending.exclude_reported(requests, was_sent);
@@ -301,11 +301,11 @@ impl Connection {
         &self,
         entry: &InFlightRequest,
         attempt: Attempt,
-        reason: NoReplyReason<'_>,
+        no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
         let is_opening = matches!(entry.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let sent_bytes = self.sent_bytes();
-        let request = FailedRequest {
+        let failed_request = FailedRequest {
             // A peer that closes during the login may still know meta commands.
             stage: if is_opening
                 && !self
@@ -333,9 +333,9 @@ impl Connection {
         let context = Context {
             server: self.server.name.clone(),
             phase,
-            retry_is_safe: request.retry_is_safe(),
+            retry_is_safe: failed_request.retry_is_safe(),
         };
-        let (cause, error) = match reason {
+        let (cause, error) = match no_reply_reason {
             NoReplyReason::Closed { is_orderly, reason } => (
                 FailureCause::Closed { is_orderly },
                 Error::Unavailable(context, reason.to_owned()),
@@ -348,7 +348,7 @@ impl Connection {
                 )
             }
         };
-        let decision = request.decide(cause);
+        let decision = failed_request.decide(cause);
         Failure { error, decision }
     }
 

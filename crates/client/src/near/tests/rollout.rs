@@ -98,8 +98,8 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
         read_all(&mut client, &scope, &["a", "f"]);
         scope.end();
     }
-    let near = client.near.current();
-    let process_rollout = near.state().process_rollout().clone();
+    let process_cache = client.near.current();
+    let process_rollout = process_cache.state().process_rollout().clone();
     assert_eq!(
         process_rollout.warm_up_requests(),
         0,
@@ -120,8 +120,8 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
         scope.end();
         scope.end();
     }
-    let near = client.near.current();
-    let state = near.state();
+    let process_cache = client.near.current();
+    let state = process_cache.state();
     let groups = state.process_rollout().groups().clone();
     let (strategy, control) = (groups.strategy, groups.control);
     assert_eq!(strategy.sum.requests + control.sum.requests, 3);
@@ -182,9 +182,18 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         let scope = client.scope(None);
         client.read_in(&scope, "f");
     }
-    let near = client.near.current();
-    assert_eq!(near.state().process_rollout().warm_up_requests(), 600);
-    assert!(near.state().process_rollout().disable_reason().is_none());
+    let process_cache = client.near.current();
+    assert_eq!(
+        process_cache.state().process_rollout().warm_up_requests(),
+        600
+    );
+    assert!(
+        process_cache
+            .state()
+            .process_rollout()
+            .disable_reason()
+            .is_none()
+    );
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl SocketConnection {
                     let flags = RecvFlags::DONTWAIT;
                     match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags) {
                         Ok(0) => return false,
-                        Ok(bytes) => self.state_machine.mark_received(bytes),
+                        Ok(received_bytes) => self.state_machine.mark_received(received_bytes),
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }

@@ -149,15 +149,15 @@ impl SocketConnection {
                 (None, None) => send(&self.fd, out, flags),
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let begin = self.state_machine.sent_external_body_bytes();
-                    let (end, line_end) = (
-                        begin.saturating_sub(body.len()),
+                    let body_offset = self.state_machine.sent_external_body_bytes();
+                    let (body_end_offset, body_end) = (
+                        body_offset.saturating_sub(body.len()),
                         self.state_machine.body_end(),
                     );
                     let slices = [
                         IoSlice::new(out),
-                        IoSlice::new(body.get(begin..).unwrap_or_default()),
-                        IoSlice::new(line_end.get(end..).unwrap_or_default()),
+                        IoSlice::new(body.get(body_offset..).unwrap_or_default()),
+                        IoSlice::new(body_end.get(body_end_offset..).unwrap_or_default()),
                     ];
                     let no_control = &mut SendAncillaryBuffer::default();
                     match tls {
@@ -167,7 +167,7 @@ impl SocketConnection {
                 }
             };
             match send_result {
-                Ok(bytes) => self.state_machine.mark_sent(bytes),
+                Ok(sent_bytes) => self.state_machine.mark_sent(sent_bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -205,8 +205,8 @@ impl SocketConnection {
         };
         match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags)? {
             0 => Err(WaitError::Closed(None)),
-            bytes => {
-                self.state_machine.mark_received(bytes);
+            received_bytes => {
+                self.state_machine.mark_received(received_bytes);
                 Ok(())
             }
         }
@@ -225,7 +225,7 @@ impl SocketConnection {
         };
         match receive_bytes(&self.fd, self.tls.as_deref_mut(), target, flags)? {
             0 => Err(WaitError::Closed(None)),
-            bytes => Ok(bytes),
+            received_bytes => Ok(received_bytes),
         }
     }
 
@@ -239,21 +239,26 @@ impl SocketConnection {
         if time_left.is_zero() {
             return Err(WaitError::Deadline);
         }
-        let time_left = time_left.saturating_sub(TIMEOUT_MARGIN);
-        if time_left < TIMEOUT_MIN {
+        let timeout_max = time_left.saturating_sub(TIMEOUT_MARGIN);
+        if timeout_max < TIMEOUT_MIN {
             return Ok(false);
         }
-        let is_current_timeout_near = self
-            .receive_timeout
-            .is_some_and(|current| current <= time_left && current * 4 > time_left);
+        let is_current_timeout_near = self.receive_timeout.is_some_and(|current_timeout| {
+            current_timeout <= timeout_max && current_timeout * 4 > timeout_max
+        });
         if is_current_timeout_near {
             return Ok(true);
         }
-        let micros = time_left.as_micros().min(1 << 40) as u64;
-        let rounded = Duration::from_micros(1 << micros.max(1).ilog2());
+        let micros = timeout_max.as_micros().min(1 << 40) as u64;
+        let rounded_timeout = Duration::from_micros(1 << micros.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
-        let timeout = if is_first { time_left } else { rounded }.max(TIMEOUT_MIN);
+        let timeout = if is_first {
+            timeout_max
+        } else {
+            rounded_timeout
+        }
+        .max(TIMEOUT_MIN);
         set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)
@@ -269,7 +274,7 @@ fn receive_bytes(
 ) -> Result<usize, Errno> {
     match tls {
         Some(tls) => tls.receive(fd.as_fd(), buffer, flags),
-        None => recv(fd, buffer, flags).map(|(bytes, _)| bytes),
+        None => recv(fd, buffer, flags).map(|(received_bytes, _)| received_bytes),
     }
 }
 
@@ -279,11 +284,11 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), Wait
     if time_left.is_zero() {
         return Err(WaitError::Deadline);
     }
-    let time_left = Timespec {
+    let timeout = Timespec {
         tv_sec: time_left.as_secs().min(1 << 30) as i64,
         tv_nsec: time_left.subsec_nanos().into(),
     };
-    match poll(fds, Some(&time_left)) {
+    match poll(fds, Some(&timeout)) {
         Ok(0) => Err(WaitError::Deadline),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),

@@ -16,8 +16,8 @@ const STRING: u32 = 0;
 const BOOL: u32 = 0x100;
 const LONG: u32 = 0x300;
 const DOUBLE: u32 = 0x700;
-/// The upper sixteen bits are the application's own.
-const CLIENT_BITS: u32 = 0xffff;
+/// The lower sixteen bits, which are this client's; the upper sixteen are the application's own.
+const PECL_FLAGS_MASK: u32 = 0xffff;
 
 pub(super) struct Pecl;
 
@@ -54,7 +54,7 @@ impl DialectFormat for Pecl {
         body: Cow<'b, [u8]>,
         _: ReadLimits,
     ) -> Result<Decoded<'b>, ValueRefusal> {
-        match flags & CLIENT_BITS & !COMPRESSED {
+        match flags & PECL_FLAGS_MASK & !COMPRESSED {
             STRING => Ok(text_or_bytes(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
             LONG => decode_decimal(&body),

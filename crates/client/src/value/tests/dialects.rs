@@ -86,10 +86,10 @@ fn spymemcached_numbers_have_no_leading_zeros() {
 fn a_number_that_decr_padded_is_read() {
     assert_eq!(decode(Dialect::Pymemcache, 2, b"9 "), Ok(Decoded::Int(9)));
     assert!(decode(Dialect::Pymemcache, 2, b" 9").is_err());
-    let big = "123456789012345678901234567890";
+    let big_number = "123456789012345678901234567890";
     assert_eq!(
-        decode(Dialect::Pylibmc, 4, big.as_bytes()),
-        Ok(Decoded::BigInt(big.to_owned()))
+        decode(Dialect::Pylibmc, 4, big_number.as_bytes()),
+        Ok(Decoded::BigInt(big_number.to_owned()))
     );
 }
 

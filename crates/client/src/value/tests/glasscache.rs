@@ -73,8 +73,8 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
         &[complete_value.as_slice(), &[0]].concat(),
     ] {
         assert!(codec.encode(&ValueRef::Typed(malformed)).is_err());
-        let result = codec.decode(encoded.flags, malformed);
-        assert!(matches!(result, Err(ValueError::Unreadable { .. })));
+        let decode_result = codec.decode(encoded.flags, malformed);
+        assert!(matches!(decode_result, Err(ValueError::Unreadable { .. })));
     }
     let php_result =
         super::codec_of(Dialect::PhpMemcached).encode(&ValueRef::Typed(&complete_value));
@@ -106,10 +106,10 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
         .scan(7u64, |random_state, _| next_byte(random_state))
         .collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let encoded = compressing_codec(Dialect::Glasscache, method)
+        let encoded_length = compressing_codec(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
             .map(|encoded| encoded.bytes.len());
-        assert_eq!(encoded, Ok(4000), "{method:?}");
+        assert_eq!(encoded_length, Ok(4000), "{method:?}");
     }
     let short_length = codec_of(Dialect::Glasscache)
         .encode(&ValueRef::Str(&text_of_length(1000)))
@@ -130,15 +130,15 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 }
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
-fn round_trip(value: Array<'_>) -> (usize, Vec<u8>) {
+fn round_trip(original: Array<'_>) -> (usize, Vec<u8>) {
     let codec = codec_of(Dialect::Glasscache);
-    let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
+    let encoded = codec.encode(&ValueRef::Array(original)).unwrap();
     let Decoded::Array(decoded) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
     };
     assert_eq!(
         (decoded.typecode, &decoded.shape[..]),
-        (value.typecode, value.shape)
+        (original.typecode, original.shape)
     );
     (encoded.bytes.len(), decoded.bytes().to_vec())
 }
@@ -213,8 +213,8 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
     assert_eq!(decoded, Decoded::Manifest(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
         if dialect != Dialect::Glasscache {
-            let result = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
-            assert!(result.is_err(), "{dialect}");
+            let encode_result = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
+            assert!(encode_result.is_err(), "{dialect}");
         }
     }
 }
@@ -249,8 +249,9 @@ fn a_value_with_compute_info_reads_as_the_value() {
         );
         let cut_result = codec.decode(flags, &body[..15]);
         assert!(matches!(cut_result, Err(ValueError::Unreadable { .. })));
-        let nested = codec.with_compute_info(compute_info, flags, &body).unwrap();
-        assert!(codec.decode(nested.0, &nested.1).is_err());
+        let (nested_flags, nested_body) =
+            codec.with_compute_info(compute_info, flags, &body).unwrap();
+        assert!(codec.decode(nested_flags, &nested_body).is_err());
     }
     assert!(
         super::codec_of(Dialect::Pymemcache)

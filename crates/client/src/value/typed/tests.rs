@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const BYTES_MAX: usize = 1 << 20;
 
 fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
-    let time = (
+    let time_fields = (
         0u8..24,
         0u8..60,
         0u8..60,
@@ -14,7 +14,7 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
         any::<bool>(),
         0usize..4,
     );
-    let time = time.prop_map(
+    let time = time_fields.prop_map(
         |(hour, minute, second, microsecond, is_second_fold, zone)| Time {
             hour,
             minute,
@@ -29,8 +29,8 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
             ][zone],
         },
     );
-    let date = (1u16..=9999, 1u8..=12, 1u8..=31);
-    let date = date.prop_map(|(year, month, day)| Date { year, month, day });
+    let date_fields = (1u16..=9999, 1u8..=12, 1u8..=31);
+    let date = date_fields.prop_map(|(year, month, day)| Date { year, month, day });
     prop_oneof![
         Just(Token::None),
         any::<bool>().prop_map(Token::Bool),
@@ -60,22 +60,22 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
 fn any_value() -> impl Strategy<Value = Typed<'static>> {
     any_scalar().prop_recursive(4, 40, 6, |item| {
         (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_index)| {
-            let count = items.len();
+            let item_count = items.len();
             let token = match container_index {
-                0 => Token::List(count),
-                1 => Token::Tuple(count),
-                2 => Token::Set(count),
-                3 => Token::FrozenSet(count),
+                0 => Token::List(item_count),
+                1 => Token::Tuple(item_count),
+                2 => Token::Set(item_count),
+                3 => Token::FrozenSet(item_count),
                 4 => {
-                    items.truncate(count / 2 * 2);
-                    Token::Dict(count / 2)
+                    items.truncate(item_count / 2 * 2);
+                    Token::Dict(item_count / 2)
                 }
                 5 => {
                     items = items
                         .into_iter()
                         .flat_map(|item| [Typed::of(Token::Str("field")), item])
                         .collect();
-                    Token::Record("user", count)
+                    Token::Record("user", item_count)
                 }
                 _ => {
                     items = vec![Typed::of(Token::Int(3))];
@@ -191,8 +191,8 @@ proptest! {
     #[test]
     fn a_cut_value_is_refused(value in any_value(), cut_offset in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes();
-        let cut_offset = cut_offset.index(bytes.len());
-        prop_assert!(!is_complete(&bytes[..cut_offset], BYTES_MAX));
+        let cut_bytes = &bytes[..cut_offset.index(bytes.len())];
+        prop_assert!(!is_complete(cut_bytes, BYTES_MAX));
     }
 
     #[test]
