@@ -109,7 +109,7 @@ class GlassCache(BaseCache):
     def _stored_values(self, keys: tuple[str, ...]) -> dict[str, Any]:
         full_prefix = f"{self.key_prefix}{self._generation_prefix()}"
         stored_values = self.client.get_many([full_prefix + key for key in keys])
-        return {key[len(full_prefix) :]: value for key, value in stored_values.items()}
+        return {full_key[len(full_prefix) :]: value for full_key, value in stored_values.items()}
 
     def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value under key; whether it was stored."""

@@ -150,7 +150,7 @@ class SharedState:
         return True
 
     def forget_lease_attempt(self, key: str) -> None:
-        """Forget the last attempt, for it obtained the lease: when that is released, a request may try at once."""
+        """Forget the last attempt, which obtained the lease: after its release a request may try at once."""
         self._lease_retry_at.pop(key, None)
 
     def decode_record(self, key: str, data: Any, digest: bytes) -> Record | None:
