@@ -248,7 +248,8 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
     prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
-/// Prints the summary sentence, the tables, the notes; `prints_all` is about tables of strategies, and about the others.
+/// Prints the summary sentence, the tables, the notes; `prints_all` is about tables of strategies, and about the
+/// others.
 fn print(
     out: &Output,
     page: &Page,
