@@ -116,7 +116,7 @@ impl Caller<'_> {
             let request = json!({ "do": "calls", "server": server, "key": key_prefix, "passes": CODEC_PASSES,
                 "codec": list_codec_arguments(choice) });
             python
-                .request(&request)
+                .measure_calls(&request)
                 .map_err(to_call_error)
                 .map(|reply| {
                     let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
