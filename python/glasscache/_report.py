@@ -128,7 +128,7 @@ def _format_cells(row: Mapping[str, Any]) -> list[str]:
     return [
         _format_count(calls),
         _format_time(sum(seconds_per_call)),
-        *(_format_time(part) if part else "-" for part in seconds_per_call),
+        *(_format_time(part_s) if part_s else "-" for part_s in seconds_per_call),
     ]
 
 

@@ -133,13 +133,13 @@ def _check_settings(rule: Rule) -> None:
     """Refuse settings that contradict each other or the rule's conditions."""
     when, then = rule.when, rule.then
     if when.needs_response:
-        for name in _REQUEST_SETTINGS:
-            if name in then:
+        for setting in _REQUEST_SETTINGS:
+            if setting in then:
                 raise BadSetting(
-                    f"{rule.location}: {name} is decided before the response, "
+                    f"{rule.location}: {setting} is decided before the response, "
                     "on which this rule has a condition"
                 )
-    storing_settings = [name for name in _STORING_SETTINGS if name in then]
+    storing_settings = [setting for setting in _STORING_SETTINGS if setting in then]
     if storing_settings and (then.get("bypass") or then.get("no_store")):
         refusing_setting = "bypass" if then.get("bypass") else "no_store"
         raise BadSetting(
@@ -185,9 +185,9 @@ def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
 def _final_settings(rule: Rule) -> set[str]:
     """Return the settings that later rules cannot change; tags add up, a table of lifetimes has gaps."""
     return {
-        name
-        for name, value in rule.then.items()
-        if name != "tags" and (not isinstance(value, dict) or name == "canonicalise")
+        setting
+        for setting, value in rule.then.items()
+        if setting != "tags" and (not isinstance(value, dict) or setting == "canonicalise")
     }
 
 

@@ -85,7 +85,7 @@ def test_a_stale_lease_may_be_requested_again_after_a_pause_or_once_it_was_taken
     assert shared.may_lease_stale("k", 10.0)
     assert not shared.may_lease_stale("k", 10.05)
     assert shared.may_lease_stale("k", 10.0 + _shared_state.LEASE_RETRY_S)
-    shared.remember_lease_attempt("k")
+    shared.forget_lease_attempt("k")
     assert shared.may_lease_stale("k", 10.1)
 
 
