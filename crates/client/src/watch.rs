@@ -38,7 +38,7 @@ pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCach
     }
     let watch_thread = WatchThread {
         slot,
-        name: server.endpoint.to_string(),
+        server_name: server.endpoint.to_string(),
         namespace: server.options.namespace.clone(),
         server: Arc::downgrade(server),
         near: Arc::downgrade(near),
@@ -52,7 +52,7 @@ pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCach
 
 struct WatchThread {
     slot: usize,
-    name: String,
+    server_name: String,
     namespace: Vec<u8>,
     server: Weak<Server>,
     near: Weak<ClientNearCache>,
@@ -106,14 +106,14 @@ impl WatchThread {
     /// Whether the server is one of the client's, and the client is in use.
     fn is_wanted(&self) -> bool {
         let server = self.server.upgrade();
-        let is_present = server.is_some_and(|server| {
-            let is_wanted = server.is_watched() && !server.pool.has_left();
-            if !is_wanted {
+        let has_wanted_server = server.is_some_and(|server| {
+            let is_server_wanted = server.is_watched() && !server.pool.has_left();
+            if !is_server_wanted {
                 server.end_watch();
             }
-            is_wanted
+            is_server_wanted
         });
-        is_present && self.near.strong_count() > 0
+        has_wanted_server && self.near.strong_count() > 0
     }
 
     /// Watches on one connection until it ends.
@@ -149,7 +149,7 @@ impl WatchThread {
                         if let WatchEvent::Began(level) = event {
                             report_level = Some(level);
                         }
-                        near.handle_watch_event((self.slot, &self.name), event, now);
+                        near.handle_watch_event((self.slot, &self.server_name), event, now);
                     };
                     if conversation
                         .receive(received, now, &mut handle_event)

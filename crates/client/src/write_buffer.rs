@@ -66,7 +66,7 @@ enum SenderState {
     /// It is not running.
     #[default]
     NotRunning,
-    /// It watches the queue.
+    /// It is running.
     Awake,
     /// It waits to be woken.
     Asleep(Thread),

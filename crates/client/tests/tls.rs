@@ -133,8 +133,8 @@ fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), 
     let mut replies = client.request_all(Request::Version, &budget).unwrap();
     #[cfg(feature = "tokio")]
     replies.extend(request_versions_asynchronously(&addresses, options));
-    let outcome = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
-    replies.into_iter().map(outcome).collect()
+    let outcome_of = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
+    replies.into_iter().map(outcome_of).collect()
 }
 
 #[cfg(feature = "tokio")]

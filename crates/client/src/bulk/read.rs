@@ -133,9 +133,9 @@ impl Client {
     ) -> Result<Failures, Error> {
         let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
         let bulk_read = BulkRead::new(self, keys, cas)?;
-        let entries = bulk_read.entries_by_partition(keys);
+        let entries_by_partition = bulk_read.entries_by_partition(keys);
         let mut totals = ReadTotals::default();
-        let requests = bulk_read.requests(&entries);
+        let requests = bulk_read.requests(&entries_by_partition);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             bulk_read.add_reply(reply, &mut totals, |index, found, body| {
                 recorded_call.set_size(index, body.len());

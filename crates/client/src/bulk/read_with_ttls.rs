@@ -19,19 +19,26 @@ use crate::value::MANIFEST_FLAGS;
 
 /// A bulk read of wire keys, partitioned by server.
 #[derive(Debug)]
-pub struct BulkReadWithTtls(Vec<Partition>);
+pub struct BulkReadWithTtls {
+    partitions: Vec<Partition>,
+}
 
 impl BulkReadWithTtls {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.membership.watch();
-        Self(partition_keys(client, keys))
+        Self {
+            partitions: partition_keys(client, keys),
+        }
     }
 
     /// Adds the items in a reply: one reply for each key, or one for all keys from a server without meta commands.
     pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
-        let partition = self.0.get(reply.request_index).ok_or(Error::Closed)?;
+        let partition = self
+            .partitions
+            .get(reply.request_index)
+            .ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();
@@ -80,7 +87,7 @@ impl Partitioned for BulkReadWithTtls {
     type Entry<'a> = WireKey<'a>;
 
     fn partitions(&self) -> &[Partition] {
-        &self.0
+        &self.partitions
     }
 
     fn request<'a>(&'a self, _: usize, keys: &'a [WireKey<'a>]) -> Request<'a> {
@@ -95,7 +102,7 @@ impl Client {
         keys: &[WireKey<'_>],
         fetched: &FetchedItems,
         budget: &Budget<'_>,
-        read_time: Duration,
+        decoding_time: Duration,
     ) {
         let (key, class) = match keys {
             &[key] => (Some(key), CallClass::Single(OperationKind::Read, 0)),
@@ -108,7 +115,7 @@ impl Client {
             has_value: fetched.has_value(),
             spent: budget.spent,
         };
-        self.count_read(summary, budget, read_time);
+        self.count_read(summary, budget, decoding_time);
     }
 
     /// Counts the keys of a read that were served by the process itself.

@@ -131,13 +131,13 @@ impl Client {
     }
 
     /// Counts a bulk call. Its calls overlap, so its wire time is the time of the whole, less the time for encoding
-    /// the values that were sent and `read_time`, the time for decoding those that were received.
+    /// the values that were sent and `decoding_time`, the time for decoding those that were received.
     pub fn count_bulk(
         &self,
         key_count: usize,
         value_bytes: u64,
         budget: &Budget<'_>,
-        read_time: Duration,
+        decoding_time: Duration,
     ) {
         let summary = RequestSummary {
             key: None,
@@ -146,7 +146,7 @@ impl Client {
             has_value: false,
             spent: budget.spent,
         };
-        self.count_read(summary, budget, read_time);
+        self.count_read(summary, budget, decoding_time);
     }
 
     /// As [`Self::count_bulk`], of this call.
@@ -154,14 +154,14 @@ impl Client {
         &self,
         mut summary: RequestSummary<'_>,
         budget: &Budget<'_>,
-        read_time: Duration,
+        decoding_time: Duration,
     ) {
         if self.is_observed() {
             let spent = &mut summary.spent;
             let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
-            let client_time = read_time + Duration::from_nanos(encode_ns);
+            let client_time = decoding_time + Duration::from_nanos(encode_ns);
             let wire_time = budget.started.elapsed().saturating_sub(client_time);
-            spent.add_time(CostPart::Deserialise, read_time);
+            spent.add_time(CostPart::Deserialise, decoding_time);
             spent.add_time(CostPart::Wire, wire_time);
             self.observe(&summary);
         }

@@ -70,12 +70,12 @@ impl WrittenKeys {
 
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
-        let mut remaining_bytes = self.key_bytes.as_slice();
+        let mut remaining_keys = self.key_bytes.as_slice();
         self.key_forms
             .iter()
             .filter_map(move |&(length, is_base64)| {
-                let (bytes, later_bytes) = remaining_bytes.split_at_checked(length.into())?;
-                remaining_bytes = later_bytes;
+                let (bytes, later_keys) = remaining_keys.split_at_checked(length.into())?;
+                remaining_keys = later_keys;
                 let key = WireKey { bytes, is_base64 };
                 Some(key.into())
             })
@@ -88,9 +88,9 @@ impl WrittenKeys {
             .key_forms
             .drain(remaining_count..)
             .map(|(length, _)| usize::from(length));
-        let removed_bytes: usize = removed_lengths.sum();
+        let removed_length: usize = removed_lengths.sum();
         self.key_bytes
-            .truncate(self.key_bytes.len().saturating_sub(removed_bytes));
+            .truncate(self.key_bytes.len().saturating_sub(removed_length));
     }
 
     /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
@@ -129,7 +129,7 @@ impl UncertainKeys {
             .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether there is any.
+    /// Whether any key is to be removed.
     pub fn has_keys(&self) -> bool {
         self.has_keys.load(Ordering::Relaxed)
     }

@@ -231,9 +231,9 @@ impl ReplyScan {
             }
             ExpectedBinaryReply::Status {
                 opaque: expected_opaque,
-                opcode,
+                opcode: expected_opcode,
             } => {
-                if opaque != expected_opaque || response.opcode != opcode {
+                if opaque != expected_opaque || response.opcode != expected_opcode {
                     return Err(Fault::WrongOpaque);
                 }
                 single_reply(response).map(ParseStep::Complete)

@@ -297,12 +297,12 @@ impl Pipeline {
         // Room grows with what has come, so a long piece is taken in several steps.
         while !bytes.is_empty() {
             let free_space = self.receive_buffer.receive_space(bytes.len());
-            let copied_bytes = bytes.len().min(free_space.len());
-            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied_bytes);
-            if let Some(free_space) = free_space.get_mut(..copied_bytes) {
+            let copied_byte_count = bytes.len().min(free_space.len());
+            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied_byte_count);
+            if let Some(free_space) = free_space.get_mut(..copied_byte_count) {
                 free_space.copy_from_slice(fitting_bytes);
             }
-            self.receive_buffer.mark_received(copied_bytes);
+            self.receive_buffer.mark_received(copied_byte_count);
             bytes = remaining_bytes;
         }
     }

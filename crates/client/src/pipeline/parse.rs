@@ -1,8 +1,8 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
-use glasscache_protocol::meta::reply::{self as meta, MetaCode};
+use glasscache_protocol::meta::reply::{self as meta_protocol, MetaCode};
 use glasscache_protocol::text::reply::{
-    self as text, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
+    self as text_protocol, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
 };
 
 use super::reserved;
@@ -115,28 +115,30 @@ impl Pipeline {
             self.scan.offset += END_LINE.len();
             return Ok(ParseStep::Complete(Reply::Values));
         }
-        let Some((line, line_bytes)) = text::take_line(unparsed)? else {
+        let Some((line, line_bytes)) = text_protocol::take_line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
         let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
             Some(ExpectedReply::Values(keys)) => self.scan.parse_value_head(
-                &text::parse(line)?,
+                &text_protocol::parse(line)?,
                 keys,
                 next_offset,
                 self.value_bytes_max,
             )?,
-            Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
-            Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
-            Some(ExpectedReply::Probe) => match meta::parse(line)? {
-                meta::Line::Reply {
+            Some(ExpectedReply::Line) => {
+                ParseStep::Complete(reply_of_line(&text_protocol::parse(line)?)?)
+            }
+            Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text_protocol::parse(line)?)?,
+            Some(ExpectedReply::Probe) => match meta_protocol::parse(line)? {
+                meta_protocol::Line::Reply {
                     code: MetaCode::Noop,
                     ..
                 } => ParseStep::Complete(Reply::Probe(true)),
-                meta::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
-                meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
+                meta_protocol::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
+                meta_protocol::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(ExpectedReply::Login) => match text::parse(line)? {
+            Some(ExpectedReply::Login) => match text_protocol::parse(line)? {
                 Line::Status(WriteStatus::Done) => ParseStep::Complete(Reply::Login(None)),
                 Line::Error(error_line) => {
                     ParseStep::Complete(Reply::Login(Some(owned_refusal(&error_line))))
@@ -159,9 +161,10 @@ impl Pipeline {
             Some(&mut ExpectedReply::Quiet {
                 first_opaque,
                 count,
-            }) => self
-                .scan
-                .parse_failed_reply(&meta::parse(line)?, first_opaque, count)?,
+            }) => {
+                self.scan
+                    .parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?
+            }
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = next_offset;
@@ -276,12 +279,12 @@ impl ReplyScan {
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
     fn parse_failed_reply(
         &mut self,
-        line: &meta::Line<'_>,
+        line: &meta_protocol::Line<'_>,
         first_opaque: u32,
         count: u32,
     ) -> Result<ParseStep, Fault> {
         match line {
-            meta::Line::Reply {
+            meta_protocol::Line::Reply {
                 code: MetaCode::Noop,
                 ..
             } => {
@@ -289,11 +292,11 @@ impl ReplyScan {
                 let refusals = std::mem::take(&mut self.refusals);
                 return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
-            meta::Line::Reply {
+            meta_protocol::Line::Reply {
                 code: MetaCode::Value,
                 ..
             } => return Err(ReplyFault::Unexpected.into()),
-            meta::Line::Reply {
+            meta_protocol::Line::Reply {
                 code,
                 flags: meta_flags,
                 ..
@@ -307,10 +310,12 @@ impl ReplyScan {
                 self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
-            meta::Line::Error(error_line) if error_line.kind == ErrorLineKind::UnknownCommand => {
+            meta_protocol::Line::Error(error_line)
+                if error_line.kind == ErrorLineKind::UnknownCommand =>
+            {
                 return Err(ReplyFault::Unexpected.into());
             }
-            meta::Line::Error(error_line) => {
+            meta_protocol::Line::Error(error_line) => {
                 self.count_quiet_reply(count)?;
                 self.refusals.push(owned_refusal(error_line));
             }
@@ -333,9 +338,9 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
-fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
+fn parse_digits(digits: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first_byte, mut unparsed) = text.split_first()?;
+    let (first_byte, mut unparsed) = digits.split_first()?;
     let mut number = u64::from(digit_of(first_byte)?);
     loop {
         let (byte, remaining) = unparsed.split_first()?;
@@ -378,15 +383,15 @@ fn parse_meta_reply(
     next_offset: usize,
     value_bytes_max: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
-    let (code, value_bytes, meta_flags) = match meta::parse(line)? {
-        meta::Line::Error(error_line) => {
+    let (code, value_bytes, meta_flags) = match meta_protocol::parse(line)? {
+        meta_protocol::Line::Error(error_line) => {
             return Ok((Reply::Refused(owned_refusal(&error_line)), None));
         }
-        meta::Line::Reply {
+        meta_protocol::Line::Reply {
             code: MetaCode::Noop,
             ..
         } => return Err(ReplyFault::Unexpected.into()),
-        meta::Line::Reply {
+        meta_protocol::Line::Reply {
             code,
             value_bytes,
             flags: meta_flags,
@@ -403,7 +408,7 @@ fn parse_meta_reply(
     {
         return Err(Fault::WrongKey);
     }
-    let reply = MetaReply {
+    let meta = MetaReply {
         code,
         ttl_s: meta_flags.ttl_s,
         last_access_s: meta_flags.last_access_s,
@@ -422,7 +427,7 @@ fn parse_meta_reply(
         }),
         _ => None,
     };
-    Ok((Reply::Meta(reply), value))
+    Ok((Reply::Meta(meta), value))
 }
 
 pub(super) fn checked_length(length: u64, length_max: u64) -> Result<usize, Fault> {

@@ -306,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn sorted_ids_take_their_differences() {
+    fn sorted_ids_are_packed_as_differences() {
         let numbers: Vec<i64> = (0..10_000).map(|i| 1_000_000_000 + i * 3).collect();
         assert!(pack_to_vec(&numbers).len() < 1_000);
     }
 
     #[test]
-    fn random_ids_take_the_bits_of_the_greatest() {
+    fn random_ids_take_as_many_bits_as_the_greatest() {
         let numbers: Vec<i64> = (0..140_000).map(|i| i * 7919 % 140_000).collect();
         let packed_bytes = pack_to_vec(&numbers).len();
         assert!(packed_bytes < 140_000 * 19 / 8, "{packed_bytes}");

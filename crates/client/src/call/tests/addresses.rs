@@ -121,9 +121,9 @@ fn the_probe_finds_a_server_at_its_second_address() {
 /// A server whose name's lookups end when the guard of the gate is dropped, and how many were started.
 fn server_with_hanging_lookup(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
     let started_count = Arc::new(AtomicUsize::new(0));
-    let (gate, count) = (gate.clone(), started_count.clone());
+    let (gate, lookup_started_count) = (gate.clone(), started_count.clone());
     let server = server_resolved_by(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
+        lookup_started_count.fetch_add(1, Ordering::SeqCst);
         drop(gate.lock());
         Ok(Vec::new())
     });

@@ -62,7 +62,7 @@ pub struct Connection {
     presumes_classic: bool,
     output: Output,
     /// The opaque of the next request that has one.
-    opaque: u32,
+    next_opaque: u32,
     /// Quiet writes without a request for acknowledgement after them.
     pending: PendingWrites,
     in_flight: VecDeque<InFlightRequest>,
@@ -76,13 +76,13 @@ pub struct Connection {
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
     unsent_buffered_writes: Option<PendingWrites>,
-    recycled_uncertain: Option<Box<UncertainOnLoss>>,
+    recycled_uncertain_on_loss: Option<Box<UncertainOnLoss>>,
 }
 
 impl Connection {
-    /// A connection that is not connected yet. `opaque` is the first one that it uses, `value_bytes_max` the longest
+    /// A connection that is not connected yet. `first_opaque` is the first one that it uses, `value_bytes_max` the longest
     /// value that it reads.
-    pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
+    pub fn new(server: Arc<ServerState>, value_bytes_max: u64, first_opaque: u32) -> Self {
         let body_end: &[u8] = match server.command_set() {
             Some(CommandSet::Binary) => b"",
             _ => b"\r\n",
@@ -94,7 +94,7 @@ impl Connection {
             must_report_ready: false,
             presumes_classic: false,
             output: Output::new(body_end),
-            opaque,
+            next_opaque: first_opaque,
             pending: PendingWrites::default(),
             in_flight: VecDeque::new(),
             acknowledgements_in_flight: 0,
@@ -103,7 +103,7 @@ impl Connection {
             is_reused: false,
             last_ticket: Ticket::OPENING.0,
             unsent_buffered_writes: None,
-            recycled_uncertain: None,
+            recycled_uncertain_on_loss: None,
         }
     }
 
@@ -126,7 +126,7 @@ impl Connection {
         self.stage = ConnectionStage::LoggingIn;
         let begin_offset = self.appended_bytes();
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
-            let opaque = self.next_opaque();
+            let opaque = self.take_opaque();
             let opcode = opcode::SASL_AUTH;
             let expected = ExpectedBinaryReply::Status { opaque, opcode };
             self.pipeline.expect(ExpectedReply::Binary(expected));
@@ -213,9 +213,11 @@ impl Connection {
             self.stage = ConnectionStage::Closing;
         }
         // The next call uses another connection, on which nothing waits for the removals in flight here.
-        for entry in &mut self.in_flight {
-            if let Some(uncertain) = &mut entry.uncertain {
-                self.server.uncertain.add(uncertain.removals.drain(..));
+        for in_flight_request in &mut self.in_flight {
+            if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
+                self.server
+                    .uncertain
+                    .add(uncertain_on_loss.removals.drain(..));
             }
         }
     }
@@ -294,13 +296,13 @@ impl Connection {
         }
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
-        let mut uncertain = None;
+        let mut uncertain_on_loss = None;
         if may_leave_keys_uncertain || !removals.is_empty() {
-            let mut uncertain_keys = self.recycled_uncertain.take().unwrap_or_default();
+            let mut keys_and_removals = self.recycled_uncertain_on_loss.take().unwrap_or_default();
             let keys = requests.iter().flat_map(keys_left_uncertain);
-            keys.for_each(|key| uncertain_keys.keys.add(key));
-            uncertain_keys.removals = removals;
-            uncertain = Some(uncertain_keys);
+            keys.for_each(|key| keys_and_removals.keys.add(key));
+            keys_and_removals.removals = removals;
+            uncertain_on_loss = Some(keys_and_removals);
         }
         self.in_flight.push_back(InFlightRequest {
             receiver: ReplyReceiver::Call(ticket, attempt),
@@ -310,7 +312,7 @@ impl Connection {
             awaits_first_reply: true,
             is_repeatable,
             was_buffered: false,
-            uncertain,
+            uncertain_on_loss,
             near_write_guard,
         });
         Ok(Some(ticket))
@@ -375,9 +377,9 @@ impl Connection {
         self.server.command_set().unwrap_or(CommandSet::Classic)
     }
 
-    fn next_opaque(&mut self) -> u32 {
-        let opaque = self.opaque;
-        self.opaque = opaque.wrapping_add(1);
+    fn take_opaque(&mut self) -> u32 {
+        let opaque = self.next_opaque;
+        self.next_opaque = opaque.wrapping_add(1);
         opaque
     }
 
@@ -388,8 +390,8 @@ impl Connection {
         let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(encoded_writes);
         self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
-        if let Some(entry) = self.in_flight.back_mut() {
-            entry.was_buffered = true;
+        if let Some(in_flight_request) = self.in_flight.back_mut() {
+            in_flight_request.was_buffered = true;
         }
     }
 
@@ -431,7 +433,7 @@ impl Connection {
     ) {
         let (first_opaque, count) = (pending.first_opaque, pending.opaque_count);
         if self.command_set() == CommandSet::Binary {
-            let opaque = self.next_opaque();
+            let opaque = self.take_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
             let expected = ExpectedBinaryReply::Quiet {
                 first_opaque,
@@ -447,28 +449,28 @@ impl Connection {
             });
         }
         self.acknowledgements_in_flight += 1;
-        let mut entry = InFlightRequest::new(
+        let mut in_flight_request = InFlightRequest::new(
             ReplyReceiver::Acknowledgement(Box::new(pending)),
             begin_offset,
         );
         if !removals.is_empty() {
-            let uncertain = UncertainOnLoss {
+            let uncertain_on_loss = UncertainOnLoss {
                 removals,
                 ..UncertainOnLoss::default()
             };
-            entry.uncertain = Some(Box::new(uncertain));
+            in_flight_request.uncertain_on_loss = Some(Box::new(uncertain_on_loss));
         }
-        self.push_in_flight(entry);
+        self.push_in_flight(in_flight_request);
     }
 
-    fn push_in_flight(&mut self, mut entry: InFlightRequest) {
-        entry.end_offset = self.appended_bytes();
-        self.in_flight.push_back(entry);
+    fn push_in_flight(&mut self, mut in_flight_request: InFlightRequest) {
+        in_flight_request.end_offset = self.appended_bytes();
+        self.in_flight.push_back(in_flight_request);
     }
 
     fn begin_pending_writes(&mut self) {
         if self.pending.is_empty() {
-            self.pending = PendingWrites::new(&self.server, self.opaque);
+            self.pending = PendingWrites::new(&self.server, self.next_opaque);
         }
     }
 
@@ -477,7 +479,7 @@ impl Connection {
             command_set,
             pipeline: &mut self.pipeline,
             out: &mut self.output.bytes,
-            opaque: &mut self.opaque,
+            opaque: &mut self.next_opaque,
         }
     }
 

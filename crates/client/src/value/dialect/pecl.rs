@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::php::{decode_float, format_float, text_or_bytes};
+use super::php::{decode_float, decode_string, format_float};
 use super::{
     CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_decimal,
     refuse, unsupported_type,
@@ -55,7 +55,7 @@ impl DialectFormat for Pecl {
         _: ReadLimits,
     ) -> Result<Decoded<'b>, ValueRefusal> {
         match flags & PECL_FLAGS_MASK & !COMPRESSED {
-            STRING => Ok(text_or_bytes(body)),
+            STRING => Ok(decode_string(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
             LONG => decode_decimal(&body),
             DOUBLE => decode_float(&body),

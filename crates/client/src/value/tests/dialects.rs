@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn pickles_are_read_and_written_only_by_name() {
+fn pickles_are_read_and_written_only_when_allowed() {
     let pickle = b"\x80\x05]\x94.";
     for dialect in [Dialect::Pymemcache, Dialect::Pylibmc, Dialect::Bmemcached] {
         let error = decode(dialect, 1, pickle).unwrap_err();
@@ -29,7 +29,7 @@ fn pickles_are_read_and_written_only_by_name() {
 }
 
 #[test]
-fn objects_of_other_languages_are_refused_by_name() {
+fn objects_of_other_languages_are_refused_with_their_format_in_the_error() {
     let cases: [(Dialect, u32, &[u8], &str); 5] = [
         (Dialect::Dalli, 1, b"\x04\x08[\x06i\x06", "Marshal"),
         (Dialect::PhpMemcached, 4, b"a:1:{i:0;i:1;}", "PHP serialize"),

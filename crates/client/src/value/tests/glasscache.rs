@@ -144,7 +144,7 @@ fn round_trip(original: Array<'_>) -> (usize, Vec<u8>) {
 }
 
 #[test]
-fn arrays_of_ids_take_the_bits_of_the_greatest() {
+fn arrays_of_ids_take_as_many_bits_per_id_as_the_greatest() {
     let ids = (0..20_000u64).map(|i| 10_000_000 + i * 1_000_003 % 50_000_000);
     let eight_byte_ids: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
     let four_byte_ids: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
@@ -191,12 +191,12 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
 proptest! {
     #[test]
     fn arrays_of_whole_numbers_come_back(
-        seed in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, element_type_index in 0usize..8,
+        numbers in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, element_type_index in 0usize..8,
     ) {
         let (typecode, itemsize) =
             [(b'h', 2), (b'H', 2), (b'i', 4), (b'I', 4), (b'l', 8), (b'L', 8), (b'q', 8), (b'B', 1)][element_type_index];
         let mut bytes = Vec::new();
-        for number in seed.iter().cycle().take(2000).map(|number| number >> shift) {
+        for number in numbers.iter().cycle().take(2000).map(|number| number >> shift) {
             bytes.extend_from_slice(&number.to_le_bytes()[..usize::from(itemsize)]);
         }
         let shape = [bytes.len() as u64 / u64::from(itemsize)];

@@ -15,7 +15,7 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
         0usize..4,
     );
     let time = time_fields.prop_map(
-        |(hour, minute, second, microsecond, is_second_fold, zone)| Time {
+        |(hour, minute, second, microsecond, is_second_fold, zone_index)| Time {
             hour,
             minute,
             second,
@@ -26,7 +26,7 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
                 Zone::Fixed(-3_600_000_000, None),
                 Zone::Fixed(1, Some("odd")),
                 Zone::Named("Europe/Vienna"),
-            ][zone],
+            ][zone_index],
         },
     );
     let date_fields = (1u16..=9999, 1u8..=12, 1u8..=31);
@@ -56,12 +56,12 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
     .prop_map(Typed::of)
 }
 
-/// Containers of every kind around leaves.
+/// Containers of every kind around scalars.
 fn any_value() -> impl Strategy<Value = Typed<'static>> {
     any_scalar().prop_recursive(4, 40, 6, |item| {
-        (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_index)| {
+        (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_kind)| {
             let item_count = items.len();
-            let token = match container_index {
+            let token = match container_kind {
                 0 => Token::List(item_count),
                 1 => Token::Tuple(item_count),
                 2 => Token::Set(item_count),
@@ -135,7 +135,7 @@ fn dates_and_names_out_of_range_are_refused() {
         &[17, 0, 0x80, 0xa3, 5, 0], // 86,400 seconds
         &[21, 1, b'r', 1, 3, 2, 0], // a field whose name is a number
         &[6, 1, 0xff],              // not UTF-8
-        &[22],                      // a tag to come
+        &[22],                      // an unknown tag
         &[],
     ] {
         assert!(!is_complete(bytes, BYTES_MAX), "{bytes:?}");
