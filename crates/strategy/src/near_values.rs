@@ -164,10 +164,7 @@ where
     }
 
     fn scope_insert(&mut self, key: &K) {
-        let fetched_value = self
-            .fetched_values
-            .get(key)
-            .map(|fetched| &fetched.value);
+        let fetched_value = self.fetched_values.get(key).map(|fetched| &fetched.value);
         if let Some(value) = fetched_value
             .or_else(|| self.near_values.local_cache.peek(key))
             .cloned()

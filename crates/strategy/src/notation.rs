@@ -236,7 +236,10 @@ impl fmt::Display for Strategy {
             ChildrenRule::Always => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        terms.extend(self.companion_share_percent.map(|share| format!("together:{share}")));
+        terms.extend(
+            self.companion_share_percent
+                .map(|share| format!("together:{share}")),
+        );
         if terms.is_empty() {
             f.write_str("remote")
         } else {

@@ -156,9 +156,7 @@ pub struct TogetherRule {
 impl TogetherRule {
     /// Reads `<trigger> <pattern> <pattern> ...`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
-        let mut words = text
-            .split(' ')
-            .filter(|word| !word.is_empty());
+        let mut words = text.split(' ').filter(|word| !word.is_empty());
         let trigger = words.next().ok_or(TogetherError::TooShort)?;
         let part_indexes: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
@@ -179,7 +177,9 @@ impl TogetherRule {
         let companions = words
             .map(|companion_text| {
                 let pattern = Pattern::parse(companion_text)?;
-                let unknown_part = pattern.part_indexes().find(|part| !part_indexes.contains(part));
+                let unknown_part = pattern
+                    .part_indexes()
+                    .find(|part| !part_indexes.contains(part));
                 unknown_part.map_or(Ok(pattern), |part| {
                     Err(TogetherError::Part(companion_text.to_owned(), part + 1))
                 })

@@ -144,7 +144,8 @@ pub fn list_candidates(
     let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
         PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(share)))
     });
-    for (children, subtree_depth, companion_share_percent) in tree_prefetches.into_iter().chain(learned_prefetches)
+    for (children, subtree_depth, companion_share_percent) in
+        tree_prefetches.into_iter().chain(learned_prefetches)
     {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {

@@ -187,7 +187,9 @@ impl SlabClasses {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
         }
-        let index = self.chunk_sizes.partition_point(|&chunk| chunk < item_bytes);
+        let index = self
+            .chunk_sizes
+            .partition_point(|&chunk| chunk < item_bytes);
         Some(index.min(self.chunk_sizes.len() - 1) + 1)
     }
 

@@ -92,9 +92,14 @@ fn compute_variances(
 }
 
 fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
-    let block_stats = requests.iter().map(|&request| &request_stats[request as usize]);
+    let block_stats = requests
+        .iter()
+        .map(|&request| &request_stats[request as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
-        let sum: u64 = block_stats.clone().map(|stats| u64::from(count(stats))).sum();
+        let sum: u64 = block_stats
+            .clone()
+            .map(|stats| u64::from(count(stats)))
+            .sum();
         sum as f64 / requests.len().max(1) as f64
     };
     let mut added_ns: Vec<u64> = block_stats.clone().map(|stats| stats.added_ns).collect();

@@ -95,7 +95,9 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     };
     let find_index = |column: &str| {
         let name = layout.names.name(column);
-        let column_index = header_names.iter().position(|listed_name| listed_name == name);
+        let column_index = header_names
+            .iter()
+            .position(|listed_name| listed_name == name);
         if column_index.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }

@@ -325,7 +325,10 @@ mod tests {
         let mut random_state = 1_u64;
         for _ in 0..200_000 {
             random_state = random_state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
-            let pair = ((random_state >> 40) % 30_000, (random_state >> 20) as u32 % 2);
+            let pair = (
+                (random_state >> 40) % 30_000,
+                (random_state >> 20) as u32 % 2,
+            );
             let next = expected.len() as u32;
             assert_eq!(
                 interner.intern(pair.0, pair.1),

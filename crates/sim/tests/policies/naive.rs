@@ -232,7 +232,10 @@ impl ListCache {
                 // The list is in the order in which keys reached their number of uses.
                 let uses = self.keys_and_uses.iter().map(|entry| entry.1);
                 let fewest_uses = uses.min().unwrap_or(0);
-                let index = self.keys_and_uses.iter().position(|entry| entry.1 == fewest_uses);
+                let index = self
+                    .keys_and_uses
+                    .iter()
+                    .position(|entry| entry.1 == fewest_uses);
                 self.keys_and_uses.remove(index.unwrap_or(0));
             }
             _ => {

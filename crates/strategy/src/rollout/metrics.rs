@@ -257,7 +257,9 @@ mod tests {
             Traffic::typical().draw_group(2000, &mut random),
             Traffic::typical().draw_group(2000, &mut random),
         );
-        let slow = Traffic::typical().with_calls(2.0).draw_group(2000, &mut random);
+        let slow = Traffic::typical()
+            .with_calls(2.0)
+            .draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");

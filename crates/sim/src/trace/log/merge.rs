@@ -39,7 +39,8 @@ impl MergedLog {
             .iter()
             .map(|key| self.item_number(key))
             .collect();
-        let merged_number = |number: u32| merged_items.get(number as usize).copied().unwrap_or(NONE);
+        let merged_number =
+            |number: u32| merged_items.get(number as usize).copied().unwrap_or(NONE);
         for (row, &merged_item) in merged_items.iter().enumerate() {
             let merged_item = merged_item as usize;
             if part.items.parents[row] != NONE {
