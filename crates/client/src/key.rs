@@ -29,14 +29,16 @@ pub struct KeyEncoder<'n> {
 
 /// Whether each byte is allowed in a text command: no space and no control byte.
 pub fn is_text_safe(key: &[u8]) -> bool {
-    if let Some(last) = key.last_chunk() {
+    if let Some(last_chunk) = key.last_chunk() {
         let (chunks, _) = key.as_chunks();
-        let mut words = chunks.iter().chain([last]).copied();
-        return words.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
+        let mut all_chunks = chunks.iter().chain([last_chunk]).copied();
+        return all_chunks.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
     }
-    if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
-        let [first, last] = [*first, *last].map(u32::from_le_bytes).map(u64::from);
-        return is_text_safe_word(first << 32 | last);
+    if let (Some(first_chunk), Some(last_chunk)) = (key.first_chunk(), key.last_chunk()) {
+        let [first_word, last_word] = [*first_chunk, *last_chunk]
+            .map(u32::from_le_bytes)
+            .map(u64::from);
+        return is_text_safe_word(first_word << 32 | last_word);
     }
     key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
 }

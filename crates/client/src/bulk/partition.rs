@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::engine::BulkResult;
 use crate::request::Request;
 
-/// Keys with a request each that go to one server together: their replies are received while the next ones are sent.
+/// Keys of a partition whose keys have a request each: their replies are received while later requests are sent.
 const PARTITION_KEYS_MAX: usize = 10_000;
 
 /// Keys or items of a bulk call that go to one server in one request.

@@ -47,7 +47,7 @@ impl BulkReadWithTtls {
             }
             return Ok(());
         }
-        fetched.mark_without_ttls();
+        fetched.mark_lacking_ttls();
         for &index in &partition.indices {
             fetched.record_item(index, None, None);
         }
@@ -120,7 +120,7 @@ impl Client {
 
     /// Counts the keys of a read that were served by the process itself.
     pub fn count_near_hits(&self, read: &NearRead) {
-        let (hit_count, value_bytes) = read.hit_keys_and_bytes();
+        let (hit_count, value_bytes) = read.hit_count_and_bytes();
         if hit_count > 0 && self.options().costs {
             self.costs().count_near(hit_count, value_bytes);
         }

@@ -13,7 +13,7 @@ use crate::pool::PooledConnection;
 use crate::thread_id::this_thread_id;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
-use crate::transport::connect::Candidates;
+use crate::transport::connect::CandidateAddresses;
 use crate::transport::connect::{self, ConnectError};
 #[cfg(feature = "tokio")]
 use crate::transport::socket::AsyncSocket;
@@ -93,7 +93,8 @@ impl Call<'_> {
                 return Ok(None);
             };
             let addresses = resolved.map_err(ConnectError::Failed)?;
-            self.candidates = Candidates::new(server.resolver.last_connected_first(addresses));
+            self.candidates =
+                CandidateAddresses::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
         let (fd, candidates) =

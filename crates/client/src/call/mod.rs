@@ -28,7 +28,7 @@ use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
 use crate::request::Request;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
-use crate::transport::connect::Candidates;
+use crate::transport::connect::CandidateAddresses;
 use crate::write_buffer::WriteBatch;
 use failure::StepError;
 #[cfg(feature = "tokio")]
@@ -76,7 +76,7 @@ pub struct Call<'a> {
     requests: &'a [Request<'a>],
     connection: Option<PooledConnection>,
     /// The addresses at which a connection that is being made can still be tried.
-    candidates: Candidates,
+    candidates: CandidateAddresses,
     stage: CallStage,
     deadline: Instant,
     times: CallTimes,
@@ -119,7 +119,7 @@ impl<'a> Call<'a> {
             process: Process::current(),
             requests,
             connection: None,
-            candidates: Candidates::default(),
+            candidates: CandidateAddresses::default(),
             stage: CallStage::Start,
             deadline,
             times: CallTimes::new(now),

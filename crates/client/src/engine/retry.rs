@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
 
 /// Why a call in a child of a fork ends that began in its parent.
-pub const FORKED: &str = "the process was forked during the call";
+pub const FORK_REASON: &str = "the process was forked during the call";
 
 /// How far a request had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -80,7 +80,7 @@ impl FetchedItems {
     }
 
     /// Notes that a server cannot send the TTLs of its values.
-    pub fn mark_without_ttls(&mut self) {
+    pub fn mark_lacking_ttls(&mut self) {
         self.lacks_ttls = true;
     }
 

@@ -27,7 +27,7 @@ pub struct NearRead {
     scope: Option<Arc<RequestScope>>,
     keys: Vec<NearKey>,
     values: Vec<Option<NearValue>>,
-    /// The keys whose value comes with the last fetch.
+    /// Whether the value of each key, or that there is none, is known without a call.
     needs_no_fetch: Vec<bool>,
     failures: HashMap<NearKey, Error>,
     stage: NearReadStage,
@@ -182,7 +182,7 @@ impl NearRead {
         self.scope.take_if(|scope| !scope.is_of_this_process());
         let mut indices = Vec::new();
         for awaited_key in self.awaited_keys.take_ended() {
-            if self.uses_absence(&awaited_key, now) {
+            if self.try_use_absence(&awaited_key, now) {
                 self.set_value(awaited_key.index, None, true);
             } else {
                 indices.push(awaited_key.index);
@@ -209,7 +209,7 @@ impl NearRead {
 
     /// Whether the fetch that this read waited for found no value, which it may use: it was in flight while the caller
     /// waited.
-    fn uses_absence(&self, awaited_key: &AwaitedKey, now: Instant) -> bool {
+    fn try_use_absence(&self, awaited_key: &AwaitedKey, now: Instant) -> bool {
         let Some((scope, key)) = self.scope.as_ref().zip(self.keys.get(awaited_key.index)) else {
             return false;
         };
@@ -224,10 +224,10 @@ impl NearRead {
     }
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
-        let value_slot = self.values.get_mut(index);
-        let flag_slot = self.needs_no_fetch.get_mut(index);
-        if let Some((value_slot, flag_slot)) = value_slot.zip(flag_slot) {
-            (*value_slot, *flag_slot) = (value, needs_no_fetch);
+        let old_value = self.values.get_mut(index);
+        let old_flag = self.needs_no_fetch.get_mut(index);
+        if let Some((old_value, old_flag)) = old_value.zip(old_flag) {
+            (*old_value, *old_flag) = (value, needs_no_fetch);
         }
     }
 
@@ -245,7 +245,6 @@ impl NearRead {
             .as_ref()
             .filter(|_| self.mode != ReadMode::Bypass);
         let mut scope_state = scope.map(|scope| scope.state());
-
         let process_cache = self.near.current();
         let lookup = match self.mode {
             ReadMode::Strategy => process_cache.state().look_up(
@@ -364,7 +363,7 @@ impl NearRead {
             let process_cache = self.near.current();
             let mut state = process_cache.state();
             state.end_load(now, missing_keys, has_failed);
-            state.warn_of_missing(|key| self.near.related_keys.name_of(key));
+            state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
             self.load_started_at = None;
         }
     }
@@ -448,7 +447,7 @@ impl NearRead {
     }
 
     /// How many keys were read without a call, and the bytes of their values.
-    pub fn hit_keys_and_bytes(&self) -> (usize, usize) {
+    pub fn hit_count_and_bytes(&self) -> (usize, usize) {
         let known_values = self
             .values
             .iter()

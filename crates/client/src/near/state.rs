@@ -513,7 +513,7 @@ impl NearState {
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
-    pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
+    pub(super) fn warn_of_missing_keys(&mut self, name_of: impl Fn(&NearKey) -> String) {
         let key_count = self.near_values.fixed().len();
         self.warnings
             .extend(self.fixed_set_load.take_warning(key_count, name_of));

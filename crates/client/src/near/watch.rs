@@ -57,9 +57,9 @@ enum WatchStage {
     /// The login was sent.
     LoggingIn,
     /// A watch of all changes was requested.
-    Requested,
-    /// One of stores and deletes was requested.
-    RequestedMemcached,
+    RequestedChanges,
+    /// A watch of stores and deletes alone was requested.
+    RequestedStoresAndDeletes,
     /// Lines follow.
     Reporting,
     /// The server refused.
@@ -126,7 +126,7 @@ impl WatchConversation {
     }
 
     fn request(&mut self) {
-        self.stage = WatchStage::Requested;
+        self.stage = WatchStage::RequestedChanges;
         self.output
             .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
         percent::encode(&self.namespace, &mut self.output);
@@ -143,16 +143,16 @@ impl WatchConversation {
         match (self.stage, line) {
             (WatchStage::Reporting, line) => self.handle_report_line(line, now, handle_event),
             (WatchStage::LoggingIn, b"STORED") => self.request(),
-            (WatchStage::Requested, b"OK") => {
+            (WatchStage::RequestedChanges, b"OK") => {
                 self.stage = WatchStage::Reporting;
                 handle_event(WatchEvent::Began(ReportLevel::Changes));
             }
-            (WatchStage::RequestedMemcached, b"OK") => {
+            (WatchStage::RequestedStoresAndDeletes, b"OK") => {
                 self.stage = WatchStage::Reporting;
                 handle_event(WatchEvent::Began(ReportLevel::StoresAndDeletes));
             }
-            (WatchStage::Requested, b"ERROR") => {
-                self.stage = WatchStage::RequestedMemcached;
+            (WatchStage::RequestedChanges, b"ERROR") => {
+                self.stage = WatchStage::RequestedStoresAndDeletes;
                 self.output
                     .extend_from_slice(b"watch mutations deletions\r\n");
             }

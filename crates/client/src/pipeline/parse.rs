@@ -69,7 +69,7 @@ impl Pipeline {
             };
             let end = head_bytes.saturating_add(value_bytes);
             if reserved::may_be_reservation(value_bytes)
-                && self.is_reserved(head_bytes, value_bytes)
+                && self.is_reservation(head_bytes, value_bytes)
             {
                 return;
             }
@@ -91,7 +91,7 @@ impl Pipeline {
     }
 
     /// Whether the value at this offset after what was parsed is a reservation.
-    fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
+    fn is_reservation(&self, head_bytes: usize, value_bytes: usize) -> bool {
         let body = self
             .receive_buffer
             .slice(self.scan.offset + head_bytes, value_bytes);
@@ -174,16 +174,16 @@ impl Pipeline {
     /// Takes a value whose body is complete: among the values, or as the reservation that it is; true for a value.
     pub(super) fn add_value(&mut self, value: FoundValue) -> bool {
         self.scan.incomplete_value = None;
-        let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
+        let is_reservation = reserved::may_be_reservation(value.value_bytes) && {
             let body = self.receive_buffer.slice(value.offset, value.value_bytes);
             body.is_some_and(|body| reserved::token_of(body).is_some())
         };
-        if is_reserved {
+        if is_reservation {
             self.scan.reservation = Some(value);
         } else {
             self.scan.values.push(value);
         }
-        !is_reserved
+        !is_reservation
     }
 
     /// Checks whether the body of a value is complete, and ends at its announced length.

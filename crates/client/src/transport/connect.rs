@@ -25,14 +25,14 @@ pub(crate) fn begin_connect(
     endpoint: &Endpoint,
     resolver: &Resolver,
     deadline: Instant,
-) -> Result<(OwnedFd, Candidates), ConnectError> {
+) -> Result<(OwnedFd, CandidateAddresses), ConnectError> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
             let addresses = resolver
                 .find(host, *port, deadline)
                 .ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
-            let mut candidates = Candidates::new(resolver.last_connected_first(addresses));
+            let mut candidates = CandidateAddresses::new(resolver.last_connected_first(addresses));
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
         }
@@ -41,7 +41,7 @@ pub(crate) fn begin_connect(
             let address = SocketAddrUnix::new(path.as_path()).map_err(connect_error)?;
             let fd = new_socket(AddressFamily::UNIX).map_err(connect_error)?;
             match connect(&fd, &address) {
-                Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, Candidates::default())),
+                Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, CandidateAddresses::default())),
                 Err(error) => Err(connect_error(error)),
             }
         }
@@ -52,14 +52,14 @@ pub(crate) fn begin_connect(
 ///
 /// One that fails is followed by the next at once, one that is silent after its share of the time that is left.
 #[derive(Debug, Default)]
-pub(crate) struct Candidates {
+pub(crate) struct CandidateAddresses {
     addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
     /// When the share of the current one is over; none if it is the last.
     attempt_ends_at: Option<Instant>,
 }
 
-impl Candidates {
+impl CandidateAddresses {
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
             addresses_left: addresses.into_iter(),

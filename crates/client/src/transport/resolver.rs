@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 const RESULT_FRESH_MAX: Duration = Duration::from_secs(1);
 
 /// Looks up a host's addresses.
-type Lookup = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
+type LookupFn = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What a lookup found, or why it failed.
 pub(crate) type Resolved = Result<Vec<SocketAddr>, String>;
 
 /// Finds the addresses of one server.
 pub(crate) struct Resolver {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupFn>,
     shared: Arc<SharedLookups>,
     /// The address that took a connection last.
     last_connected: Mutex<Option<SocketAddr>>,

@@ -127,22 +127,22 @@ fn compress(method: Method, level: i32, plain: &[u8], packed_bytes_max: usize) -
             deflate(method == Method::Gzip, level, plain, packed_bytes_max)
         }
         Method::Zstd => compress_zstd(level, plain, packed_bytes_max),
-        Method::Lz4 => if_short_enough(
+        Method::Lz4 => keep_if_short_enough(
             lz4_flex::block::compress_prepend_size(plain),
             packed_bytes_max,
         ),
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
-            if_short_enough(
+            keep_if_short_enough(
                 quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
                 packed_bytes_max,
             )
         }
-        Method::FastLz => if_short_enough(fastlz::compress(plain), packed_bytes_max),
+        Method::FastLz => keep_if_short_enough(fastlz::compress(plain), packed_bytes_max),
     }
 }
 
-fn if_short_enough(packed: Vec<u8>, packed_bytes_max: usize) -> Option<Vec<u8>> {
+fn keep_if_short_enough(packed: Vec<u8>, packed_bytes_max: usize) -> Option<Vec<u8>> {
     (packed.len() <= packed_bytes_max).then_some(packed)
 }
 

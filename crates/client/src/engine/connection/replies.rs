@@ -398,7 +398,7 @@ impl Connection {
                     phase: Phase::Read,
                     retry_is_safe: in_flight_request.is_repeatable,
                 };
-                let reason = retry::FORKED.to_owned();
+                let reason = retry::FORK_REASON.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, reason),
                     decision: RetryDecision::Fail(HealthEffect::None),

@@ -110,7 +110,7 @@ fn read_waits_for_the_fetch_of_another_and_is_served_what_that_brought() {
     for mut other in others {
         assert_eq!(other.wake_count(), 1);
         other.proceed(&client);
-        assert_eq!(other.read.hit_keys_and_bytes(), (1, 1));
+        assert_eq!(other.read.hit_count_and_bytes(), (1, 1));
         assert_eq!(other.values(&client), "a");
     }
     assert_eq!(client.take_fetched_keys(), ["a"]);
@@ -243,7 +243,7 @@ fn miss_serves_the_reads_that_waited_for_it_and_no_later_one() {
         for other in &mut others {
             other.proceed(&client);
             assert_eq!(other.fetched_keys(), "", "{lines}");
-            assert_eq!(other.read.hit_keys_and_bytes(), (1, 0));
+            assert_eq!(other.read.hit_count_and_bytes(), (1, 0));
         }
         client.values.insert(key, ("new", -1)); // by another process
         assert_eq!(client.read_in(&scope, key).as_deref(), Some("new"));
@@ -279,7 +279,7 @@ fn read_whose_time_is_over_fails_alone_and_its_request_is_counted_as_failed() {
     second.receive(&mut client);
     assert!(second.is_waiting(&client));
     second.read.time_out(|_| Error::Closed);
-    assert_eq!(second.read.hit_keys_and_bytes(), (0, 0));
+    assert_eq!(second.read.hit_count_and_bytes(), (0, 0));
     assert_eq!(second.values(&client), "b ! !");
     assert!(scope.state().cost.has_failed);
     first.receive(&mut client);

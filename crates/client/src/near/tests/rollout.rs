@@ -112,10 +112,10 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
 #[test]
 fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     let mut client = client_under_rollout("strategy remote", 0.5, ShareBy::Request);
-    for number in 0..4 {
+    for request_number in 0..4 {
         let scope = client.scope(None);
         client.read_while(&["a", "b"], Some(&scope), |client| client.wait(3));
-        client.is_down = number == 3;
+        client.is_down = request_number == 3;
         client.read_in(&scope, "c");
         scope.end();
         scope.end();
@@ -205,8 +205,8 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
         options.is_coherent = true;
     });
     client.near.expect_watches(&[0]);
-    let disabled_after = (1..=2000).find(|number| {
-        if number % 5 == 1 {
+    let disabled_after = (1..=2000).find(|request_number| {
+        if request_number % 5 == 1 {
             client.near.handle_watch_loss(0);
             client.report(WatchEvent::Began(ReportLevel::Changes));
             client.confirm();
@@ -226,8 +226,8 @@ fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
         1.0,
         ShareBy::Request,
     );
-    for number in 1..=2000 {
-        if number % 5 == 1 {
+    for request_number in 1..=2000 {
+        if request_number % 5 == 1 {
             client.near.clear();
         }
         let scope = client.scope(None);

@@ -65,7 +65,7 @@ pub(crate) enum WaitLimit {
 /// A connection: its socket, and the engine's state machine.
 #[derive(Debug)]
 pub(crate) struct SocketConnection {
-    fd: Socket,
+    socket: Socket,
     /// With TLS, what encrypts and decrypts.
     tls: Option<Box<TlsSession>>,
     pub(crate) state_machine: Connection,
@@ -82,13 +82,13 @@ pub(crate) struct SocketConnection {
 
 impl SocketConnection {
     pub(crate) fn new(
-        fd: Socket,
+        socket: Socket,
         server: &Arc<ServerState>,
         value_bytes_max: u64,
         now: Instant,
     ) -> Self {
         Self {
-            fd,
+            socket,
             tls: None,
             state_machine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
@@ -100,7 +100,7 @@ impl SocketConnection {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.socket.as_fd()
     }
 
     /// Begins TLS on the connection.
@@ -111,7 +111,7 @@ impl SocketConnection {
     /// Continues the handshake as far as the socket allows; without TLS there is none.
     pub(crate) fn continue_handshake(&mut self) -> Result<(), WaitError> {
         match &mut self.tls {
-            Some(tls) => Ok(tls.continue_handshake(self.fd.as_fd())?),
+            Some(tls) => Ok(tls.continue_handshake(self.socket.as_fd())?),
             None => Ok(()),
         }
     }
@@ -130,13 +130,13 @@ impl SocketConnection {
     pub(crate) fn abandon(mut self: Box<Self>) {
         self.state_machine.abandon();
         let socket_connection = *self;
-        socket_connection.fd.abandon();
+        socket_connection.socket.abandon();
     }
 
     /// The socket as its runtime watches it.
     #[cfg(feature = "tokio")]
     pub(crate) fn async_socket(&self) -> Option<crate::transport::socket::AsyncSocket> {
-        self.fd.async_socket()
+        self.socket.async_socket()
     }
 
     /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
@@ -146,8 +146,8 @@ impl SocketConnection {
             let out = self.state_machine.output();
             let send_result = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
-                (None, None) => send(&self.fd, out, flags),
-                (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
+                (None, None) => send(&self.socket, out, flags),
+                (None, Some(tls)) => tls.send(self.socket.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
                     let body_offset = self.state_machine.sent_external_body_bytes();
                     let (body_end_offset, body_end) = (
@@ -161,8 +161,8 @@ impl SocketConnection {
                     ];
                     let no_control = &mut SendAncillaryBuffer::default();
                     match tls {
-                        Some(tls) => tls.send(self.fd.as_fd(), &slices),
-                        None => sendmsg(&self.fd, &slices, no_control, flags),
+                        Some(tls) => tls.send(self.socket.as_fd(), &slices),
+                        None => sendmsg(&self.socket, &slices, no_control, flags),
                     }
                 }
             };
@@ -172,7 +172,7 @@ impl SocketConnection {
                 Err(error) => return Err(error.into()),
             }
         }
-        match self.tls.as_mut().map(|tls| tls.flush(self.fd.as_fd())) {
+        match self.tls.as_mut().map(|tls| tls.flush(self.socket.as_fd())) {
             Some(Err(Errno::AGAIN)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
             Some(Ok(())) | None => Ok(true),
@@ -203,7 +203,7 @@ impl SocketConnection {
             Some(head) if is_head => head,
             _ => buffer,
         };
-        match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags)? {
+        match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags)? {
             0 => Err(WaitError::Closed(None)),
             received_bytes => {
                 self.state_machine.mark_received(received_bytes);
@@ -223,7 +223,7 @@ impl SocketConnection {
         } else {
             RecvFlags::DONTWAIT
         };
-        match receive_bytes(&self.fd, self.tls.as_deref_mut(), target, flags)? {
+        match receive_bytes(&self.socket, self.tls.as_deref_mut(), target, flags)? {
             0 => Err(WaitError::Closed(None)),
             received_bytes => Ok(received_bytes),
         }
@@ -259,7 +259,7 @@ impl SocketConnection {
             rounded_timeout
         }
         .max(TIMEOUT_MIN);
-        set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)
     }
@@ -267,14 +267,14 @@ impl SocketConnection {
 
 /// Receives into `buffer`, decrypted if there is TLS; 0 is the end of the stream.
 fn receive_bytes(
-    fd: &Socket,
+    socket: &Socket,
     tls: Option<&mut TlsSession>,
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<usize, Errno> {
     match tls {
-        Some(tls) => tls.receive(fd.as_fd(), buffer, flags),
-        None => recv(fd, buffer, flags).map(|(received_bytes, _)| received_bytes),
+        Some(tls) => tls.receive(socket.as_fd(), buffer, flags),
+        None => recv(socket, buffer, flags).map(|(received_bytes, _)| received_bytes),
     }
 }
 
