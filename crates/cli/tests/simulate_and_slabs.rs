@@ -227,7 +227,8 @@ fn invalid_logs_exit_with_code_4_and_one_error_line() {
     let error_lines: Vec<String> = cases
         .iter()
         .map(|(items, requests)| {
-            let (exit_code, error_line) = run_and_read_failure(write_log(items, requests).path(), &[]);
+            let (exit_code, error_line) =
+                run_and_read_failure(write_log(items, requests).path(), &[]);
             assert_eq!(exit_code, Some(4), "{error_line}");
             error_line
         })
@@ -309,7 +310,14 @@ fn prints_a_plan_of_a_histogram_and_names_the_row_that_is_wrong() {
     let rows = rows.concat();
     std::fs::write(&sizes_path, format!("size,count\n{rows}")).unwrap();
     let sizes_argument = sizes_path.to_str().unwrap();
-    let output = run_glasscache(&["slabs", sizes_argument, "--memory", "64m", "--classes", "12"]);
+    let output = run_glasscache(&[
+        "slabs",
+        sizes_argument,
+        "--memory",
+        "64m",
+        "--classes",
+        "12",
+    ]);
     assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
     insta::assert_snapshot!("slab_plan", to_text(&output.stdout));
     std::fs::write(&sizes_path, "size,count\n100,5\n200,many\n").unwrap();
@@ -337,7 +345,8 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
         document["result"].clone()
     };
     let (small, large) = (plan_slabs("8m"), plan_slabs("64m"));
-    let items_that_fit = |result: &serde_json::Value| result["options"][0]["items_that_fit"].as_u64();
+    let items_that_fit =
+        |result: &serde_json::Value| result["options"][0]["items_that_fit"].as_u64();
     // 21 classes are in use: each has its first page, whatever -m is.
     assert_eq!(small["options"][0]["used_classes"], 21);
     assert!(items_that_fit(&small).map(|items| items * 4) > small["items_in_segments"].as_u64());
@@ -369,7 +378,9 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
     ]);
     assert_eq!(generated.status.code(), Some(0));
     let sizes_path = folder.path().join("sizes.csv");
-    let rows: Vec<String> = (1..100).map(|number| format!("{},9\n", number * 300)).collect();
+    let rows: Vec<String> = (1..100)
+        .map(|number| format!("{},9\n", number * 300))
+        .collect();
     std::fs::write(&sizes_path, format!("size,count\n{}", rows.concat())).unwrap();
     let sizes = sizes_path.to_str().unwrap();
     for (arguments, sentence, hides_rows) in [
@@ -410,7 +421,10 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
             .unwrap();
         let printed = to_text(&output.stdout);
         let first_paragraph = printed.split("\n\n").next().unwrap_or_default();
-        assert!(first_paragraph.replace('\n', " ").contains(sentence), "{printed}");
+        assert!(
+            first_paragraph.replace('\n', " ").contains(sentence),
+            "{printed}"
+        );
         assert_eq!(printed.contains("--all prints"), hides_rows, "{printed}");
         assert!(
             printed
@@ -448,7 +462,10 @@ fn routes_of_a_log_without_routes_are_refused() {
     let folder = write_log(ITEMS, &requests);
     let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--by", "route"]);
     assert_eq!(exit_code, Some(2), "{error_line}");
-    assert!(error_line.contains("--by route has no effect"), "{error_line}");
+    assert!(
+        error_line.contains("--by route has no effect"),
+        "{error_line}"
+    );
 }
 
 #[test]

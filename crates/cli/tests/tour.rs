@@ -23,7 +23,9 @@ fn write_folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 
 #[test]
 fn a_tour_stores_a_folder_and_checks_every_byte() {
-    let large: Vec<u8> = (0..700_000_u32).map(|position| (position % 251) as u8).collect();
+    let large: Vec<u8> = (0..700_000_u32)
+        .map(|position| (position % 251) as u8)
+        .collect();
     let folder = write_folder(&[
         ("empty", Vec::new()),
         ("sub/small", b"\r\nEND\r\n".to_vec()),

@@ -77,7 +77,7 @@ fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
     let strategy: Strategy = notation.parse().unwrap();
     let fixed = choose_fixed(strategy.fixed, &prepared, &cost);
     let learned_rules = learn(
-        strategy.together,
+        strategy.companion_share_percent,
         &prepared,
         0..prepared.second_half_start(),
     );

@@ -94,9 +94,9 @@ impl FromStr for StrategyFile {
                 "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
                 "key" => {} // it is in the fixed set already
                 "child" => {
-                    let (parent, key) = parse_child(arguments).map_err(invalid_line)?;
-                    if parent_by_child.add(parent, key).map_err(invalid_line)? {
-                        file.children.push((parent.to_owned(), key.to_owned()));
+                    let (parent, child) = parse_child(arguments).map_err(invalid_line)?;
+                    if parent_by_child.add(parent, child).map_err(invalid_line)? {
+                        file.children.push((parent.to_owned(), child.to_owned()));
                     }
                 }
                 "forecast" => file
@@ -137,9 +137,9 @@ fn unknown_line_message(name: &str) -> String {
 }
 
 fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
-    let keys = arguments.split_once(' ').filter(|(parent, key)| {
+    let keys = arguments.split_once(' ').filter(|(parent, child)| {
         let is_key = |key: &str| !key.is_empty() && !key.contains(' ');
-        is_key(parent) && is_key(key)
+        is_key(parent) && is_key(child)
     });
     keys.ok_or_else(|| "needs two keys, a parent and its child".to_owned())
 }
@@ -150,24 +150,24 @@ struct ParentByChild<'f>(HashMap<&'f str, &'f str>);
 
 impl<'f> ParentByChild<'f> {
     /// Adds a child; false if it is there already, an error if the file would no longer describe a tree.
-    fn add(&mut self, parent: &'f str, key: &'f str) -> Result<bool, String> {
-        match self.0.get(key) {
+    fn add(&mut self, parent: &'f str, child: &'f str) -> Result<bool, String> {
+        match self.0.get(child) {
             Some(&known_parent) if known_parent == parent => return Ok(false),
             Some(known_parent) => {
                 return Err(format!(
-                    "names {key} under {known_parent} and under {parent}; save the strategy again"
+                    "names {child} under {known_parent} and under {parent}; save the strategy again"
                 ));
             }
             None => {}
         }
         let mut ancestor = Some(parent);
         while let Some(current) = ancestor {
-            if current == key {
-                return Err(format!("makes `{key}` its own ancestor"));
+            if current == child {
+                return Err(format!("makes `{child}` its own ancestor"));
             }
             ancestor = self.0.get(current).copied();
         }
-        self.0.insert(key, parent);
+        self.0.insert(child, parent);
         Ok(true)
     }
 }
@@ -192,18 +192,21 @@ fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
 impl fmt::Display for StrategyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{FILE_MAGIC} {VERSION}\nstrategy {}", self.strategy)?;
-        for forecast in &self.forecast {
+        for figure_forecast in &self.forecast {
             writeln!(
                 f,
                 "forecast {} {} {} {}",
-                forecast.figure, forecast.value, forecast.low, forecast.high
+                figure_forecast.figure,
+                figure_forecast.value,
+                figure_forecast.low,
+                figure_forecast.high
             )?;
         }
         for key in &self.fixed_keys {
             writeln!(f, "key {key}")?;
         }
-        for (parent, key) in &self.children {
-            writeln!(f, "child {parent} {key}")?;
+        for (parent, child) in &self.children {
+            writeln!(f, "child {parent} {child}")?;
         }
         for rule in self.learned.with_items.rules() {
             writeln!(f, "together {rule}")?;

@@ -68,7 +68,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         if self.peek(key).is_some() {
             self.remove(key);
         }
-        let slot = self.slot_for(key);
+        let slot = self.slot_or_new(key);
         let Self {
             policy,
             slot_by_key,
@@ -77,14 +77,14 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
             value_count,
             has_evicted,
         } = self;
-        let is_kept = policy.insert(slot, bytes, &mut |slot, released| {
-            let value = slots[slot as usize]
+        let is_kept = policy.insert(slot, bytes, &mut |released_slot, released| {
+            let value = slots[released_slot as usize]
                 .as_mut()
                 .and_then(|entry| entry.value.take());
             *value_count -= usize::from(value.is_some());
             *has_evicted = true;
             if released == Released::Slot {
-                release(slot, slot_by_key, slots, free_slots);
+                release(released_slot, slot_by_key, slots, free_slots);
             }
         });
         match &mut slots[slot as usize] {
@@ -139,8 +139,8 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
 
     /// The keys and values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let slots = self.slots.iter().flatten();
-        slots.filter_map(|slot| Some((&slot.key, slot.value.as_ref()?)))
+        let entries = self.slots.iter().flatten();
+        entries.filter_map(|entry| Some((&entry.key, entry.value.as_ref()?)))
     }
 
     /// Whether it has no value.
@@ -148,7 +148,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         self.len() == 0
     }
 
-    fn slot_for(&mut self, key: &K) -> u32 {
+    fn slot_or_new(&mut self, key: &K) -> u32 {
         if let Some(&slot) = self.slot_by_key.get(key) {
             return slot;
         }

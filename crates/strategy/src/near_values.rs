@@ -47,8 +47,8 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
     {
         // Before the look-ups, because a returned value stays borrowed.
         self.remove_stale(key, &is_fresh);
-        let fixed = self.fixed.get(key).and_then(Option::as_ref);
-        fixed
+        let fixed_value = self.fixed.get(key).and_then(Option::as_ref);
+        fixed_value
             .filter(|value| is_fresh(value))
             .or_else(|| self.local_cache.get(key))
     }
@@ -70,8 +70,8 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
 
     /// Caches a value: in the fixed set if the key belongs to it, else in the local cache, where it counts `bytes`.
     pub fn insert(&mut self, key: &K, value: V, bytes: u32) {
-        if let Some(fixed) = self.fixed.get_mut(key) {
-            *fixed = Some(value);
+        if let Some(fixed_value) = self.fixed.get_mut(key) {
+            *fixed_value = Some(value);
         } else {
             self.local_cache.insert(key, value, bytes);
         }
@@ -83,8 +83,8 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        if let Some(fixed) = self.fixed.get_mut(key) {
-            *fixed = None;
+        if let Some(fixed_value) = self.fixed.get_mut(key) {
+            *fixed_value = None;
         }
         self.remove_stale(key, |_| false);
     }
@@ -164,10 +164,7 @@ where
     }
 
     fn scope_insert(&mut self, key: &K) {
-        let fetched_value = self
-            .fetched_values
-            .get(key)
-            .map(|fetched_value| &fetched_value.value);
+        let fetched_value = self.fetched_values.get(key).map(|fetched| &fetched.value);
         if let Some(value) = fetched_value
             .or_else(|| self.near_values.local_cache.peek(key))
             .cloned()

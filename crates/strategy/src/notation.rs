@@ -37,7 +37,7 @@ pub enum LocalRule {
 
 impl LocalRule {
     /// An empty cache of this rule.
-    pub fn policy(self) -> AnyPolicy {
+    pub fn new_policy(self) -> AnyPolicy {
         match self {
             Self::Nothing => AnyPolicy::Nothing,
             Self::Lru(items) => AnyPolicy::Lru(Lru::new(items)),
@@ -60,16 +60,16 @@ pub struct Strategy {
     pub subtree_depth: Option<u32>,
     /// Rules learned from the log ([`crate::together`]): the least share, in percent, of a trigger's uses that a
     /// companion must have.
-    pub together: Option<u8>,
+    pub companion_share_percent: Option<u8>,
 }
 
 impl Strategy {
     /// The prefetch rules alone.
-    pub fn rules(&self) -> PrefetchRules {
+    pub fn prefetch_rules(&self) -> PrefetchRules {
         PrefetchRules {
             children: self.children,
             subtree_depth: self.subtree_depth,
-            fetches_companions: self.together.is_some(),
+            fetches_companions: self.companion_share_percent.is_some(),
         }
     }
 }
@@ -131,12 +131,12 @@ impl Strategy {
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
             Term::Together(share) => self
-                .together
+                .companion_share_percent
                 .replace(share)
                 .map(|_| "shares of learned rules"),
         };
-        duplicate_kind.map_or(Ok(()), |duplicate| {
-            Err(StrategyError::Duplicate(notation.into(), duplicate))
+        duplicate_kind.map_or(Ok(()), |kind| {
+            Err(StrategyError::Duplicate(notation.into(), kind))
         })
     }
 }
@@ -156,19 +156,19 @@ impl Term {
         let (name, argument) = term
             .split_once(':')
             .map_or((term, None), |(name, argument)| (name, Some(argument)));
-        let items = || parse_number(argument, term, "lru:206");
-        let bytes = || parse_byte_count(argument, term);
+        let parse_items = || parse_number(argument, term, "lru:206");
+        let parse_size = || parse_bytes_argument(argument, term);
         Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
             ("children", None) => Self::Children(ChildrenRule::WhenMissing),
             ("children-always", None) => Self::Children(ChildrenRule::Always),
-            ("fixed", _) => Self::Fixed(FixedRule::Requests(items()?)),
-            ("fixed-time", _) => Self::Fixed(FixedRule::Time(items()?)),
-            ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(items()?)),
-            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(bytes()?)),
-            ("lru", _) => Self::Local(LocalRule::Lru(items()?)),
-            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
-            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
+            ("fixed", _) => Self::Fixed(FixedRule::Requests(parse_items()?)),
+            ("fixed-time", _) => Self::Fixed(FixedRule::Time(parse_items()?)),
+            ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(parse_items()?)),
+            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(parse_size()?)),
+            ("lru", _) => Self::Local(LocalRule::Lru(parse_items()?)),
+            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(parse_items()?)),
+            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(parse_size()?)),
             ("subtree", _) => Self::Subtree(parse_number(argument, term, "subtree:2")? as u32),
             ("together", _) => Self::Together(parse_share(argument, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
@@ -183,11 +183,11 @@ fn parse_number(
 ) -> Result<usize, StrategyError> {
     let parsed = argument.and_then(|argument| argument.parse::<u32>().ok());
     parsed
-        .map(|argument| argument as usize)
+        .map(|number| number as usize)
         .ok_or_else(|| StrategyError::Number(term.into(), example))
 }
 
-fn parse_byte_count(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
+fn parse_bytes_argument(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
     let parsed = argument.and_then(parse_bytes);
     parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
 }
@@ -236,7 +236,10 @@ impl fmt::Display for Strategy {
             ChildrenRule::Always => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        terms.extend(self.together.map(|share| format!("together:{share}")));
+        terms.extend(
+            self.companion_share_percent
+                .map(|share| format!("together:{share}")),
+        );
         if terms.is_empty() {
             f.write_str("remote")
         } else {

@@ -62,15 +62,15 @@ impl SplitKey<'_> {
             let end = remaining
                 .find(|next_char: char| next_char.is_alphanumeric() != is_word)
                 .unwrap_or(remaining.len());
-            let (word_run, tail) = remaining.split_at(end);
-            if word_run.contains(['{', '}', ' ']) {
+            let (run, tail) = remaining.split_at(end);
+            if run.contains(['{', '}', ' ']) {
                 return None;
             }
-            if is_word && word_run.contains(|digit: char| digit.is_ascii_digit()) {
-                parts.push(word_run);
+            if is_word && run.contains(|digit: char| digit.is_ascii_digit()) {
+                parts.push(run);
                 let _ = write!(template, "{{{}}}", parts.len());
             } else {
-                template.push_str(word_run);
+                template.push_str(run);
             }
             remaining = tail;
         }
@@ -156,18 +156,16 @@ pub struct TogetherRule {
 impl TogetherRule {
     /// Reads `<trigger> <pattern> <pattern> ...`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
-        let mut words = text
-            .split(' ')
-            .filter(|companion_text| !companion_text.is_empty());
+        let mut words = text.split(' ').filter(|word| !word.is_empty());
         let trigger = words.next().ok_or(TogetherError::TooShort)?;
-        let parts: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
+        let part_indexes: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
-        let is_template = !parts.is_empty();
+        let is_template = !part_indexes.is_empty();
         let sample_key: String = trigger
             .chars()
             .filter(|c| !matches!(c, '{' | '}'))
             .collect();
-        let is_in_order = parts
+        let is_in_order = part_indexes
             .iter()
             .enumerate()
             .all(|(index, &part)| index == usize::from(part));
@@ -179,8 +177,10 @@ impl TogetherRule {
         let companions = words
             .map(|companion_text| {
                 let pattern = Pattern::parse(companion_text)?;
-                let unknown = pattern.part_indexes().find(|part| !parts.contains(part));
-                unknown.map_or(Ok(pattern), |part| {
+                let unknown_part = pattern
+                    .part_indexes()
+                    .find(|part| !part_indexes.contains(part));
+                unknown_part.map_or(Ok(pattern), |part| {
                     Err(TogetherError::Part(companion_text.to_owned(), part + 1))
                 })
             })
@@ -245,11 +245,11 @@ impl TogetherRules {
     /// template, each once.
     pub fn companions(&self, key: &str, companion_list: &mut Vec<String>) {
         let list_start = companion_list.len();
-        let mut add_companions = |rules: Option<&Vec<usize>>, parts: &[&str]| {
-            for pattern in rules
+        let mut add_companions = |rule_indexes: Option<&Vec<usize>>, parts: &[&str]| {
+            for pattern in rule_indexes
                 .into_iter()
                 .flatten()
-                .flat_map(|&rule| &self.rules[rule].companions)
+                .flat_map(|&rule_index| &self.rules[rule_index].companions)
             {
                 let companion = pattern.fill(parts);
                 if !companion_list[list_start..].contains(&companion) {
@@ -271,10 +271,10 @@ impl TogetherRules {
 mod tests {
     use super::*;
 
-    fn companions(rules: &[&str], key: &str) -> Vec<String> {
-        let rules = rules
+    fn companions(rule_texts: &[&str], key: &str) -> Vec<String> {
+        let rules = rule_texts
             .iter()
-            .map(|rule| TogetherRule::parse(rule).unwrap())
+            .map(|text| TogetherRule::parse(text).unwrap())
             .collect();
         let mut companion_list = Vec::new();
         TogetherRules::new(rules).companions(key, &mut companion_list);

@@ -275,7 +275,7 @@ proptest! {
         steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
     ) {
         let local = notation.parse::<Strategy>().unwrap().local;
-        let mut local_cache = LocalCache::new(local.policy());
+        let mut local_cache = LocalCache::new(local.new_policy());
         let mut expected_values = HashMap::new();
         for (key, operation, bytes) in steps {
             match operation {
@@ -353,12 +353,12 @@ impl TestProcess {
             value: key * 10,
             cached_bytes: Some(1),
         };
-        let mut near_values = NearValues::new(fixed.iter().copied(), strategy.local.policy());
+        let mut near_values = NearValues::new(fixed.iter().copied(), strategy.local.new_policy());
         for key in fixed {
             near_values.insert(key, key * 10, 1);
         }
         Self {
-            rules: strategy.rules(),
+            rules: strategy.prefetch_rules(),
             near_values,
             scope: Scope::default(),
             fetched_values: (0..400).map(|key| (key, value(key))).collect(),

@@ -65,8 +65,10 @@ fn start_relay(
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
             let server_stream = TcpStream::connect(&upstream).unwrap();
-            let (mut from_server, mut to_client) =
-                (server_stream.try_clone().unwrap(), client.try_clone().unwrap());
+            let (mut from_server, mut to_client) = (
+                server_stream.try_clone().unwrap(),
+                client.try_clone().unwrap(),
+            );
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut from_server, &mut to_client);
                 let _ = to_client.shutdown(Shutdown::Both);
@@ -412,7 +414,10 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     assert_eq!(document["error"]["kind"], "unreachable");
     let second_result = warm_and_parse_result(&from, &to);
     assert_eq!(
-        (&second_result["copied_items"], &second_result["already_present"]),
+        (
+            &second_result["copied_items"],
+            &second_result["already_present"]
+        ),
         (&80.into(), &20.into())
     );
 }

@@ -242,7 +242,10 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
         list.filter_map(serde_json::Value::as_f64).collect()
     };
     let (ascending, mut descending) = (parse_numbers(&columns[0]), parse_numbers(&columns[1]));
-    assert!(ascending.len() > 2 && ascending.is_sorted(), "{ascending:?}");
+    assert!(
+        ascending.len() > 2 && ascending.is_sorted(),
+        "{ascending:?}"
+    );
     descending.reverse();
     assert!(descending.is_sorted(), "{descending:?}");
     let copied_text = browser.evaluate(
@@ -252,6 +255,9 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
            await new Promise((done) => setTimeout(done)); return text; })()",
     );
     let copied_text = copied_text.as_str().unwrap();
-    assert!(copied_text.starts_with("memcached -o slab_sizes="), "{copied_text}");
+    assert!(
+        copied_text.starts_with("memcached -o slab_sizes="),
+        "{copied_text}"
+    );
     assert_eq!(browser.take_page_problems(), Vec::<String>::new());
 }

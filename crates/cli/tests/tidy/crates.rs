@@ -82,11 +82,15 @@ fn find_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<Strin
     let Some(allowed) = allowed_by_crate.get(name) else {
         return vec![format!("crates/{name} is in no layer")];
     };
-    let allowed_for_tests = allowed_for_tests_by_crate.get(name).copied().unwrap_or_default();
+    let allowed_for_tests = allowed_for_tests_by_crate
+        .get(name)
+        .copied()
+        .unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
         for used_crate in list_our_dependencies(kind, manifest, workspace) {
-            let is_for_tests = kind == "dev-dependencies" && allowed_for_tests.contains(&used_crate.as_str());
+            let is_for_tests =
+                kind == "dev-dependencies" && allowed_for_tests.contains(&used_crate.as_str());
             if !allowed.contains(&used_crate.as_str()) && !is_for_tests {
                 violations.push(format!("{name} uses {used_crate} ({kind})"));
             }
@@ -135,7 +139,10 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
         (diagram_names.as_ref() != Some(&allowed))
             .then(|| format!("{name}: drawn {diagram_names:?}"))
     };
-    let findings: Vec<String> = ALLOWED_DEPENDENCIES.iter().filter_map(find_difference).collect();
+    let findings: Vec<String> = ALLOWED_DEPENDENCIES
+        .iter()
+        .filter_map(find_difference)
+        .collect();
     assert_none(
         &findings,
         "the diagram in ARCHITECTURE.md shows the allowed uses",

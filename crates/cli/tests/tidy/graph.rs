@@ -129,7 +129,11 @@ pub(super) fn find_cycles(uses: &[Use]) -> Vec<Cycle> {
             .collect();
         let mut seen_members = BTreeSet::new();
         for (module, reached) in &reached_by_module {
-            let reaches_back = |other: &&&str| reached_by_module.get(**other).is_some_and(|reached| reached.contains(module));
+            let reaches_back = |other: &&&str| {
+                reached_by_module
+                    .get(**other)
+                    .is_some_and(|reached| reached.contains(module))
+            };
             let members: Vec<String> = reached
                 .iter()
                 .filter(reaches_back)
@@ -150,7 +154,12 @@ fn find_reachable<'m>(
     uses_by_module: &BTreeMap<&'m str, BTreeSet<&'m str>>,
 ) -> BTreeSet<&'m str> {
     let mut reached = BTreeSet::new();
-    let mut unvisited: Vec<&str> = uses_by_module.get(from).into_iter().flatten().copied().collect();
+    let mut unvisited: Vec<&str> = uses_by_module
+        .get(from)
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
     while let Some(module) = unvisited.pop() {
         if reached.insert(module) {
             unvisited.extend(uses_by_module.get(module).into_iter().flatten());

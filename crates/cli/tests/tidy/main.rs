@@ -98,8 +98,9 @@ fn no_file_names_a_private_machine() {
     ];
     let mut findings = Vec::new();
     for file in list_files() {
-        let is_text =
-            has_ending(&file, &text_endings) || file.ends_with("Makefile") || file.starts_with("scripts/");
+        let is_text = has_ending(&file, &text_endings)
+            || file.ends_with("Makefile")
+            || file.starts_with("scripts/");
         if !is_text {
             continue;
         }

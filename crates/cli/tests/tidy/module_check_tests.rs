@@ -28,7 +28,10 @@ fn finds_cycles_in_every_syntax() {
         (direct_import, "pub(crate) use crate::{c::C, a::{self, A}};"),
         (direct_import, "mod inner { use super::super::a::A; }"),
         (direct_import, "macro_rules! m { () => { $crate::a::f() } }"),
-        (direct_import, "const QUOTE: char = '\"'; use crate::a::A; // \""),
+        (
+            direct_import,
+            "const QUOTE: char = '\"'; use crate::a::A; // \"",
+        ),
         (
             direct_import,
             "fn f<'a>(x: &'a u8) { let _ = br#\"\"\"#; crate::a::f() }",
@@ -133,7 +136,8 @@ fn finds_python_cycles_in_every_syntax() {
 fn finds_sockets_in_pure_folders_but_not_in_comments() {
     let found = find_impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
     assert_eq!(found, ["rustix::net", "OwnedFd"]);
-    let comment_names = find_impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
+    let comment_names =
+        find_impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
     assert_eq!(comment_names, Vec::<&str>::new());
 }
 

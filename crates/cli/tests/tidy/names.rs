@@ -70,7 +70,9 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
 fn names_contain_no_retired_words() {
     let mut findings = Vec::new();
     for file in list_files() {
-        let is_checked = CHECKED_FOLDERS.iter().any(|folder| file.starts_with(folder));
+        let is_checked = CHECKED_FOLDERS
+            .iter()
+            .any(|folder| file.starts_with(folder));
         if !is_checked || !has_ending(&file, &["rs", "py"]) {
             continue;
         }
@@ -128,11 +130,17 @@ fn list_declared_names(text: &str) -> Vec<&str> {
         match *token {
             "fn" => {
                 names.extend(next_tokens.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(next_tokens, "(")));
+                names.extend(list_names_before_colons(find_bracketed_tokens(
+                    next_tokens,
+                    "(",
+                )));
             }
             "struct" | "union" => {
                 names.extend(next_tokens.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(next_tokens, "{")));
+                names.extend(list_names_before_colons(find_bracketed_tokens(
+                    next_tokens,
+                    "{",
+                )));
             }
             "enum" => {
                 names.extend(next_tokens.first());
@@ -190,7 +198,8 @@ fn group_length(tokens: &[&str]) -> usize {
 fn list_names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
     let top_level_tokens = list_top_level_tokens(body);
     let ends_with_colon = |pair: &&[&str]| pair[1] == ":";
-    top_level_tokens.windows(2)
+    top_level_tokens
+        .windows(2)
         .filter(ends_with_colon)
         .map(|pair| pair[0])
         .collect()

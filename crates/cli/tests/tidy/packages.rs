@@ -128,7 +128,9 @@ fn find_unused_dependencies(manifest_text: &str, sources: &str) -> Vec<String> {
         .iter()
         .filter_map(|kind| manifest.get(*kind)?.as_table());
     let is_unused = |name: &&String| {
-        let renamed = RENAMED_LIBRARIES.iter().find(|(package, _)| package == name);
+        let renamed = RENAMED_LIBRARIES
+            .iter()
+            .find(|(package, _)| package == name);
         let library = renamed.map_or_else(
             || name.replace('-', "_"),
             |(_, library)| (*library).to_owned(),

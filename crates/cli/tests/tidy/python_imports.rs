@@ -97,7 +97,11 @@ fn parse_imported_names(
             let kept_folders = folder.len().saturating_sub(dot_count - 1);
             let source_path = to_path(&source[dot_count..]);
             let below = source_path.into_iter().filter(|name| !name.is_empty());
-            folder[..kept_folders].iter().cloned().chain(below).collect()
+            folder[..kept_folders]
+                .iter()
+                .cloned()
+                .chain(below)
+                .collect()
         }
     };
     let names = names.trim_matches(|c: char| c.is_whitespace() || c == '(' || c == ')');

@@ -44,7 +44,9 @@ fn list_parameters<'t>(tokens_after_def: &[&'t str]) -> Vec<&'t str> {
         match *token {
             "(" | "[" | "{" => depth += 1,
             ")" | "]" | "}" => depth -= 1,
-            _ if depth == 1 && matches!(tokens_after_def[index - 1], "(" | "," | "*") => names.push(*token),
+            _ if depth == 1 && matches!(tokens_after_def[index - 1], "(" | "," | "*") => {
+                names.push(*token);
+            }
             _ => {}
         }
         if index > 0 && depth == 0 {

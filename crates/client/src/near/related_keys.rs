@@ -28,7 +28,7 @@ pub(super) struct RelatedKeys {
 impl RelatedKeys {
     pub(super) fn new(options: &StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
         let mut related_keys = Self {
-            rules: options.file.strategy.rules(),
+            rules: options.file.strategy.prefetch_rules(),
             children: HashMap::new(),
             positions: HashMap::new(),
             children_of: options.children_of.clone(),

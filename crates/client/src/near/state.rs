@@ -102,7 +102,7 @@ impl NearState {
     pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         let strategy = &options.file.strategy;
         Self {
-            near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
+            near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.new_policy()),
             writes: WriteTracker::new(),
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
             caching_paused_until: None,

@@ -19,7 +19,7 @@ type PlanRow = (Vec<u32>, usize, f64, u64, u64, Option<u32>);
 #[pyfunction]
 pub(crate) fn slab_classes(py: Python<'_>, settings: Settings) -> PyResult<Vec<u32>> {
     let config = slab_config(py, settings)?;
-    Ok(SlabClasses::new(&config).chunks().to_vec())
+    Ok(SlabClasses::new(&config).chunk_sizes().to_vec())
 }
 
 /// Return the best chunk sizes, at most this many, for values of these sizes.
@@ -54,7 +54,7 @@ pub(crate) fn slab_plan(
     let config_classes = SlabClasses::new(&config);
     let plan = Plan::new(&config_classes, &demand);
     Ok((
-        config_classes.chunks().to_vec(),
+        config_classes.chunk_sizes().to_vec(),
         plan.used_classes(),
         plan.waste(),
         plan.items_that_fit(memory_bytes),

@@ -50,7 +50,7 @@ impl SlabClassTable {
 
     /// The chunk sizes, class 1 first.
     pub(crate) fn chunk_sizes(&self) -> &[u32] {
-        self.classes.chunks()
+        self.classes.chunk_sizes()
     }
 
     /// Class and size of an item by memcached's measure.

@@ -18,10 +18,10 @@ fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> 
     let mut sizes: Vec<u64> = if footprint <= REPLAYED_SIZES {
         (0..=footprint).collect()
     } else {
-        let first = (footprint as f64 / 2000.0).max(1.0);
+        let smallest_size = (footprint as f64 / 2000.0).max(1.0);
         let size = |index: u64| {
             let fraction = index as f64 / (REPLAYED_SIZES - 1) as f64;
-            (first * (footprint as f64 / first).powf(fraction)).round() as u64
+            (smallest_size * (footprint as f64 / smallest_size).powf(fraction)).round() as u64
         };
         std::iter::once(0)
             .chain((0..REPLAYED_SIZES).map(size))
@@ -32,7 +32,7 @@ fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> 
     }
     sizes.push(footprint.next_multiple_of(step) + step);
     sizes.dedup();
-    let misses = |capacity: u64| {
+    let count_misses = |capacity: u64| {
         let task = Task {
             policy: PolicyKind::Lru,
             capacity,
@@ -42,7 +42,7 @@ fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> 
     };
     let points: Option<Vec<(u64, f64)>> = sizes
         .into_iter()
-        .map(|size| Some((size, misses(size)?)))
+        .map(|size| Some((size, count_misses(size)?)))
         .collect();
     Some(Curve::from_points(&points?, step, trace.requests() as f64))
 }

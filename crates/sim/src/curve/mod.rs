@@ -73,12 +73,13 @@ impl Curve {
     fn from_points(points: &[(u64, f64)], step: u64, requests: f64) -> Self {
         let mut misses = Vec::new();
         for pair in points.windows(2) {
-            let ((from_size, first), (to_size, last)) = (pair[0], pair[1]);
+            let ((from_size, from_misses), (to_size, to_misses)) = (pair[0], pair[1]);
             let steps = (to_size - from_size) / step;
-            let interpolate = |index: u64| first + (last - first) * index as f64 / steps as f64;
+            let interpolate =
+                |index: u64| from_misses + (to_misses - from_misses) * index as f64 / steps as f64;
             misses.extend((0..steps).map(interpolate));
         }
-        misses.extend(points.last().map(|point| point.1));
+        misses.extend(points.last().map(|&(_, last_misses)| last_misses));
         Self {
             requests,
             step,
@@ -125,10 +126,10 @@ impl Curve {
     /// Up to `count` sizes from 1/2000 of the footprint to the footprint, with a constant ratio between neighbours.
     pub fn sizes_by_ratio(&self, count: u32) -> Vec<u64> {
         let footprint = self.footprint().max(1) as f64;
-        let first = (footprint / 2000.0).max(1.0);
+        let smallest_size = (footprint / 2000.0).max(1.0);
         let size = |index: u32| {
             let fraction = f64::from(index) / f64::from(count.max(2) - 1);
-            (first * (footprint / first).powf(fraction)).round() as u64
+            (smallest_size * (footprint / smallest_size).powf(fraction)).round() as u64
         };
         let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();
         sizes.dedup();

@@ -40,7 +40,7 @@ impl<W: Weights> Arc<W> {
     /// Moves the oldest of T1 or T2 to its ghost.
     fn evict_to_ghost(&mut self, is_from_b2: bool) {
         let weights = self.weights;
-        let weight = |id: u32| weights.of(id);
+        let weight_of = |id: u32| weights.of(id);
         let t1 = self.t1.weight() as f64;
         let is_t1_over = t1 > self.t1_target || (is_from_b2 && t1 >= self.t1_target);
         let evicts_from_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
@@ -49,8 +49,8 @@ impl<W: Weights> Arc<W> {
         } else {
             (&mut self.t2, &mut self.b2)
         };
-        if let Some(id) = queue.pop(&mut self.locations, weight) {
-            ghost.push(&mut self.locations, id, weight(id));
+        if let Some(id) = queue.pop(&mut self.locations, weight_of) {
+            ghost.push(&mut self.locations, id, weight_of(id));
         }
     }
 

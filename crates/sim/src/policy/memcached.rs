@@ -78,7 +78,7 @@ impl<W: Weights> Memcached<W> {
             free_chunks: 0,
         };
         Self {
-            classes: (0..slab_classes.chunks().len()).map(class).collect(),
+            classes: (0..slab_classes.chunk_sizes().len()).map(class).collect(),
             slab_classes,
             head_bytes: head_bytes(key_bytes, false),
             weights,
@@ -109,7 +109,7 @@ impl<W: Weights> Memcached<W> {
             if self.free_pages > 0 || !class.has_page {
                 self.free_pages = self.free_pages.saturating_sub(1);
                 class.has_page = true;
-                class.free_chunks += PAGE_BYTES / self.slab_classes.chunks()[item.class];
+                class.free_chunks += PAGE_BYTES / self.slab_classes.chunk_sizes()[item.class];
             } else if let Some(victim) = class.oldest(&self.objects) {
                 self.remove(victim);
             } else {

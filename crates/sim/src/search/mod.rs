@@ -144,7 +144,8 @@ pub fn list_candidates(
     let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
         PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(share)))
     });
-    for (children, subtree_depth, together) in tree_prefetches.into_iter().chain(learned_prefetches)
+    for (children, subtree_depth, companion_share_percent) in
+        tree_prefetches.into_iter().chain(learned_prefetches)
     {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
@@ -152,7 +153,7 @@ pub fn list_candidates(
                 local,
                 children,
                 subtree_depth,
-                together,
+                companion_share_percent,
             };
             combinations.push(Candidate {
                 strategy,
@@ -194,7 +195,7 @@ pub fn evaluate(
     let choices = Choices {
         fixed: &fixed,
         learned: learned_by_share
-            .for_share(strategy.together)
+            .for_share(strategy.companion_share_percent)
             .unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);

@@ -135,33 +135,33 @@ impl SlabConfig {
 /// The slab classes of one configuration: chunk sizes in ascending order, class 1 first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlabClasses {
-    chunks: Vec<u32>,
+    chunk_sizes: Vec<u32>,
     item_bytes_max: u32,
 }
 
 impl SlabClasses {
     /// Computes the classes; never fails, so call [`SlabConfig::check`] first on untrusted settings.
     pub fn new(config: &SlabConfig) -> Self {
-        let mut chunks = match &config.slab_sizes {
+        let mut chunk_sizes = match &config.slab_sizes {
             Some(sizes) => sizes.iter().map(|&size| align_chunk(size)).collect(),
-            None => list_chunks_by_factor(config),
+            None => list_sizes_by_factor(config),
         };
-        chunks.truncate(CLASSES_MAX - 1);
-        chunks.push(config.slab_chunk_bytes_max);
+        chunk_sizes.truncate(CLASSES_MAX - 1);
+        chunk_sizes.push(config.slab_chunk_bytes_max);
         Self {
-            chunks,
+            chunk_sizes,
             item_bytes_max: config.item_bytes_max,
         }
     }
 
     /// Chunk sizes in bytes; class `i` of memcached is at index `i - 1`.
-    pub fn chunks(&self) -> &[u32] {
-        &self.chunks
+    pub fn chunk_sizes(&self) -> &[u32] {
+        &self.chunk_sizes
     }
 
     /// The largest chunk in bytes; an item above it is cut into pieces.
     pub fn chunk_bytes_max(&self) -> u32 {
-        self.chunks.last().copied().unwrap_or(0)
+        self.chunk_sizes.last().copied().unwrap_or(0)
     }
 
     /// The largest item in bytes (`-I`).
@@ -171,7 +171,7 @@ impl SlabClasses {
 
     /// The chunk size of a class counted from 1, or `None` if there is no such class.
     pub fn chunk_bytes(&self, class: usize) -> Option<u32> {
-        self.chunks.get(class.checked_sub(1)?).copied()
+        self.chunk_sizes.get(class.checked_sub(1)?).copied()
     }
 
     /// How many chunks of a class, counted from 1, a page holds.
@@ -187,8 +187,10 @@ impl SlabClasses {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
         }
-        let index = self.chunks.partition_point(|&chunk| chunk < item_bytes);
-        Some(index.min(self.chunks.len() - 1) + 1)
+        let index = self
+            .chunk_sizes
+            .partition_point(|&chunk| chunk < item_bytes);
+        Some(index.min(self.chunk_sizes.len() - 1) + 1)
     }
 
     /// Calls `visit` with the class of each chunk that an item occupies: one, or head and pieces of a large item.
@@ -204,22 +206,22 @@ impl SlabClasses {
         let Some(class) = self.class_of(item_bytes) else {
             return;
         };
-        let chunk_max = self.chunk_bytes_max();
-        if item_bytes <= chunk_max {
+        let chunk_bytes_max = self.chunk_bytes_max();
+        if item_bytes <= chunk_bytes_max {
             return visit(class);
         }
-        if let Some(head) = self.class_of(head_bytes + PIECE_HEADER_BYTES) {
-            visit(head);
+        if let Some(head_class) = self.class_of(head_bytes + PIECE_HEADER_BYTES) {
+            visit(head_class);
         }
         let mut bytes_left = value_bytes + 2;
         while bytes_left > 0 {
-            let chunk = (bytes_left + PIECE_HEADER_BYTES).min(chunk_max);
-            if let Some(class) = self.class_of(chunk) {
+            let chunk_bytes = (bytes_left + PIECE_HEADER_BYTES).min(chunk_bytes_max);
+            if let Some(class) = self.class_of(chunk_bytes) {
                 visit(class);
             }
             // A chunk no larger than its header could hold no data; memcached has the same lower bound.
             bytes_left =
-                bytes_left.saturating_sub((chunk.saturating_sub(PIECE_HEADER_BYTES)).max(1));
+                bytes_left.saturating_sub((chunk_bytes.saturating_sub(PIECE_HEADER_BYTES)).max(1));
         }
     }
 }
@@ -227,7 +229,7 @@ impl SlabClasses {
 impl fmt::Display for SlabClasses {
     /// Writes the lines of `memcached -vv`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, &chunk) in self.chunks.iter().enumerate() {
+        for (index, &chunk) in self.chunk_sizes.iter().enumerate() {
             let chunks_per_page = PAGE_BYTES / chunk;
             writeln!(
                 f,
@@ -253,16 +255,16 @@ pub fn head_bytes(key_bytes: u32, has_flags: bool) -> u32 {
 }
 
 /// Classes by factor: the size before is multiplied as a double, cut to an integer, then rounded up to 8.
-fn list_chunks_by_factor(config: &SlabConfig) -> Vec<u32> {
+fn list_sizes_by_factor(config: &SlabConfig) -> Vec<u32> {
     let growth_end = f64::from(config.slab_chunk_bytes_max) / config.factor;
-    let mut chunks = Vec::new();
+    let mut chunk_sizes = Vec::new();
     let mut size = ITEM_HEADER_BYTES.saturating_add(config.chunk_bytes_min);
-    while chunks.len() < CLASSES_MAX - 1 && f64::from(size) < growth_end {
+    while chunk_sizes.len() < CLASSES_MAX - 1 && f64::from(size) < growth_end {
         size = align_chunk(size);
-        chunks.push(size);
+        chunk_sizes.push(size);
         size = (f64::from(size) * config.factor) as u32;
     }
-    chunks
+    chunk_sizes
 }
 
 fn align_chunk(size: u32) -> u32 {
@@ -276,9 +278,9 @@ mod tests {
     #[test]
     fn default_classes_equal_memcacheds() {
         let classes = SlabClasses::new(&SlabConfig::default());
-        assert_eq!(&classes.chunks()[..6], &[96, 120, 152, 192, 240, 304]);
-        assert_eq!(classes.chunks().len(), 39);
-        assert_eq!(&classes.chunks()[37..], &[394_840, 524_288]);
+        assert_eq!(&classes.chunk_sizes()[..6], &[96, 120, 152, 192, 240, 304]);
+        assert_eq!(classes.chunk_sizes().len(), 39);
+        assert_eq!(&classes.chunk_sizes()[37..], &[394_840, 524_288]);
     }
 
     #[test]
@@ -287,8 +289,8 @@ mod tests {
             factor: 1.05,
             ..SlabConfig::default()
         });
-        assert_eq!(classes.chunks().len(), CLASSES_MAX);
-        assert_eq!(&classes.chunks()[60..], &[2688, 2824, 524_288]);
+        assert_eq!(classes.chunk_sizes().len(), CLASSES_MAX);
+        assert_eq!(&classes.chunk_sizes()[60..], &[2688, 2824, 524_288]);
     }
 
     #[test]
@@ -297,7 +299,7 @@ mod tests {
             chunk_bytes_min: 500_000,
             ..SlabConfig::default()
         });
-        assert_eq!(classes.chunks(), &[524_288]);
+        assert_eq!(classes.chunk_sizes(), &[524_288]);
     }
 
     #[test]
@@ -317,8 +319,8 @@ mod tests {
         let classes = SlabClasses::new(&SlabConfig::default());
         let mut seen = Vec::new();
         classes.for_each_chunk_class(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
-        let growth_end = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
-        assert_eq!(seen, [2, 39, growth_end]);
+        let last_piece_class = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
+        assert_eq!(seen, [2, 39, last_piece_class]);
     }
 
     #[test]
@@ -337,7 +339,7 @@ mod tests {
             Err(SlabConfigError::SlabSize { size: 40, .. })
         ));
         assert_eq!(
-            SlabClasses::new(&explicit(&[96, 1001])).chunks(),
+            SlabClasses::new(&explicit(&[96, 1001])).chunk_sizes(),
             &[96, 1008, 524_288]
         );
     }

@@ -19,7 +19,7 @@ pub struct Demand {
     /// Bytes of the same items in glasscache's segments.
     segment_bytes: u128,
     /// Items above the largest item, which memcached refuses.
-    refused: u64,
+    refused_items: u64,
 }
 
 impl Demand {
@@ -29,11 +29,11 @@ impl Demand {
             .checked_add(value_bytes)
             .and_then(|sum| sum.checked_add(2))
         else {
-            self.refused += count;
+            self.refused_items += count;
             return;
         };
         if item_bytes > config.item_bytes_max {
-            self.refused += count;
+            self.refused_items += count;
             return;
         }
         self.items += count;
@@ -41,25 +41,25 @@ impl Demand {
         let key_bytes = head_bytes.saturating_sub(super::classes::head_bytes(0, false));
         let record_bytes = glasscache_store::record_bytes(key_bytes as usize, value_bytes);
         self.segment_bytes += record_bytes as u128 * u128::from(count);
-        let chunk_max = config.slab_chunk_bytes_max;
-        if item_bytes <= chunk_max {
+        let chunk_bytes_max = config.slab_chunk_bytes_max;
+        if item_bytes <= chunk_bytes_max {
             return self.add_chunks(item_bytes, count);
         }
         self.add_chunks(head_bytes + PIECE_HEADER_BYTES, count);
-        let piece_capacity = chunk_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
+        let piece_capacity = chunk_bytes_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
         let (full_pieces, last_piece_bytes) = (
             (value_bytes + 2) / piece_capacity,
             (value_bytes + 2) % piece_capacity,
         );
-        self.add_chunks(chunk_max, u64::from(full_pieces) * count);
+        self.add_chunks(chunk_bytes_max, u64::from(full_pieces) * count);
         if last_piece_bytes > 0 {
             self.add_chunks(last_piece_bytes + PIECE_HEADER_BYTES, count);
         }
     }
 
-    fn add_chunks(&mut self, bytes: u32, chunks: u64) {
-        if chunks > 0 {
-            *self.chunks.entry(bytes).or_default() += chunks;
+    fn add_chunks(&mut self, bytes: u32, count: u64) {
+        if count > 0 {
+            *self.chunks.entry(bytes).or_default() += count;
         }
     }
 
@@ -85,7 +85,7 @@ impl Demand {
 
     /// How many items are larger than memcached accepts.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.refused_items
     }
 
     /// Whether there is nothing to plan for.

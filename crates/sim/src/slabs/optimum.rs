@@ -43,7 +43,7 @@ struct CandidateSizes {
 
 impl CandidateSizes {
     fn new(config: &SlabConfig, demand: &Demand) -> Self {
-        let chunk_max = config.slab_chunk_bytes_max;
+        let chunk_bytes_max = config.slab_chunk_bytes_max;
         let size_min = config
             .chunk_bytes_min
             .max(CHUNK_ALIGN_BYTES + 1)
@@ -52,28 +52,28 @@ impl CandidateSizes {
         let mut sizes: Vec<u32> = demand
             .chunks()
             .flat_map(|(bytes, _)| [round_up(bytes), round_up(bytes) + CHUNK_ALIGN_BYTES])
-            .filter(|&size| size < chunk_max)
+            .filter(|&size| size < chunk_bytes_max)
             .collect();
         sizes.sort_unstable();
         sizes.dedup();
         let sizes = drop_dominated_sizes(&sizes);
         let mut chunks = demand.chunks().peekable();
-        let mut sum = 0;
+        let mut chunks_so_far = 0;
         let chunks_held = sizes.iter().map(|&size| {
             while let Some((_, count)) = chunks.next_if(|&(bytes, _)| bytes <= size) {
-                sum += count as i64;
+                chunks_so_far += count as i64;
             }
-            sum
+            chunks_so_far
         });
         let chunks_held = chunks_held.collect();
-        let cost = sizes.iter().map(|&size| compute_cost(size)).collect();
-        let total = demand.chunks().map(|(_, count)| count as i64).sum();
+        let chunk_costs = sizes.iter().map(|&size| compute_cost(size)).collect();
+        let total_chunks = demand.chunks().map(|(_, count)| count as i64).sum();
         Self {
             sizes,
-            chunk_costs: cost,
+            chunk_costs,
             chunks_held,
-            total_chunks: total,
-            cost_of_largest: compute_cost(chunk_max),
+            total_chunks,
+            cost_of_largest: compute_cost(chunk_bytes_max),
         }
     }
 }
@@ -146,29 +146,29 @@ fn compute_next_layer(
     chosen_below: &mut [u32],
 ) -> Vec<i64> {
     let mut envelope = Envelope::default();
-    let mut next = 0;
-    let mut layer = Vec::with_capacity(previous_layer.len());
+    let mut next_below = 0;
+    let mut next_layer = Vec::with_capacity(previous_layer.len());
     for (index, &size) in candidates.sizes.iter().enumerate() {
-        while candidates.sizes[next] + SIZE_GAP_BYTES_MIN <= size {
-            if previous_layer[next] < UNREACHABLE {
+        while candidates.sizes[next_below] + SIZE_GAP_BYTES_MIN <= size {
+            if previous_layer[next_below] < UNREACHABLE {
                 envelope.add(CostLine {
-                    value_at_zero: previous_layer[next],
-                    chunks_held: candidates.chunks_held[next],
-                    index: next as u32,
+                    value_at_zero: previous_layer[next_below],
+                    chunks_held: candidates.chunks_held[next_below],
+                    size_index: next_below as u32,
                 });
             }
-            next += 1;
+            next_below += 1;
         }
         let cost = candidates.chunk_costs[index];
-        layer.push(match envelope.least_line(cost) {
+        next_layer.push(match envelope.least_line(cost) {
             Some(line) => {
-                chosen_below[index] = line.index;
+                chosen_below[index] = line.size_index;
                 line.value(cost) + cost * candidates.chunks_held[index]
             }
             None => UNREACHABLE,
         });
     }
-    layer
+    next_layer
 }
 
 fn trace_back(
@@ -176,11 +176,11 @@ fn trace_back(
     chosen_below: &[u32],
     best_choice: Option<(usize, usize)>,
 ) -> Vec<u32> {
-    let Some((layer, mut index)) = best_choice else {
+    let Some((last_layer, mut index)) = best_choice else {
         return Vec::new();
     };
     let mut sizes = vec![candidates.sizes[index]];
-    for layer in (1..=layer).rev() {
+    for layer in (1..=last_layer).rev() {
         index = chosen_below[layer * candidates.sizes.len() + index] as usize;
         sizes.push(candidates.sizes[index]);
     }
@@ -222,18 +222,15 @@ mod tests {
             .step_by(8)
             .filter(|&s| s < config.slab_chunk_bytes_max)
             .collect();
-        let chunks_held = |size: u32| {
+        let count_chunks_held = |size: u32| {
             demand
                 .chunks()
-                .filter(|needed_chunks| needed_chunks.0 <= size)
-                .map(|needed_chunks| needed_chunks.1 as i64)
+                .filter(|&(bytes, _)| bytes <= size)
+                .map(|(_, count)| count as i64)
                 .sum::<i64>()
         };
-        let chunks_held: Vec<i64> = sizes.iter().map(|&size| chunks_held(size)).collect();
-        let total: i64 = demand
-            .chunks()
-            .map(|needed_chunks| needed_chunks.1 as i64)
-            .sum();
+        let chunks_held: Vec<i64> = sizes.iter().map(|&size| count_chunks_held(size)).collect();
+        let total: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
         let largest = compute_cost(config.slab_chunk_bytes_max);
         let mut best_cost = total * largest;
         let mut layer: Vec<i64> = sizes

@@ -43,8 +43,8 @@ pub struct Plan {
 impl Plan {
     /// Assigns a demand to classes.
     pub fn new(classes: &SlabClasses, demand: &Demand) -> Self {
-        let chunks = classes.chunks();
-        let mut class_uses: Vec<ClassUse> = chunks
+        let chunk_sizes = classes.chunk_sizes();
+        let mut class_uses: Vec<ClassUse> = chunk_sizes
             .iter()
             .map(|&chunk_bytes| ClassUse {
                 chunk_bytes,
@@ -52,9 +52,9 @@ impl Plan {
             })
             .collect();
         for (bytes, count) in demand.chunks() {
-            let index = chunks
-                .partition_point(|&chunk| chunk < bytes)
-                .min(chunks.len() - 1);
+            let index = chunk_sizes
+                .partition_point(|&chunk_bytes| chunk_bytes < bytes)
+                .min(chunk_sizes.len() - 1);
             class_uses[index].chunks += count;
             class_uses[index].requested_bytes += u128::from(bytes) * u128::from(count);
         }

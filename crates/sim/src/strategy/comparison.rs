@@ -61,24 +61,34 @@ fn compute_relative_error(forecast: f64, measured: f64) -> Option<f64> {
 }
 
 /// The errors of two documents of figures.
-fn compute_errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
+fn compute_errors(
+    forecast: &Value,
+    measured: &Value,
+    compute_error: fn(f64, f64) -> Option<f64>,
+) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
-            let error = if name == "share_slower" {
+            let compute_error = if name == "share_slower" {
                 compute_relative_difference
             } else {
-                error
+                compute_error
             };
             let measured = measured.get(name).unwrap_or(&Value::Null);
-            (name.clone(), compute_errors(forecast, measured, error))
+            (
+                name.clone(),
+                compute_errors(forecast, measured, compute_error),
+            )
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
     let numbers = forecast.as_f64().zip(measured.as_f64());
-    json!(numbers.and_then(|(forecast, measured)| error(forecast, measured)))
+    json!(numbers.and_then(|(forecast, measured)| compute_error(forecast, measured)))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the form of `relative`")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the signature of `compute_relative_error`"
+)]
 fn compute_relative_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }

@@ -61,16 +61,16 @@ impl Figures {
     }
 }
 
-/// The figures over the requests (kept ones, in file order) that `select` names.
+/// The figures over the selected requests (kept ones, in file order).
 pub fn compute_figures(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
-    select: impl Iterator<Item = usize>,
+    selected_requests: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
     let (mut slowdowns, mut latencies, mut slower_counts) = (Vec::new(), Vec::new(), [0u64; 4]);
     let mut added_times_ns = Vec::new();
-    for request in select {
+    for request in selected_requests {
         let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);
         figures.requests += 1;
         figures.calls += u64::from(stats.calls);

@@ -64,14 +64,14 @@ pub fn choose_fixed_on(
     let Some(rule) = rule else {
         return FixedSet::new(Vec::new(), sizes);
     };
-    let uses = prepared.uses(requests);
+    let uses_by_item = prepared.uses(requests);
     let saved_ns = |item: u32| {
-        let uses = uses[item as usize];
+        let uses = uses_by_item[item as usize];
         u64::from(uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
     };
     let items = match rule {
         FixedRule::Requests(count) | FixedRule::Hindsight(count) => {
-            select_highest_scoring(count, &uses)
+            select_highest_scoring(count, &uses_by_item)
         }
         FixedRule::Time(count) => select_highest_scoring(
             count,

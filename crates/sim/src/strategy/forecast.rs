@@ -44,12 +44,12 @@ pub fn forecast(
         .iter()
         .map(|process_requests| {
             let position =
-                |end: usize| process_requests.partition_point(|&entry| (entry as usize) < end);
+                |end: usize| process_requests.partition_point(|&request| (request as usize) < end);
             &process_requests[position(requests.start)..position(requests.end)]
         });
     let variances_by_process = variance_of(
         requests_by_process
-            .flat_map(|entry| split_into_blocks(entry, all_requests.len()))
+            .flat_map(|process_requests| split_into_blocks(process_requests, all_requests.len()))
             .collect(),
     );
     let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all_requests.len() as f64;
@@ -67,10 +67,10 @@ pub fn forecast(
     (0..expected.len()).map(figure_forecast).collect()
 }
 
-/// Requests that follow one another, in as many blocks as their share of `all_requests` has of [`BLOCKS`], at least one.
-fn split_into_blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
-    let count = (requests.len() * BLOCKS / all_requests).max(1);
-    requests.chunks_exact((requests.len() / count).max(BLOCK_REQUESTS_MIN))
+/// Requests that follow one another, in as many blocks as their share of `all_request_count` has of [`BLOCKS`], at least one.
+fn split_into_blocks(requests: &[u32], all_request_count: usize) -> impl Iterator<Item = &[u32]> {
+    let block_count = (requests.len() * BLOCKS / all_request_count).max(1);
+    requests.chunks_exact((requests.len() / block_count).max(BLOCK_REQUESTS_MIN))
 }
 
 /// The variance of each figure over the compared number of requests, from its deviations in blocks.
@@ -92,12 +92,17 @@ fn compute_variances(
 }
 
 fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
-    let stats = requests.iter().map(|&entry| &request_stats[entry as usize]);
+    let block_stats = requests
+        .iter()
+        .map(|&request| &request_stats[request as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
-        let sum: u64 = stats.clone().map(|entry| u64::from(count(entry))).sum();
+        let sum: u64 = block_stats
+            .clone()
+            .map(|stats| u64::from(count(stats)))
+            .sum();
         sum as f64 / requests.len().max(1) as f64
     };
-    let mut added_ns: Vec<u64> = stats.clone().map(|entry| entry.added_ns).collect();
+    let mut added_ns: Vec<u64> = block_stats.clone().map(|stats| stats.added_ns).collect();
     let added_ns = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
         added_ns
@@ -105,8 +110,8 @@ fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> Fi
             .map_or(0.0, |&ns| ns as f64 / 1e6)
     };
     [
-        ("calls", mean(|entry| entry.calls)),
-        ("keys", mean(|entry| entry.keys)),
+        ("calls", mean(|stats| stats.calls)),
+        ("keys", mean(|stats| stats.keys)),
         ("added_ms_p50", added_ms(P50)),
         ("added_ms_p95", added_ms(P95)),
     ]
@@ -131,7 +136,7 @@ mod tests {
             requests: Requests {
                 request: request_numbers.clone().collect(),
                 time_us: request_numbers.collect(),
-                instance: (0..requests).map(|entry| (entry % 2) as u16).collect(),
+                instance: (0..requests).map(|number| (number % 2) as u16).collect(),
                 base_us: vec![1000; requests],
                 page: vec![NONE; requests],
                 route: vec![NONE; requests],

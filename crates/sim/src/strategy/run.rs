@@ -94,7 +94,7 @@ pub fn run_each(
     let replay = Replay {
         prepared,
         call_costs: &call_costs,
-        rules: strategy.rules(),
+        rules: strategy.prefetch_rules(),
         choices,
         measured_requests,
     };

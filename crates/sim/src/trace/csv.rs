@@ -84,7 +84,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split_cells(header.as_bytes(), separator);
-    let names: Vec<String> = cells
+    let header_names: Vec<String> = cells
         .iter()
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
         .collect();
@@ -93,9 +93,11 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
         let fault = format!("the header line names no column \"{name}\": {header_excerpt:?}");
         TraceError::file(file, fault)
     };
-    let index = |column: &str| {
+    let find_index = |column: &str| {
         let name = layout.names.name(column);
-        let column_index = names.iter().position(|listed_name| listed_name == name);
+        let column_index = header_names
+            .iter()
+            .position(|listed_name| listed_name == name);
         if column_index.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }
@@ -103,12 +105,12 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     };
     Ok(ColumnIndexes {
         separator,
-        key: index("key")?.unwrap_or_default(),
-        time: index("time")?,
-        size: index("size")?,
-        op: index("op")?,
-        ttl: index("ttl")?,
-        column_count: names.len(),
+        key: find_index("key")?.unwrap_or_default(),
+        time: find_index("time")?,
+        size: find_index("size")?,
+        op: find_index("op")?,
+        ttl: find_index("ttl")?,
+        column_count: header_names.len(),
     })
 }
 
@@ -198,9 +200,9 @@ impl CsvRow<'_> {
         let null_key_error = || {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
-        let time_us = self.non_empty_cell(columns.time).map(|field| {
-            sink.parse_time(field)
-                .ok_or_else(|| self.field_error("time", TIME_FORMATS, field))
+        let time_us = self.non_empty_cell(columns.time).map(|cell_text| {
+            sink.parse_time(cell_text)
+                .ok_or_else(|| self.field_error("time", TIME_FORMATS, cell_text))
         });
         Ok(RowFields {
             row: self.row_number,
@@ -223,10 +225,10 @@ mod tests {
     #[test]
     fn cells_are_split_outside_quotes() {
         let cell_texts = |line: &str| -> Vec<String> {
-            let cell_texts = split_cells(line.as_bytes(), b',');
-            cell_texts
+            let cells = split_cells(line.as_bytes(), b',');
+            cells
                 .iter()
-                .map(|field| String::from_utf8_lossy(field).into_owned())
+                .map(|cell| String::from_utf8_lossy(cell).into_owned())
                 .collect()
         };
         assert_eq!(cell_texts("a, b ,"), ["a", "b", ""]);

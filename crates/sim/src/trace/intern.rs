@@ -64,7 +64,7 @@ impl Interner {
         self.id_count == 0
     }
 
-    /// The number of the pair (key, extra), a new one at its first use.
+    /// The number of the pair (key, second key), a new one at its first use.
     pub fn intern(&mut self, key: u64, second_key: u32) -> u32 {
         let mut slot = self.first_slot(key, second_key);
         let mask = self.slots.len() - 1;
@@ -322,10 +322,13 @@ mod tests {
     fn ids_follow_first_use_and_survive_growth() {
         let mut interner = Interner::new();
         let mut expected: HashMap<(u64, u32), u32> = HashMap::new();
-        let mut state = 1_u64;
+        let mut random_state = 1_u64;
         for _ in 0..200_000 {
-            state = state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
-            let pair = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
+            random_state = random_state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
+            let pair = (
+                (random_state >> 40) % 30_000,
+                (random_state >> 20) as u32 % 2,
+            );
             let next = expected.len() as u32;
             assert_eq!(
                 interner.intern(pair.0, pair.1),

@@ -35,7 +35,7 @@ pub(crate) trait Cache {
 }
 
 /// The misses of a cache over rows, by the definition: an item stored at t with TTL d is gone from t + d on.
-fn misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
+fn count_misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
     let mut ends_by_key: HashMap<u64, Option<u64>> = HashMap::new();
     let mut written_ttls: HashMap<u64, Option<u64>> = HashMap::new();
     let (mut now, mut misses) = (0, 0);
@@ -75,7 +75,7 @@ fn misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
     misses
 }
 
-fn rows() -> impl Strategy<Value = Vec<Row>> {
+fn any_rows() -> impl Strategy<Value = Vec<Row>> {
     let op = prop_oneof![
         6 => Just(None),
         3 => Just(Some(Op::Get)),
@@ -91,17 +91,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn policies_with_expiry_equal_their_naive_implementations(rows in rows(), capacity in 1..30_usize) {
+    fn policies_with_expiry_equal_their_naive_implementations(rows in any_rows(), capacity in 1..30_usize) {
         let trace = prepare(&rows, Mode::Objects, |_| 1);
         for (policy, mut cache) in naive::removable_caches(capacity) {
-            let expected_misses = misses(&rows, &mut *cache);
+            let expected_misses = count_misses(&rows, &mut *cache);
             prop_assert_eq!(replay(policy, capacity as u64, &trace).misses, expected_misses, "{}", policy);
         }
     }
 
     #[test]
-    fn every_policy_equals_a_plain_replay_where_everything_fits(rows in rows()) {
-        let expected_misses = misses(&rows, &mut naive::UnboundedCache::default());
+    fn every_policy_equals_a_plain_replay_where_everything_fits(rows in any_rows()) {
+        let expected_misses = count_misses(&rows, &mut naive::UnboundedCache::default());
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&rows, mode, |key| (key % 5 + 1) as u32);
             for policy in PolicyKind::ALL {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn every_policy_handles_expiry_at_every_size(rows in rows(), capacity in 1..60_u64) {
+    fn every_policy_handles_expiry_at_every_size(rows in any_rows(), capacity in 1..60_u64) {
         let trace = prepare(&rows, Mode::Bytes, |key| (key % 9 + 1) as u32);
         for policy in PolicyKind::ALL {
             let result = replay(policy, capacity, &trace);
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn the_curve_with_expiry_equals_a_replay_at_every_size(rows in rows()) {
+    fn the_curve_with_expiry_equals_a_replay_at_every_size(rows in any_rows()) {
         let trace = prepare(&rows, Mode::Objects, |_| 1);
         let curve = mattson(&trace, &|| true).unwrap();
         for capacity in 1..=trace.footprint() + 2 {

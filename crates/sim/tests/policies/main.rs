@@ -35,7 +35,7 @@ fn replay(policy: PolicyKind, capacity: u64, trace: &PreparedTrace) -> ReplayRes
 }
 
 /// Keys with one size each; small keys are more frequent.
-fn requests() -> impl Strategy<Value = Requests> {
+fn any_requests() -> impl Strategy<Value = Requests> {
     let key = (0..12_u64, 0..8_u64).prop_map(|(high, low)| high * low);
     let request = key.prop_map(|key| (key, (key * 7 % 10) as u32));
     prop::collection::vec(request, 0..400)
@@ -45,10 +45,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn policies_equal_their_naive_implementations(requests in requests(), capacity in 1..40_usize) {
+    fn policies_equal_their_naive_implementations(requests in any_requests(), capacity in 1..40_usize) {
         let trace = prepare(&requests, Mode::Objects);
         let keys: Vec<u64> = requests.iter().map(|&(key, _)| key).collect();
-        for (policy, definition) in [
+        for (policy, naive_misses) in [
             (PolicyKind::Lru, naive::lru as fn(&[u64], usize) -> u64),
             (PolicyKind::Fifo, naive::fifo),
             (PolicyKind::Clock, naive::clock),
@@ -57,12 +57,12 @@ proptest! {
             (PolicyKind::Belady, naive::belady),
         ] {
             let misses = replay(policy, capacity as u64, &trace).misses;
-            prop_assert_eq!(misses, definition(&keys, capacity), "{}", policy);
+            prop_assert_eq!(misses, naive_misses(&keys, capacity), "{}", policy);
         }
     }
 
     #[test]
-    fn policies_equal_their_naive_implementations_in_bytes(requests in requests(), capacity in 1..80_u64) {
+    fn policies_equal_their_naive_implementations_in_bytes(requests in any_requests(), capacity in 1..80_u64) {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
             let result = replay(policy, capacity, &trace);
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_misses_less_than_belady(requests in requests(), capacity in 1..40_u64) {
+    fn nothing_misses_less_than_belady(requests in any_requests(), capacity in 1..40_u64) {
         let trace = prepare(&requests, Mode::Objects);
         let misses_with_bypass = replay(PolicyKind::BeladyBypass, capacity, &trace).misses;
         let misses_with_insertion = replay(PolicyKind::Belady, capacity, &trace).misses;
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn only_first_uses_miss_if_everything_fits(requests in requests(), spare in 100..200_u64) {
+    fn only_first_uses_miss_if_everything_fits(requests in any_requests(), spare in 100..200_u64) {
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&requests, mode);
             for policy in PolicyKind::ALL {
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn each_policy_handles_every_size_in_bytes(requests in requests(), capacity in 1..200_u64) {
+    fn each_policy_handles_every_size_in_bytes(requests in any_requests(), capacity in 1..200_u64) {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in PolicyKind::ALL {
             let result = replay(policy, capacity, &trace);

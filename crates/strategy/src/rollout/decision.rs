@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn forecast_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
-        let group = traffic.group(100_000, random);
+        let group = traffic.draw_group(100_000, random);
         let metrics = [
             Metric::Calls,
             Metric::Keys,
@@ -329,9 +329,13 @@ mod tests {
     fn more_calls_than_forecast_fall_short_and_fewer_do_not() {
         let mut random = Random(3);
         let lines = forecast_of(Traffic::typical(), &mut random);
-        let control = Traffic::typical().with_calls(3.0).group(1800, &mut random);
+        let control = Traffic::typical()
+            .with_calls(3.0)
+            .draw_group(1800, &mut random);
         let regression_of = |strategy: &GroupCounts| find_regression(&lines, strategy, &control);
-        let more_calls = Traffic::typical().with_calls(2.0).group(200, &mut random);
+        let more_calls = Traffic::typical()
+            .with_calls(2.0)
+            .draw_group(200, &mut random);
         let regression = regression_of(&more_calls).unwrap();
         assert!(matches!(
             regression,
@@ -345,9 +349,13 @@ mod tests {
             regression.to_string().starts_with("calls is "),
             "{regression}"
         );
-        let fewer_calls = Traffic::typical().with_calls(0.3).group(200, &mut random);
+        let fewer_calls = Traffic::typical()
+            .with_calls(0.3)
+            .draw_group(200, &mut random);
         assert_eq!(regression_of(&fewer_calls), None);
-        let too_few = Traffic::typical().with_calls(9.0).group(19, &mut random);
+        let too_few = Traffic::typical()
+            .with_calls(9.0)
+            .draw_group(19, &mut random);
         assert_eq!(regression_of(&too_few), None);
     }
 
@@ -356,8 +364,8 @@ mod tests {
         let mut random = Random(4);
         let lines = forecast_of(Traffic::typical(), &mut random);
         let slow = Traffic::typical().with_time(3.0);
-        let strategy = slow.group(1000, &mut random);
-        let control = slow.with_calls(3.0).group(1000, &mut random);
+        let strategy = slow.draw_group(1000, &mut random);
+        let control = slow.with_calls(3.0).draw_group(1000, &mut random);
         assert_eq!(find_regression(&lines, &strategy, &control), None);
         assert!(matches!(
             find_regression(&lines, &strategy, &GroupCounts::default()),
@@ -371,8 +379,10 @@ mod tests {
     #[test]
     fn a_strategy_without_forecast_that_is_slower_than_the_control_group_falls_short() {
         let mut random = Random(6);
-        let control = Traffic::typical().group(1000, &mut random);
-        let slow = Traffic::typical().with_time(2.0).group(1000, &mut random);
+        let control = Traffic::typical().draw_group(1000, &mut random);
+        let slow = Traffic::typical()
+            .with_time(2.0)
+            .draw_group(1000, &mut random);
         let regression = find_regression(&[], &slow, &control).unwrap();
         assert!(matches!(regression, Regression::Control { .. }));
         assert!(
@@ -380,7 +390,7 @@ mod tests {
                 .to_string()
                 .contains("longer than the control group's")
         );
-        let equal_groups = Traffic::typical().group(1000, &mut random);
+        let equal_groups = Traffic::typical().draw_group(1000, &mut random);
         assert_eq!(find_regression(&[], &equal_groups, &control), None);
     }
 
@@ -388,8 +398,10 @@ mod tests {
     fn a_roll_out_that_meets_its_forecast_and_is_faster_continues() {
         let mut random = Random(7);
         let lines = forecast_of(Traffic::typical(), &mut random);
-        let strategy = Traffic::typical().group(3000, &mut random);
-        let control = Traffic::typical().with_calls(3.0).group(3000, &mut random);
+        let strategy = Traffic::typical().draw_group(3000, &mut random);
+        let control = Traffic::typical()
+            .with_calls(3.0)
+            .draw_group(3000, &mut random);
         let measurements = measurements_of(strategy.clone(), control.clone());
         assert_eq!(recommend(&lines, &measurements).action, Action::Continue);
         let reason = recommend(&lines, &measurements).reason;
@@ -408,12 +420,14 @@ mod tests {
     fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
         let mut random = Random(8);
         let lines = forecast_of(Traffic::typical(), &mut random);
-        let group = |requests, random: &mut Random| Traffic::typical().group(requests, random);
+        let group = |requests, random: &mut Random| Traffic::typical().draw_group(requests, random);
         let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
         assert_eq!(recommend(&lines, &few_requests).action, Action::Wait);
         let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
         assert_eq!(recommend(&lines, &equal_groups).action, Action::Wait);
-        let more_calls = Traffic::typical().with_calls(1.5).group(3000, &mut random);
+        let more_calls = Traffic::typical()
+            .with_calls(1.5)
+            .draw_group(3000, &mut random);
         let more_calls = measurements_of(more_calls, group(3000, &mut random));
         assert_eq!(recommend(&lines, &more_calls).action, Action::RollBack);
     }

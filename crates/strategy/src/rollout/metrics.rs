@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
-        let true_group = Traffic::typical().group(400_000, &mut random);
+        let true_group = Traffic::typical().draw_group(400_000, &mut random);
         let mut misses_by_metric = [0; METRICS.len()];
         for _ in 0..300 {
-            let group = Traffic::typical().group(2000, &mut random);
+            let group = Traffic::typical().draw_group(2000, &mut random);
             for (metric, misses) in METRICS.iter().zip(&mut misses_by_metric) {
                 let estimate = metric.estimate(&group).unwrap();
                 let value = metric.value(&true_group).unwrap();
@@ -254,10 +254,12 @@ mod tests {
     fn a_difference_between_equal_groups_includes_zero_and_one_between_unequal_groups_does_not() {
         let mut random = Random(5);
         let (first_group, second_group) = (
-            Traffic::typical().group(2000, &mut random),
-            Traffic::typical().group(2000, &mut random),
+            Traffic::typical().draw_group(2000, &mut random),
+            Traffic::typical().draw_group(2000, &mut random),
         );
-        let slow = Traffic::typical().with_calls(2.0).group(2000, &mut random);
+        let slow = Traffic::typical()
+            .with_calls(2.0)
+            .draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");

@@ -220,9 +220,9 @@ mod tests {
     /// A forecast of the usual traffic as the simulator makes it: 3.5 standard deviations of 2,000 requests.
     fn forecast() -> Vec<Forecast> {
         let mut random = Random(99);
-        let group = Traffic::typical().group(200_000, &mut random);
+        let group = Traffic::typical().draw_group(200_000, &mut random);
         let samples: Vec<_> = (0..200)
-            .map(|_| Traffic::typical().group(2000, &mut random))
+            .map(|_| Traffic::typical().draw_group(2000, &mut random))
             .collect();
         let forecast_of_metric = |metric: Metric| {
             let value = metric.value(&group).unwrap();

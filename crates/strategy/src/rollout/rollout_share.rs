@@ -123,17 +123,17 @@ mod tests {
 
     #[test]
     fn a_share_by_request_is_even_over_the_numbers_and_the_same_in_every_process() {
-        for share in [0.0, 0.1, 0.5, 1.0] {
+        for fraction in [0.0, 0.1, 0.5, 1.0] {
             let by_request = RolloutShare {
-                fraction: share,
+                fraction,
                 by: ShareBy::Request,
             };
             for start in [0, 1_000_000] {
                 let group = |number| by_request.group_of(number, 7);
                 let chosen =
                     (start..start + 10_000).filter(|&number| group(number) == Group::Strategy);
-                let error = chosen.count() as f64 - share * 10_000.0;
-                assert!(error.abs() <= 4.0 * 50.0, "{share}: {error}");
+                let deviation = chosen.count() as f64 - fraction * 10_000.0;
+                assert!(deviation.abs() <= 4.0 * 50.0, "{fraction}: {deviation}");
             }
             assert!(
                 (0..100)
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_wrong_share_or_division_is_refused_with_what_is_possible() {
-        for share in [-0.1, 1.5, f64::NAN] {
+        for fraction in [-0.1, 1.5, f64::NAN] {
             let share = RolloutShare {
-                fraction: share,
+                fraction,
                 ..RolloutShare::default()
             };
             assert!(share.check().is_err());

@@ -19,50 +19,62 @@ impl Random {
 #[derive(Clone, Copy)]
 pub(super) struct Traffic {
     /// Calls of a request, as a multiple of the typical one.
-    calls: f64,
+    calls_factor: f64,
     /// Time of a call, as a multiple of the typical one.
-    time: f64,
-    /// How busy the period is, and the requests that are left of it.
-    busy_period: (f64, u32),
+    time_factor: f64,
+    /// Calls of a request in this period, as a multiple again.
+    period_factor: f64,
+    /// How many requests are left of the period.
+    period_requests_left: u32,
 }
 
 impl Traffic {
     /// About three calls of about a millisecond.
     pub(super) fn typical() -> Self {
         Self {
-            calls: 1.0,
-            time: 1.0,
-            busy_period: (1.0, 0),
+            calls_factor: 1.0,
+            time_factor: 1.0,
+            period_factor: 1.0,
+            period_requests_left: 0,
         }
     }
 
-    pub(super) fn with_calls(self, calls: f64) -> Self {
-        Self { calls, ..self }
+    pub(super) fn with_calls(self, calls_factor: f64) -> Self {
+        Self {
+            calls_factor,
+            ..self
+        }
     }
 
-    pub(super) fn with_time(self, time: f64) -> Self {
-        Self { time, ..self }
+    pub(super) fn with_time(self, time_factor: f64) -> Self {
+        Self {
+            time_factor,
+            ..self
+        }
     }
 
     pub(super) fn draw_request(&mut self, random: &mut Random) -> RequestCost {
-        if self.busy_period.1 == 0 {
-            self.busy_period = (1.0 + random.draw_fraction(), 10);
+        if self.period_requests_left == 0 {
+            self.period_factor = 1.0 + random.draw_fraction();
+            self.period_requests_left = 10;
         }
-        self.busy_period.1 -= 1;
-        let calls = (random.draw_fraction() * 4.0 * self.busy_period.0 * self.calls).round() as u32;
+        self.period_requests_left -= 1;
+        let calls =
+            (random.draw_fraction() * 4.0 * self.period_factor * self.calls_factor).round() as u32;
         // A median of a millisecond, and one of 100 calls above 10 ms.
-        let call_ns = |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
-        let added_ns: f64 = (0..calls).map(|_| call_ns(random)).sum();
+        let draw_call_ns =
+            |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
+        let added_ns: f64 = (0..calls).map(|_| draw_call_ns(random)).sum();
         RequestCost {
             calls,
             keys: calls * 2,
             bytes: u64::from(calls) * 1000,
-            added_ns: (added_ns * self.time) as u64,
+            added_ns: (added_ns * self.time_factor) as u64,
             has_failed: false,
         }
     }
 
-    pub(super) fn group(mut self, requests: usize, random: &mut Random) -> GroupCounts {
+    pub(super) fn draw_group(mut self, requests: usize, random: &mut Random) -> GroupCounts {
         let mut group = GroupCounts::default();
         for _ in 0..requests {
             group.add(&self.draw_request(random));

@@ -100,7 +100,12 @@ impl Args {
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
         let record_name = super::format_record_name("misses", self.trace.iter().cloned());
-        let record = Record::new(&record_name, &[("glasscache", &our_version)], settings, figures);
+        let record = Record::new(
+            &record_name,
+            &[("glasscache", &our_version)],
+            settings,
+            figures,
+        );
         if out.is_json() {
             out.set_result(&json!(record));
         }

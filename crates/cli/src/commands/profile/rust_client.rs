@@ -76,7 +76,8 @@ impl<'t> RustClient<'t> {
                 .get(to_wire_key(key), false, &budget)
                 .map_err(|error| to_call_error(&error))?;
             let elapsed = started.elapsed();
-            let is_correct_value = found_value.is_some_and(|found_value| found_value.bytes == *value);
+            let is_correct_value =
+                found_value.is_some_and(|found_value| found_value.bytes == *value);
             return Ok((elapsed, u64::from(!is_correct_value)));
         }
         let started = Instant::now();

@@ -108,9 +108,9 @@ impl Reports {
             }
             for rollout in rollouts {
                 let known_rollout = by_process.get(&rollout.process);
-                if known_rollout
-                    .is_none_or(|(_, known_rollout)| known_rollout.total_requests() <= rollout.total_requests())
-                {
+                if known_rollout.is_none_or(|(_, known_rollout)| {
+                    known_rollout.total_requests() <= rollout.total_requests()
+                }) {
                     by_process.insert(rollout.process.clone(), (path, rollout));
                 }
             }

@@ -46,7 +46,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         Some(1) => clauses.push("fetch children with the page".to_owned()),
         Some(depth) => clauses.push(format!("fetch {depth} levels below the page with it")),
     }
-    if let Some(percent) = strategy.together {
+    if let Some(percent) = strategy.companion_share_percent {
         clauses.push(format!(
             "fetch with an item what {percent} % of its requests also read"
         ));

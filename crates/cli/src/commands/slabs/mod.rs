@@ -140,7 +140,7 @@ fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
 fn print_classes(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     let classes = SlabClasses::new(config);
     if out.is_json() {
-        out.set_result(&json!({ "chunk_sizes": classes.chunks() }));
+        out.set_result(&json!({ "chunk_sizes": classes.chunk_sizes() }));
     } else {
         out.print_bytes(classes.to_string().as_bytes())?;
     }

@@ -27,10 +27,10 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
     let error_at = |index: usize, fault: String| {
         Err(TraceError::row(file, index as u64 + 1, fault).in_column("parent"))
     };
-    let count = items.len();
+    let item_count = items.len();
     // The walk that last passed an item, counted from 1.
-    let mut last_walk_by_item = vec![0_u32; count];
-    for start in 0..count {
+    let mut last_walk_by_item = vec![0_u32; item_count];
+    for start in 0..item_count {
         let walk = start as u32 + 1;
         let mut index = start;
         while last_walk_by_item[index] == 0 {
@@ -39,10 +39,10 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
             if parent == NONE {
                 break;
             }
-            if parent as usize >= count {
+            if parent as usize >= item_count {
                 return error_at(
                     index,
-                    format!("there is no item {parent}; the last is {}", count - 1),
+                    format!("there is no item {parent}; the last is {}", item_count - 1),
                 );
             }
             index = parent as usize;

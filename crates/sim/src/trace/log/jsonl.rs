@@ -11,29 +11,29 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-/// The number of each key.
+/// The number of each key, or of each route.
 type NumberByName = HashMap<String, u32>;
 
 /// Reads both files; the rows that a cut left whole are kept.
 pub(super) fn read(
-    items: (&str, impl BufRead),
-    requests: (&str, impl BufRead),
+    (items_file, items_source): (&str, impl BufRead),
+    (requests_file, requests_source): (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
-    let (mut items, mut number_by_key) = read_items(items.0, items.1)?;
-    let mut read_requests = Requests {
+    let (mut items, mut number_by_key) = read_items(items_file, items_source)?;
+    let mut requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
-    let mut lines = Lines::new(requests.0, requests.1);
+    let mut lines = Lines::new(requests_file, requests_source);
     let mut number_by_route = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
-        let (line, row) = lines.last_line();
-        let append_result = JsonRow::parse(lines.file(), line, row).and_then(|row| {
+        let (line, row_number) = lines.last_line();
+        let append_result = JsonRow::parse(lines.file(), line, row_number).and_then(|row| {
             append_request(
                 &row,
                 &mut items,
                 &mut number_by_key,
-                &mut read_requests,
+                &mut requests,
                 &mut number_by_route,
             )
         });
@@ -41,10 +41,10 @@ pub(super) fn read(
             lines.tolerate_truncated_tail(error)?;
         }
     }
-    let truncated_after = lines.is_truncated().then_some(read_requests.len() as u64);
+    let truncated_after = lines.is_truncated().then_some(requests.len() as u64);
     Ok(RequestLog {
         items,
-        requests: read_requests,
+        requests,
         truncated_after,
     })
 }
@@ -54,9 +54,9 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
     let (mut items, mut number_by_key) = (Items::default(), NumberByName::new());
     let mut parents: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
-        let (line, index) = lines.last_line();
-        let parent = JsonRow::parse(file, line, index)
-            .and_then(|row| append_item(&row, (file, index), &mut items, &mut number_by_key));
+        let (line, row_number) = lines.last_line();
+        let parent = JsonRow::parse(file, line, row_number)
+            .and_then(|row| append_item(&row, (file, row_number), &mut items, &mut number_by_key));
         parents.push(parent.map_err(|error| lines.mark_if_cut(error))?);
     }
     for (index, parent) in parents.into_iter().enumerate() {
@@ -75,7 +75,7 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
 /// Appends one item and returns the key of its parent.
 fn append_item(
     row: &JsonRow<'_>,
-    (file, index): (&str, u64),
+    (file, row_number): (&str, u64),
     items: &mut Items,
     number_by_key: &mut NumberByName,
 ) -> Result<Option<String>, TraceError> {
@@ -83,7 +83,7 @@ fn append_item(
     let number = items.keys.len() as u32;
     if number_by_key.insert(key.to_owned(), number).is_some() {
         let fault = format!("the key \"{key}\" is a duplicate");
-        return Err(TraceError::row(file, index, fault).in_column("key"));
+        return Err(TraceError::row(file, row_number, fault).in_column("key"));
     }
     items.keys.push(key.to_owned());
     let size = row.number("size", u32::MAX.into())?;
@@ -96,12 +96,12 @@ fn append_request(
     row: &JsonRow<'_>,
     items: &mut Items,
     number_by_key: &mut NumberByName,
-    read_requests: &mut Requests,
+    requests: &mut Requests,
     number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
-    let request = row
+    let request_number = row
         .number("request", u64::MAX)?
-        .unwrap_or(read_requests.len() as u64);
+        .unwrap_or(requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
@@ -111,17 +111,17 @@ fn append_request(
     let page = page.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
         let item = number_of_key(key, items, number_by_key);
-        read_requests.items.push(item);
+        requests.items.push(item);
     }
-    read_requests.request.push(request);
-    read_requests.time_us.push(time_us);
-    read_requests.instance.push(instance);
-    read_requests.base_us.push(base_us);
-    read_requests.page.push(page);
-    read_requests.route.push(route.map_or(NONE, |name| {
-        intern_route(name, &mut read_requests.routes, number_by_route)
+    requests.request.push(request_number);
+    requests.time_us.push(time_us);
+    requests.instance.push(instance);
+    requests.base_us.push(base_us);
+    requests.page.push(page);
+    requests.route.push(route.map_or(NONE, |name| {
+        intern_route(name, &mut requests.routes, number_by_route)
     }));
-    read_requests.starts.push(read_requests.items.len());
+    requests.starts.push(requests.items.len());
     Ok(())
 }
 
@@ -169,36 +169,34 @@ pub(super) fn intern_route(
 /// Writes both files.
 pub(super) fn write(
     log: &RequestLog,
-    items: &mut impl Write,
-    requests: &mut impl Write,
+    items_output: &mut impl Write,
+    requests_output: &mut impl Write,
 ) -> std::io::Result<()> {
-    let key = |item: u32| log.items.keys.get(item as usize);
+    let key_of = |item: u32| log.items.keys.get(item as usize);
     for index in 0..log.items.len() {
-        let parent = key(log.items.parents[index]);
+        let parent = key_of(log.items.parents[index]);
         let size = Some(log.items.sizes[index]).filter(|&size| size != 0);
         let line =
             serde_json::json!({"key": log.items.keys[index], "parent": parent, "size": size});
-        writeln!(items, "{line}")?;
+        writeln!(items_output, "{line}")?;
     }
-    let requests_to_write = &log.requests;
-    for index in 0..requests_to_write.len() {
+    let requests = &log.requests;
+    for index in 0..requests.len() {
         let mut line = serde_json::json!({
-            "request": requests_to_write.request[index],
-            "time_us": requests_to_write.time_us[index],
-            "instance": requests_to_write.instance[index],
-            "base_us": requests_to_write.base_us[index],
-            "page": key(requests_to_write.page[index]),
-            "items": requests_to_write.items_of(index).iter().map(|&item| key(item)).collect::<Vec<_>>(),
+            "request": requests.request[index],
+            "time_us": requests.time_us[index],
+            "instance": requests.instance[index],
+            "base_us": requests.base_us[index],
+            "page": key_of(requests.page[index]),
+            "items": requests.items_of(index).iter().map(|&item| key_of(item)).collect::<Vec<_>>(),
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            requests_to_write
-                .routes
-                .get(requests_to_write.route[index] as usize),
+            requests.routes.get(requests.route[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }
-        writeln!(requests, "{line}")?;
+        writeln!(requests_output, "{line}")?;
     }
     Ok(())
 }

@@ -33,17 +33,18 @@ struct MergedLog {
 
 impl MergedLog {
     fn add(&mut self, part: &RequestLog) {
-        let items: Vec<u32> = part
+        let merged_items: Vec<u32> = part
             .items
             .keys
             .iter()
             .map(|key| self.item_number(key))
             .collect();
-        let item_number = |number: u32| items.get(number as usize).copied().unwrap_or(NONE);
-        for (row, &merged_item) in items.iter().enumerate() {
+        let merged_number =
+            |number: u32| merged_items.get(number as usize).copied().unwrap_or(NONE);
+        for (row, &merged_item) in merged_items.iter().enumerate() {
             let merged_item = merged_item as usize;
             if part.items.parents[row] != NONE {
-                self.items.parents[merged_item] = item_number(part.items.parents[row]);
+                self.items.parents[merged_item] = merged_number(part.items.parents[row]);
             }
             if part.items.sizes[row] != 0 {
                 self.items.sizes[merged_item] = part.items.sizes[row];
@@ -58,7 +59,7 @@ impl MergedLog {
             requests.time_us.push(part_requests.time_us[row]);
             requests.instance.push(part_requests.instance[row]);
             requests.base_us.push(part_requests.base_us[row]);
-            requests.page.push(item_number(part_requests.page[row]));
+            requests.page.push(merged_number(part_requests.page[row]));
             let route = part_requests
                 .routes
                 .get(part_requests.route[row] as usize)
@@ -68,7 +69,7 @@ impl MergedLog {
                 part_requests
                     .items_of(row)
                     .iter()
-                    .map(|&number| item_number(number)),
+                    .map(|&number| merged_number(number)),
             );
             requests.starts.push(requests.items.len());
         }
