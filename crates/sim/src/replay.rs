@@ -57,8 +57,8 @@ impl PreparedTrace {
                     .as_ref()
                     .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
-            let requests = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
-            requests.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
+            let requested_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
+            requested_rows.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
         };
         let requests = timeline.as_ref().map_or(ids.len(), |timeline| {
             let is_request = |effect: &&Effect| **effect == Effect::Request;
@@ -429,7 +429,7 @@ impl TimedLoop<'_> {
             times,
             ttls,
             effects,
-            replaced_ids: replaced,
+            replaced_ids,
         } = self.timeline;
         for (row, &id) in self.ids.iter().enumerate() {
             let position = row as u32;
@@ -440,7 +440,7 @@ impl TimedLoop<'_> {
             while let Some(expired) = deadlines.pop(now) {
                 policy.remove(expired);
             }
-            if let Some(&replaced_id) = replaced.get(row)
+            if let Some(&replaced_id) = replaced_ids.get(row)
                 && replaced_id != NO_OBJECT
             {
                 policy.remove(replaced_id);

@@ -170,21 +170,21 @@ fn columns_are_found_by_their_names_in_the_file() {
 
 #[test]
 fn errors_name_the_column_of_the_file() {
-    let read_error = |name: &str, text: &str| {
+    let read_error_with_layout = |name: &str, text: &str| {
         read_with_layout(name, text, &renamed_columns())
             .unwrap_err()
             .to_string()
     };
     assert_eq!(
-        read_error("t.csv", "when,url,bytes\n1,a,b\n"),
+        read_error_with_layout("t.csv", "when,url,bytes\n1,a,b\n"),
         "t.csv, row 1, column bytes: expected a whole number from 0 to 4294967295, found \"b\""
     );
     assert_eq!(
-        read_error("t.csv", "url,bytes\n"),
+        read_error_with_layout("t.csv", "url,bytes\n"),
         "t.csv: the header line names no column \"when\": \"url,bytes\""
     );
     assert_eq!(
-        read_error("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
+        read_error_with_layout("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
         "t.jsonl, row 1, column when: expected a number, an ISO 8601 time, or a time as in access logs, found \"noon\""
     );
 }
@@ -273,8 +273,8 @@ proptest! {
         let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
         writer.write(&batch).unwrap();
         let mut bytes = writer.finish().unwrap();
-        for (index, byte) in damage {
-            let index = index.index(bytes.len());
+        for (any_index, byte) in damage {
+            let index = any_index.index(bytes.len());
             bytes[index] = byte;
         }
         if let Err(error) = read_all_rows("t.parquet", &bytes) {

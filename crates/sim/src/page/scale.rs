@@ -79,22 +79,22 @@ fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
         .map(|multiplier| multiplier * power)
         .find(|candidate| *candidate >= rough_step)
         .unwrap_or(span);
-    let first = (low / step).floor();
-    let last = (high / step).ceil().max(first + 1.0);
-    let count = (last - first).round() as usize;
+    let first_multiple = (low / step).floor();
+    let last_multiple = (high / step).ceil().max(first_multiple + 1.0);
+    let count = (last_multiple - first_multiple).round() as usize;
     let ticks: Vec<f64> = (0..=count)
-        .map(|index| (first + index as f64) * step)
+        .map(|index| (first_multiple + index as f64) * step)
         .collect();
-    (first * step, last * step, ticks)
+    (first_multiple * step, last_multiple * step, ticks)
 }
 
 /// Powers of ten; where they are few, also 2 and 5 times them, where they are many, every second or third.
 fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let high = if high > low { high } else { low * 10.0 };
     let decades = (high / low).log10();
-    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let (first_power, last_power) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let decade_stride = if decades > 8.0 {
-        ((last - first) / 6).max(1) as usize
+        ((last_power - first_power) / 6).max(1) as usize
     } else {
         1
     };
@@ -103,7 +103,7 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     } else {
         &[1.0]
     };
-    let powers = (first..=last)
+    let powers = (first_power..=last_power)
         .step_by(decade_stride)
         .map(|power| 10f64.powi(power));
     let ticks =
@@ -114,12 +114,12 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
 
 /// A number in short form: `1.5k`, `20M`, `0.03`.
 pub fn format_short_number(value: f64) -> String {
-    let size = value.abs();
-    let (scaled, unit) = match size {
-        s if s >= 1e12 => (value / 1e12, "T"),
-        s if s >= 1e9 => (value / 1e9, "G"),
-        s if s >= 1e6 => (value / 1e6, "M"),
-        s if s >= 1e4 => (value / 1e3, "k"),
+    let magnitude = value.abs();
+    let (scaled, unit) = match magnitude {
+        m if m >= 1e12 => (value / 1e12, "T"),
+        m if m >= 1e9 => (value / 1e9, "G"),
+        m if m >= 1e6 => (value / 1e6, "M"),
+        m if m >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
     };
     if scaled == 0.0 {

@@ -45,7 +45,7 @@ pub(crate) struct Lhd<W> {
     indices: Vec<u32>,
     residents: Vec<Resident>,
     classes: Vec<Class>,
-    /// A step is 2 to this many requests.
+    /// A step is 2 to the power of this many requests.
     step_bits: u32,
     next_estimate_at: u32,
     estimate_interval: u32,
@@ -128,16 +128,16 @@ impl<W: Weights> Lhd<W> {
 
     fn evict(&mut self, position: u32) {
         let count = self.residents.len() as u32;
-        let mut victim = 0;
+        let mut victim_index = 0;
         let mut lowest_density = f32::INFINITY;
         for _ in 0..SAMPLE_SIZE {
             let index = self.random.below(count) as usize;
             let density = self.density(&self.residents[index], position);
             if density < lowest_density {
-                (victim, lowest_density) = (index, density);
+                (victim_index, lowest_density) = (index, density);
             }
         }
-        let evicted = self.remove_at(victim);
+        let evicted = self.remove_at(victim_index);
         let age = self.age(&evicted, position);
         self.classes[evicted.class as usize].evictions[age] += 1.0;
         self.used_weight -= self.weights.of(evicted.id);

@@ -8,6 +8,8 @@
 use super::queue::{Locations, Queue};
 use super::{Policy, Removable, Weights, capacity_share};
 
+/// Neither in the cache nor remembered.
+const ABSENT: u8 = 0;
 /// In the cache, protected.
 const LIR: u8 = 1;
 /// In the cache, on trial ("resident HIR" in the paper).
@@ -33,7 +35,7 @@ pub(crate) struct Lirs<W> {
 impl<W: Weights> Lirs<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            states: vec![0; object_count],
+            states: vec![ABSENT; object_count],
             stack_locations: vec![0; object_count],
             stack: Queue::new(1),
             queue_locations: vec![0; object_count],
@@ -74,7 +76,7 @@ impl<W: Weights> Lirs<W> {
 
     /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
-        self.states[id as usize] = 0;
+        self.states[id as usize] = ABSENT;
         self.non_resident_queue.record_removal(1);
         self.queue_locations[id as usize] = 0;
         self.stack.record_removal(1);
@@ -108,7 +110,7 @@ impl<W: Weights> Lirs<W> {
             return;
         };
         if self.stack_locations[id as usize] == 0 {
-            self.states[id as usize] = 0;
+            self.states[id as usize] = ABSENT;
             return;
         }
         self.states[id as usize] = NON_RESIDENT;
@@ -155,7 +157,7 @@ impl<W: Weights> Lirs<W> {
         if is_non_resident {
             self.non_resident_queue.record_removal(1);
             self.queue_locations[id as usize] = 0;
-            self.states[id as usize] = 0;
+            self.states[id as usize] = ABSENT;
         }
         while self.lir_weight + self.trial_queue.weight() + weight > self.capacity {
             self.evict();
@@ -212,7 +214,7 @@ impl<W: Weights> Removable for Lirs<W> {
             }
             _ => return,
         }
-        self.states[id as usize] = 0;
+        self.states[id as usize] = ABSENT;
         if self.stack_locations[id as usize] != 0 {
             self.stack.record_removal(1);
             self.stack_locations[id as usize] = 0;

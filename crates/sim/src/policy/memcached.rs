@@ -47,7 +47,8 @@ struct Objects {
     locations: Locations,
     /// When it was stored, or last found to be in use.
     times: Vec<u32>,
-    uses: Vec<u8>,
+    /// [`FETCHED`] and [`ACTIVE`].
+    use_flags: Vec<u8>,
 }
 
 /// A slab class and its LRU.
@@ -86,7 +87,7 @@ impl<W: Weights> Memcached<W> {
             objects: Objects {
                 locations: vec![0; object_count],
                 times: vec![0; object_count],
-                uses: vec![0; object_count],
+                use_flags: vec![0; object_count],
             },
         }
     }
@@ -137,7 +138,7 @@ impl Class {
     }
 
     /// Moves what HOT and WARM hold above their shares and ages to COLD, and what is in use to WARM.
-    fn rebalance_queues(&mut self, objects: &mut Objects, now: u32, bytes: impl Fn(u32) -> u64) {
+    fn rebalance_queues(&mut self, objects: &mut Objects, now: u32, item_bytes_of: impl Fn(u32) -> u64) {
         let total_bytes = self.hot.weight() + self.warm.weight() + self.cold.weight();
         let oldest_cold = self.cold.peek(&objects.locations);
         let cold_age = oldest_cold.map_or(0, |id| objects.age(id, now));
@@ -147,8 +148,8 @@ impl Class {
         ] {
             let (bytes_max, age_max) = (total_bytes * percent / 100, cold_age * age_tenths / 10);
             while let Some(id) = self.queue_mut(number).peek(&objects.locations) {
-                let target = if objects.uses[id as usize] & ACTIVE != 0 {
-                    objects.uses[id as usize] &= !ACTIVE;
+                let target = if objects.use_flags[id as usize] & ACTIVE != 0 {
+                    objects.use_flags[id as usize] &= !ACTIVE;
                     WARM
                 } else if self.queue_mut(number).weight() > bytes_max
                     || objects.age(id, now) > age_max
@@ -157,9 +158,9 @@ impl Class {
                 } else {
                     break;
                 };
-                self.queue_mut(number).record_removal(bytes(id));
+                self.queue_mut(number).record_removal(item_bytes_of(id));
                 self.queue_mut(target)
-                    .push(&mut objects.locations, id, bytes(id));
+                    .push(&mut objects.locations, id, item_bytes_of(id));
             }
         }
     }
@@ -177,7 +178,7 @@ impl<W: Weights> Policy for Memcached<W> {
             return false;
         };
         let part = queue_of(self.objects.locations[id as usize]);
-        let uses = self.objects.uses[id as usize];
+        let use_flags = self.objects.use_flags[id as usize];
         if part == 0 {
             if !self.make_room(item) {
                 return false;
@@ -187,10 +188,10 @@ impl<W: Weights> Policy for Memcached<W> {
             let locations = &mut self.objects.locations;
             class.hot.push(locations, id, item.bytes.into());
             self.objects.times[id as usize] = position;
-            self.objects.uses[id as usize] = 0;
-        } else if uses & FETCHED == 0 {
-            self.objects.uses[id as usize] = FETCHED;
-        } else if uses & ACTIVE == 0 {
+            self.objects.use_flags[id as usize] = 0;
+        } else if use_flags & FETCHED == 0 {
+            self.objects.use_flags[id as usize] = FETCHED;
+        } else if use_flags & ACTIVE == 0 {
             self.objects.times[id as usize] = position;
             if part == COLD {
                 let class = &mut self.classes[item.class];
@@ -198,12 +199,12 @@ impl<W: Weights> Policy for Memcached<W> {
                 let locations = &mut self.objects.locations;
                 class.warm.push(locations, id, item.bytes.into());
             } else {
-                self.objects.uses[id as usize] |= ACTIVE;
+                self.objects.use_flags[id as usize] |= ACTIVE;
             }
         }
         let (weights, head_bytes) = (self.weights, u64::from(self.head_bytes));
-        let bytes = |id| head_bytes + weights.of(id) + 2;
-        self.classes[item.class].rebalance_queues(&mut self.objects, position, bytes);
+        let item_bytes_of = |id| head_bytes + weights.of(id) + 2;
+        self.classes[item.class].rebalance_queues(&mut self.objects, position, item_bytes_of);
         part != 0
     }
 
@@ -235,7 +236,7 @@ mod tests {
     const ITEMS_PER_PAGE: u32 = 10_922;
 
     /// Requests these objects in order; how many missed.
-    fn misses<W: Weights>(
+    fn count_misses<W: Weights>(
         cache: &mut Memcached<W>,
         position: &mut u32,
         ids: impl Iterator<Item = u32>,
@@ -251,22 +252,22 @@ mod tests {
     fn a_page_holds_as_many_items_as_in_memcached() {
         let (mut position, keys) = (0, 2 * ITEMS_PER_PAGE);
         let mut cache = Memcached::new(keys as usize + 1, UnitWeights, 2 << 20, 10);
-        assert_eq!(misses(&mut cache, &mut position, 0..keys), keys as usize);
-        assert_eq!(misses(&mut cache, &mut position, 0..keys), 0);
+        assert_eq!(count_misses(&mut cache, &mut position, 0..keys), keys as usize);
+        assert_eq!(count_misses(&mut cache, &mut position, 0..keys), 0);
         // One more evicts the oldest.
-        assert_eq!(misses(&mut cache, &mut position, keys..=keys), 1);
-        assert_eq!(misses(&mut cache, &mut position, [1, 0].into_iter()), 1);
+        assert_eq!(count_misses(&mut cache, &mut position, keys..=keys), 1);
+        assert_eq!(count_misses(&mut cache, &mut position, [1, 0].into_iter()), 1);
     }
 
     #[test]
     fn an_item_used_twice_survives_a_scan_and_one_used_once_does_not() {
         let (mut position, keys) = (0, 2 * ITEMS_PER_PAGE);
         let mut cache = Memcached::new(keys as usize, UnitWeights, 1 << 20, 10);
-        misses(&mut cache, &mut position, 0..ITEMS_PER_PAGE);
-        misses(&mut cache, &mut position, 0..200);
-        misses(&mut cache, &mut position, 0..100);
-        misses(&mut cache, &mut position, ITEMS_PER_PAGE..keys);
-        assert_eq!(misses(&mut cache, &mut position, 0..200), 100);
+        count_misses(&mut cache, &mut position, 0..ITEMS_PER_PAGE);
+        count_misses(&mut cache, &mut position, 0..200);
+        count_misses(&mut cache, &mut position, 0..100);
+        count_misses(&mut cache, &mut position, ITEMS_PER_PAGE..keys);
+        assert_eq!(count_misses(&mut cache, &mut position, 0..200), 100);
     }
 
     #[test]
@@ -275,9 +276,9 @@ mod tests {
         let large = 2 * ITEMS_PER_PAGE..2 * ITEMS_PER_PAGE + 2;
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 1 << 20, 10);
         let mut position = 0;
-        misses(&mut cache, &mut position, 0..2 * ITEMS_PER_PAGE);
-        assert_eq!(misses(&mut cache, &mut position, large.clone()), 2);
-        assert_eq!(misses(&mut cache, &mut position, large), 0);
+        count_misses(&mut cache, &mut position, 0..2 * ITEMS_PER_PAGE);
+        assert_eq!(count_misses(&mut cache, &mut position, large.clone()), 2);
+        assert_eq!(count_misses(&mut cache, &mut position, large), 0);
     }
 
     #[test]
@@ -286,14 +287,14 @@ mod tests {
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 2 << 20, 10);
         let mut position = 0;
         assert_eq!(
-            misses(&mut cache, &mut position, [0, 1, 0, 1].into_iter()),
+            count_misses(&mut cache, &mut position, [0, 1, 0, 1].into_iter()),
             2
         );
         cache.remove(0);
         assert_eq!(
-            misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()),
+            count_misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()),
             2
         );
-        assert_eq!(misses(&mut cache, &mut position, [3, 3].into_iter()), 2);
+        assert_eq!(count_misses(&mut cache, &mut position, [3, 3].into_iter()), 2);
     }
 }

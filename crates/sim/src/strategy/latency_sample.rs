@@ -42,7 +42,7 @@ impl Quantiles {
     ) -> Result<Self, LatencyError> {
         let mut sizes = table
             .iter()
-            .map(|(size, row)| parse_size_quantiles(size, row))
+            .map(|(size_text, us_by_percentile)| parse_size_quantiles(size_text, us_by_percentile))
             .collect::<Result<Vec<_>, _>>()?;
         sizes.sort_by(|a, b| a.size.total_cmp(&b.size));
         if sizes.is_empty() {
@@ -55,7 +55,7 @@ impl Quantiles {
     /// Nanoseconds of a single get of `bytes` at `quantile` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
-        let upper_index = self.sizes.partition_point(|row| row.size <= size);
+        let upper_index = self.sizes.partition_point(|quantiles| quantiles.size <= size);
         if upper_index == 0 {
             return self.sizes[0].latency_ns_at(quantile);
         }
@@ -110,30 +110,30 @@ fn mix(mut word: u64) -> u64 {
 }
 
 fn parse_size_quantiles(
-    size: &str,
-    row: &BTreeMap<String, f64>,
+    size_text: &str,
+    us_by_percentile: &BTreeMap<String, f64>,
 ) -> Result<SizeQuantiles, LatencyError> {
     let distribution_error = |problem: String| LatencyError::Distribution {
-        size: size.into(),
+        size: size_text.into(),
         problem,
     };
-    let bytes: f64 = size
+    let size_bytes: f64 = size_text
         .parse()
         .map_err(|_| distribution_error("the size is not a number".into()))?;
-    if !(bytes.is_finite() && bytes >= 1.0) {
+    if !(size_bytes.is_finite() && size_bytes >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = PERCENTILES.iter().find(|name| !row.contains_key(**name)) {
+    if let Some(missing) = PERCENTILES.iter().find(|name| !us_by_percentile.contains_key(**name)) {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));
     }
-    let mut points = Vec::with_capacity(row.len());
-    for (name, &us) in row {
-        let percent = name.parse().ok();
+    let mut points = Vec::with_capacity(us_by_percentile.len());
+    for (percentile_text, &us) in us_by_percentile {
+        let percent = percentile_text.parse().ok();
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
         let percent: f64 = percent.ok_or_else(|| {
-            distribution_error(format!("`{name}` must be a percentile from 0 to 100"))
+            distribution_error(format!("`{percentile_text}` must be a percentile from 0 to 100"))
         })?;
         points.push((percent, us * 1000.0));
     }
@@ -148,8 +148,8 @@ fn parse_size_quantiles(
         previous_ns = ns;
     }
     Ok(SizeQuantiles {
-        size: bytes,
-        log10: bytes.log10(),
+        size: size_bytes,
+        log10: size_bytes.log10(),
         points,
     })
 }
@@ -193,17 +193,17 @@ mod tests {
             ("99.9".to_owned(), 1000.0),
             ("98".to_owned(), 12.0),
         ]);
-        let quantiles = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
-        let drawn = quantiles(row.clone()).unwrap();
+        let quantiles_of_row = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
+        let drawn = quantiles_of_row(row.clone()).unwrap();
         assert!(
             (drawn.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
             "between 95 and 98"
         );
         row.insert("98".to_owned(), 9.0);
-        assert!(quantiles(row.clone()).is_err(), "below 95");
+        assert!(quantiles_of_row(row.clone()).is_err(), "below 95");
         row.remove("98");
         row.insert("p98".to_owned(), 12.0);
-        assert!(quantiles(row).is_err(), "no number");
+        assert!(quantiles_of_row(row).is_err(), "no number");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::run::RequestStats;
 pub const ROUNDS: usize = 10;
 
 /// Student's quantile at 97.5 % for nine degrees of freedom: of ten rounds, 95 % on both sides.
-const DEVIATIONS: f64 = 2.262;
+const MARGIN_DEVIATIONS: f64 = 2.262;
 
 /// The median and the 95th percentile of added nanoseconds.
 pub type AddedNs = [f64; 2];
@@ -34,7 +34,7 @@ impl Interval {
         let count = rounds.len().max(1) as f64;
         let mean = rounds.iter().sum::<f64>() / count;
         let squares: f64 = rounds.iter().map(|round| (round - mean).powi(2)).sum();
-        let margin = DEVIATIONS * (squares / (count - 1.0).max(1.0) / count).sqrt();
+        let margin = MARGIN_DEVIATIONS * (squares / (count - 1.0).max(1.0) / count).sqrt();
         Self {
             low: (value - margin).max(0.0),
             high: value + margin,
@@ -80,25 +80,25 @@ pub fn compute_error_intervals(
     measured: &[RequestStats],
 ) -> [Interval; 2] {
     let whole = compute_added_ns(measured);
-    let block = |block_number: usize| -> Range<usize> {
+    let block_range = |block_number: usize| -> Range<usize> {
         measured.len() * block_number / ROUNDS..measured.len() * (block_number + 1) / ROUNDS
     };
     let blocks: Vec<AddedNs> = (0..ROUNDS)
         .filter_map(|block_number| {
             measured
-                .get(block(block_number))
+                .get(block_range(block_number))
                 .filter(|stats| !stats.is_empty())
         })
         .map(compute_added_ns)
         .collect();
     [0, 1].map(|index| {
-        let forecast = before.interval(index).hull(after.interval(index));
-        let blocks: Vec<f64> = blocks.iter().map(|block| block[index]).collect();
-        let measured = Interval::of_rounds(whole[index], &blocks);
+        let forecast_interval = before.interval(index).hull(after.interval(index));
+        let block_values: Vec<f64> = blocks.iter().map(|block| block[index]).collect();
+        let measured_interval = Interval::of_rounds(whole[index], &block_values);
         // A time of 0 was forecast, or may have been: a nanosecond keeps the ratio finite.
         Interval {
-            low: measured.low / forecast.high.max(1.0) - 1.0,
-            high: measured.high / forecast.low.max(1.0) - 1.0,
+            low: measured_interval.low / forecast_interval.high.max(1.0) - 1.0,
+            high: measured_interval.high / forecast_interval.low.max(1.0) - 1.0,
         }
     })
 }
@@ -117,16 +117,16 @@ mod tests {
 
     fn forecasts(whole: f64, spread: f64) -> RoundForecasts {
         let round =
-            |n: usize| whole * (1.0 + spread * if n.is_multiple_of(2) { 1.0 } else { -1.0 });
+            |round_number: usize| whole * (1.0 + spread * if round_number.is_multiple_of(2) { 1.0 } else { -1.0 });
         RoundForecasts {
             whole: [whole; 2],
-            rounds: (0..ROUNDS).map(|n| [round(n); 2]).collect(),
+            rounds: (0..ROUNDS).map(|round_number| [round(round_number); 2]).collect(),
         }
     }
 
     fn requests(added_ns: impl Fn(usize) -> u64) -> Vec<RequestStats> {
-        let stats = |n| RequestStats {
-            added_ns: added_ns(n),
+        let stats = |request_number| RequestStats {
+            added_ns: added_ns(request_number),
             ..RequestStats::default()
         };
         (0..1000).map(stats).collect()
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_burst_in_the_measured_requests_widens_their_interval() {
         let steady = forecasts(1000.0, 0.01);
-        let burst = requests(|n| if n >= 800 { 4000 } else { 1000 });
+        let burst = requests(|request_number| if request_number >= 800 { 4000 } else { 1000 });
         let [median, p95] = compute_error_intervals(&steady, &steady, &burst);
         assert!(median.high > 0.2 && p95.low < 2.5, "{median:?} {p95:?}");
         assert!(p95.high > 3.5, "{p95:?}");

@@ -19,7 +19,7 @@ const PENDING_ROWS_MAX: usize = 256;
 
 /// A TTL of at least this many seconds is a negative number that memcached prints without its sign: the item is
 /// expired when it is stored.
-const NEGATIVE_TTL_FROM: u64 = 1 << 31;
+const NEGATIVE_TTL_MIN: u64 = 1 << 31;
 
 /// One line of `watch`: its fields, undecoded. A field that a line lacks is empty or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +57,7 @@ impl<'l> WatchLine<'l> {
             let (name, value) = (&field[..separator], &field[separator + 1..]);
             let number = || parse_whole_number(value).unwrap_or_default();
             match name {
-                b"ts" => line.time_us = time_us(value),
+                b"ts" => line.time_us = parse_time_us(value),
                 b"type" => line.event_type = value,
                 b"key" => line.key = value,
                 b"status" => line.status = value,
@@ -75,7 +75,7 @@ impl<'l> WatchLine<'l> {
 }
 
 /// The time of a line: seconds, a dot, and microseconds without leading zeros, as memcached 1.6 prints them.
-fn time_us(text: &[u8]) -> u64 {
+fn parse_time_us(text: &[u8]) -> u64 {
     let (seconds, micros) = match text.iter().position(|&byte| byte == b'.') {
         Some(dot) => (&text[..dot], &text[dot + 1..]),
         None => (text, &b"0"[..]),
@@ -93,8 +93,10 @@ pub fn unescape_key(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((first, tail)) = remaining.split_first() {
-        let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let decoded_byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let hex_text = tail
+            .get(..2)
+            .and_then(|hex_bytes| std::str::from_utf8(hex_bytes).ok());
+        let decoded_byte = hex_text.and_then(|hex_text| u8::from_str_radix(hex_text, 16).ok());
         if let (b'%', Some(byte)) = (first, decoded_byte) {
             bytes.push(byte);
             remaining = &tail[2..];
@@ -146,18 +148,18 @@ impl Accesses {
             ttl,
             connection: line.connection,
         };
-        let size = || Some(line.value_bytes.min(u32::MAX.into()) as u32);
+        let stored_size = || Some(line.value_bytes.min(u32::MAX.into()) as u32);
         match line.event_type {
             b"item_get" if !line.key.is_empty() => {
-                let size = size().filter(|_| line.status == b"found");
-                self.queue.push_back(access(Op::Get, size, None));
+                let found_size = stored_size().filter(|_| line.status == b"found");
+                self.queue.push_back(access(Op::Get, found_size, None));
             }
             b"item_store" if !line.key.is_empty() => {
                 let ttl = line.ttl_s.unwrap_or_default();
-                let write = if ttl >= NEGATIVE_TTL_FROM {
+                let write = if ttl >= NEGATIVE_TTL_MIN {
                     access(Op::Delete, None, None)
                 } else {
-                    access(Op::parse(line.command), size(), Some(ttl as u32))
+                    access(Op::parse(line.command), stored_size(), Some(ttl as u32))
                 };
                 self.drop_lookup(&write);
                 if line.status == b"stored" {

@@ -17,7 +17,7 @@ const KEYS_SCHEMA: &str = "message keys {
 /// A key stream that is being written. [`Writer::finish`] ends it; a Parquet file without its end cannot be read.
 pub struct Writer<W: Write + Send> {
     output: Output<W>,
-    rows: u64,
+    rows_written: u64,
     /// Whether times are microseconds of a clock.
     has_clock: bool,
 }
@@ -40,18 +40,18 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Row `row` of a batch before which `rows_before` rows were written.
-    fn of(batch: &Batch, row: usize, rows_before: u64) -> Self {
+    /// Row `index` of a batch before which `rows_before` rows were written.
+    fn of(batch: &Batch, index: usize, rows_before: u64) -> Self {
         Self {
             time: batch
                 .time
-                .get(row)
+                .get(index)
                 .copied()
-                .unwrap_or(rows_before + row as u64),
-            key: batch.key[row],
-            size: batch.size.get(row).copied().flatten(),
-            op: batch.op.get(row).copied().flatten().map(super::Op::name),
-            ttl: batch.ttl.get(row).copied().flatten(),
+                .unwrap_or(rows_before + index as u64),
+            key: batch.key[index],
+            size: batch.size.get(index).copied().flatten(),
+            op: batch.op.get(index).copied().flatten().map(super::Op::name),
+            ttl: batch.ttl.get(index).copied().flatten(),
         }
     }
 }
@@ -106,17 +106,17 @@ impl<W: Write + Send> Writer<W> {
         };
         Ok(Self {
             output,
-            rows: 0,
+            rows_written: 0,
             has_clock,
         })
     }
 
-    /// Appends the rows of a batch; a column that the batch leaves empty is null, `write_time` the row number.
+    /// Appends the rows of a batch; a column that the batch leaves empty is null, and a missing time is the row number.
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
-        let rows_before = self.rows;
-        self.rows += batch.len() as u64;
+        let rows_before = self.rows_written;
+        self.rows_written += batch.len() as u64;
         let has_clock = self.has_clock;
-        let rows = (0..batch.len()).map(|row| Row::of(batch, row, rows_before));
+        let rows = (0..batch.len()).map(|index| Row::of(batch, index, rows_before));
         match &mut self.output {
             Output::Csv(out) => rows
                 .into_iter()
@@ -204,16 +204,16 @@ fn write_json_row(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result
 #[cfg(feature = "parquet")]
 fn write_group<W: Write + Send>(
     parquet_writer: &mut ParquetWriter<W>,
-    batch: &mut Batch,
+    group_rows: &mut Batch,
 ) -> Result<()> {
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
     parquet_writer.write_group(&[
-        longs(&batch.time),
-        longs(&batch.key),
-        Column::nullable_numbers(batch.size.iter().copied()),
-        Column::nullable_strings(batch.op.iter().map(|op| op.map(super::Op::name))),
-        Column::nullable_numbers(batch.ttl.iter().copied()),
+        longs(&group_rows.time),
+        longs(&group_rows.key),
+        Column::nullable_numbers(group_rows.size.iter().copied()),
+        Column::nullable_strings(group_rows.op.iter().map(|op| op.map(super::Op::name))),
+        Column::nullable_numbers(group_rows.ttl.iter().copied()),
     ])?;
-    batch.clear();
+    group_rows.clear();
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn single(&self, bytes: u64) -> f64 {
+    fn single_us(&self, bytes: u64) -> f64 {
         let size = if bytes < 1 { 1.0 } else { bytes as f64 };
         let (last_size, last_us) = *self.single.last().unwrap();
         if size <= self.single[0].0 {
@@ -36,7 +36,7 @@ impl Table {
         unreachable!("a size lies below, between or above the knots")
     }
 
-    fn batch(&self, keys: usize) -> f64 {
+    fn batch_us(&self, keys: usize) -> f64 {
         let key_count = keys as f64;
         if key_count <= self.batch[0].0 || self.batch.len() == 1 {
             return self.batch[0].1;
@@ -53,7 +53,7 @@ impl Table {
     }
 
     pub(crate) fn cost_ns(&self, keys: usize, bytes: u64) -> u64 {
-        let us = self.single(bytes) + self.batch(keys) - self.batch(1);
+        let us = self.single_us(bytes) + self.batch_us(keys) - self.batch_us(1);
         (us * 1000.0 + 0.5).floor() as u64
     }
 }
@@ -70,12 +70,12 @@ struct NaiveState<'a> {
 }
 
 impl NaiveState<'_> {
-    fn fetch(&mut self, items: &[u32], local: &mut NaiveLocalCache) {
+    fn fetch(&mut self, items: &[u32], local_cache: &mut NaiveLocalCache) {
         let missing_items: Vec<u32> = items
             .iter()
             .copied()
             .filter(|item| {
-                !self.fixed.contains(item) && !self.held.contains(item) && !local.contains(*item)
+                !self.fixed.contains(item) && !self.held.contains(item) && !local_cache.contains(*item)
             })
             .collect();
         if missing_items.is_empty() {
@@ -91,7 +91,7 @@ impl NaiveState<'_> {
         self.stats.3 += bytes;
         for item in missing_items {
             self.held.insert(item);
-            local.insert(item, self.log.items.sizes[item as usize]);
+            local_cache.insert(item, self.log.items.sizes[item as usize]);
         }
     }
 
@@ -111,11 +111,11 @@ pub(crate) fn simulate(
     children: &[Vec<u32>],
 ) -> Vec<NaiveStats> {
     let terms: Vec<&str> = notation.split('+').collect();
-    let subtree: Option<usize> = terms
+    let subtree_depth: Option<usize> = terms
         .iter()
         .find_map(|term| term.strip_prefix("subtree:"))
         .map(|depth_text| depth_text.parse().unwrap());
-    let (is_always, is_children) = (
+    let (fetches_children_always, fetches_children_when_missing) = (
         terms.contains(&"children-always"),
         terms.contains(&"children"),
     );
@@ -129,7 +129,7 @@ pub(crate) fn simulate(
     };
     let mut request_stats = vec![];
     for request_index in 0..log.requests.len() {
-        let local = caches_by_instance
+        let local_cache = caches_by_instance
             .entry(log.requests.instance[request_index])
             .or_insert_with(|| {
                 terms
@@ -142,7 +142,7 @@ pub(crate) fn simulate(
         state.stats = NaiveStats::default();
         let mut items_seen = HashSet::new();
         let page = log.requests.page[request_index];
-        if let Some(depth) = subtree
+        if let Some(depth) = subtree_depth
             && page != NONE
             && !children[page as usize].is_empty()
         {
@@ -156,7 +156,7 @@ pub(crate) fn simulate(
                 fetched_items.extend(&items_of_next_level);
                 items_of_level = items_of_next_level;
             }
-            state.fetch(&fetched_items, local);
+            state.fetch(&fetched_items, local_cache);
         }
         for &item in log.requests.items_of(request_index) {
             if !items_seen.insert(item) {
@@ -164,7 +164,7 @@ pub(crate) fn simulate(
             }
             let mut is_at_hand = true;
             if !state.fixed.contains(&item) {
-                let is_local_hit = local.look_up(item);
+                let is_local_hit = local_cache.look_up(item);
                 if state.held.contains(&item) {
                     state.stats.4 += 1;
                 } else if is_local_hit {
@@ -174,11 +174,11 @@ pub(crate) fn simulate(
                     state.stats.4 += 1;
                 }
             }
-            let family = || [vec![item], children[item as usize].clone()].concat();
-            if is_always || (is_children && !is_at_hand) {
-                state.fetch(&family(), local);
+            let item_and_children = || [vec![item], children[item as usize].clone()].concat();
+            if fetches_children_always || (fetches_children_when_missing && !is_at_hand) {
+                state.fetch(&item_and_children(), local_cache);
             } else if !is_at_hand {
-                state.fetch(&[item], local);
+                state.fetch(&[item], local_cache);
             }
         }
         request_stats.push(state.stats);

@@ -76,7 +76,7 @@ pub fn find_regression(
     strategy: &GroupCounts,
     control: &GroupCounts,
 ) -> Option<Regression> {
-    let check = |forecast: &Forecast| check_forecast(forecast, strategy, control);
+    let check = |figure_forecast: &Forecast| check_forecast(figure_forecast, strategy, control);
     let missed_forecast = forecast.iter().find_map(check);
     missed_forecast.or_else(|| check_against_control(strategy, control))
 }
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_bound_widens_with_the_root_of_fewer_requests_and_has_a_tolerance() {
-        let forecast_of_metric = Forecast {
+        let calls_forecast = Forecast {
             figure: "calls".into(),
             value: 4.0,
             low: 3.0,
@@ -313,26 +313,26 @@ mod tests {
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
             assert!(
-                (forecast_bound(&forecast_of_metric, Metric::Calls, requests) - expected).abs()
+                (forecast_bound(&calls_forecast, Metric::Calls, requests) - expected).abs()
                     < 1e-9
             );
         }
         let exact = Forecast {
             high: 4.0,
-            ..forecast_of_metric.clone()
+            ..calls_forecast.clone()
         };
         assert!((forecast_bound(&exact, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
         assert!((forecast_bound(&exact, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9);
     }
 
     #[test]
-    fn more_calls_than_forecast_fall_short_and_fewer_do_not() {
+    fn more_calls_than_forecast_are_a_regression_and_fewer_are_not() {
         let mut random = Random(3);
-        let lines = forecast_of(Traffic::typical(), &mut random);
+        let forecast = forecast_of(Traffic::typical(), &mut random);
         let control = Traffic::typical()
             .with_calls(3.0)
             .draw_group(1800, &mut random);
-        let regression_of = |strategy: &GroupCounts| find_regression(&lines, strategy, &control);
+        let regression_of = |strategy: &GroupCounts| find_regression(&forecast, strategy, &control);
         let more_calls = Traffic::typical()
             .with_calls(2.0)
             .draw_group(200, &mut random);
@@ -360,15 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_slower_than_forecast_is_excused_if_the_control_group_waits_longer() {
+    fn a_strategy_slower_than_forecast_is_no_regression_if_the_control_group_waits_longer() {
         let mut random = Random(4);
-        let lines = forecast_of(Traffic::typical(), &mut random);
+        let forecast = forecast_of(Traffic::typical(), &mut random);
         let slow = Traffic::typical().with_time(3.0);
         let strategy = slow.draw_group(1000, &mut random);
         let control = slow.with_calls(3.0).draw_group(1000, &mut random);
-        assert_eq!(find_regression(&lines, &strategy, &control), None);
+        assert_eq!(find_regression(&forecast, &strategy, &control), None);
         assert!(matches!(
-            find_regression(&lines, &strategy, &GroupCounts::default()),
+            find_regression(&forecast, &strategy, &GroupCounts::default()),
             Some(Regression::Forecast {
                 metric: Metric::AddedP50,
                 ..
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_without_forecast_that_is_slower_than_the_control_group_falls_short() {
+    fn a_strategy_slower_than_the_control_group_is_a_regression_without_a_forecast() {
         let mut random = Random(6);
         let control = Traffic::typical().draw_group(1000, &mut random);
         let slow = Traffic::typical()
@@ -397,38 +397,38 @@ mod tests {
     #[test]
     fn a_roll_out_that_meets_its_forecast_and_is_faster_continues() {
         let mut random = Random(7);
-        let lines = forecast_of(Traffic::typical(), &mut random);
+        let forecast = forecast_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().draw_group(3000, &mut random);
         let control = Traffic::typical()
             .with_calls(3.0)
             .draw_group(3000, &mut random);
         let measurements = measurements_of(strategy.clone(), control.clone());
-        assert_eq!(recommend(&lines, &measurements).action, Action::Continue);
-        let reason = recommend(&lines, &measurements).reason;
+        assert_eq!(recommend(&forecast, &measurements).action, Action::Continue);
+        let reason = recommend(&forecast, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
-        let disabled = RolloutMeasurements {
+        let one_disabled = RolloutMeasurements {
             disabled: 1,
             ..measurements
         };
-        assert_eq!(recommend(&lines, &disabled).action, Action::RollBack);
+        assert_eq!(recommend(&forecast, &one_disabled).action, Action::RollBack);
         let without_control = measurements_of(strategy, GroupCounts::default());
-        assert_eq!(recommend(&lines, &without_control).action, Action::Continue);
+        assert_eq!(recommend(&forecast, &without_control).action, Action::Continue);
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
 
     #[test]
     fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
         let mut random = Random(8);
-        let lines = forecast_of(Traffic::typical(), &mut random);
+        let forecast = forecast_of(Traffic::typical(), &mut random);
         let group = |requests, random: &mut Random| Traffic::typical().draw_group(requests, random);
         let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
-        assert_eq!(recommend(&lines, &few_requests).action, Action::Wait);
+        assert_eq!(recommend(&forecast, &few_requests).action, Action::Wait);
         let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
-        assert_eq!(recommend(&lines, &equal_groups).action, Action::Wait);
+        assert_eq!(recommend(&forecast, &equal_groups).action, Action::Wait);
         let more_calls = Traffic::typical()
             .with_calls(1.5)
             .draw_group(3000, &mut random);
-        let more_calls = measurements_of(more_calls, group(3000, &mut random));
-        assert_eq!(recommend(&lines, &more_calls).action, Action::RollBack);
+        let measurements = measurements_of(more_calls, group(3000, &mut random));
+        assert_eq!(recommend(&forecast, &measurements).action, Action::RollBack);
     }
 }
