@@ -25,10 +25,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         client.store(StoreMode::Set, item, 60, false, &budget())?;
     }
-    let found = client.get(key, false, &budget())?;
-    let text = found.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
-    let text = text.as_deref().unwrap_or("(evicted already)");
-    writeln!(std::io::stdout(), "{text}")?;
+    let found_value = client.get(key, false, &budget())?;
+    let found_text = found_value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
+    let printed_text = found_text.as_deref().unwrap_or("(evicted already)");
+    writeln!(std::io::stdout(), "{printed_text}")?;
     client.delete(key, false, &budget())?;
     Ok(())
 }

@@ -111,7 +111,8 @@ def compare_policies(
             their_s = run_libcachesim(oracle_file, [f"{policy}:{capacity}"])["results"][0][
                 "seconds"
             ]
-            our_s = run_glasscache(binary, trace, (policy,), [capacity])[0][0]["cpu_s"]
+            our_rows, _ = run_glasscache(binary, trace, (policy,), [capacity])
+            our_s = our_rows[0]["cpu_s"]
             best_so_far = best_times.get(policy, (their_s, our_s))
             best_times[policy] = (min(best_so_far[0], their_s), min(best_so_far[1], our_s))
     print(
@@ -145,7 +146,7 @@ def compare_whole_command(
     capacities = [max(1, int(request_and_key_counts[1] * fraction + 0.5)) for fraction in FRACTIONS]
     pairs = [f"{policy}:{capacity}" for policy in WHOLE_COMMAND_POLICIES for capacity in capacities]
     their_s = sum(result["seconds"] for result in run_libcachesim(oracle_file, pairs)["results"])
-    our_s = run_glasscache(binary, trace, WHOLE_COMMAND_POLICIES, capacities)[1]
+    _, our_s = run_glasscache(binary, trace, WHOLE_COMMAND_POLICIES, capacities)
     print(
         f"{trace.stem}, 12 policies x 5 sizes: libcachesim's 60 replays {their_s:.1f} s of CPU, "
         f"the whole command on one thread {our_s:.1f} s, ratio {their_s / our_s:.1f} "

@@ -21,7 +21,7 @@ fn pipeline_expecting(kinds: &[u8]) -> Pipeline {
                 ExpectedReply::Values(keys)
             }
             1 => ExpectedReply::Line,
-            2 => ExpectedReply::Meta { opaque, key: KeyHash::of(b"key") },
+            2 => ExpectedReply::Meta { opaque, key_hash: KeyHash::of(b"key") },
             3 => ExpectedReply::Quiet { first_opaque: opaque, count: 3 },
             4 => ExpectedReply::Rows,
             _ => ExpectedReply::Probe,

@@ -50,14 +50,14 @@ __all__ = [
 PARTS: list[str]
 __version__: str
 
-_Slabs: TypeAlias = tuple[float, int, int, int, list[int] | None]
+_SlabSettings: TypeAlias = tuple[float, int, int, int, list[int] | None]
 
-def slab_classes(settings: _Slabs) -> list[int]: ...
+def slab_classes(settings: _SlabSettings) -> list[int]: ...
 def slab_optimum(
     sizes: Buffer,
     counts: Buffer | None,
     *,
-    settings: _Slabs,
+    settings: _SlabSettings,
     key_bytes: int,
     classes: int,
 ) -> list[int]: ...
@@ -65,7 +65,7 @@ def slab_plan(
     sizes: Buffer,
     counts: Buffer | None,
     *,
-    settings: _Slabs,
+    settings: _SlabSettings,
     key_bytes: int,
     memory_bytes: int,
 ) -> tuple[list[int], int, float, int, int, int | None]: ...
@@ -406,30 +406,30 @@ class AsyncClient:
         body: bytes,
         ttl: float,
         instead_of: int | None,
-        deadline: _Limit,
+        deadline: _TimeLimit,
     ) -> asyncio.Future[bool | None] | None: ...
     def _start_reservation(
-        self, key: _Key, deadline: _Limit
+        self, key: _Key, deadline: _TimeLimit
     ) -> asyncio.Future[tuple[bytes, int, int | None] | None] | None: ...
     @property
     def _connection_counts(self) -> dict[str, int]: ...
     def _start_get(
-        self, key: _Key, default: Any, deadline: _Limit
+        self, key: _Key, default: Any, deadline: _TimeLimit
     ) -> asyncio.Future[Any] | None: ...
     def _near_hit(self, key: _Key) -> tuple[Any] | None: ...
-    def _begin_near(self, keys: Any, deadline: _Limit) -> PendingNearRead: ...
+    def _begin_near(self, keys: Any, deadline: _TimeLimit) -> PendingNearRead: ...
     def _next_step(
         self, pending_read: PendingNearRead
     ) -> BulkCall | asyncio.Future[None] | None: ...
     def _near_values(self, pending_read: PendingNearRead) -> tuple[dict[Any, Any], bool]: ...
     def _start_gets(
-        self, key: _Key, deadline: _Limit
+        self, key: _Key, deadline: _TimeLimit
     ) -> asyncio.Future[tuple[Any, int] | None] | None: ...
     def _start_gat(
-        self, key: _Key, ttl: Ttl, default: Any, deadline: _Limit
+        self, key: _Key, ttl: Ttl, default: Any, deadline: _TimeLimit
     ) -> asyncio.Future[Any] | None: ...
     def _start_inspect(
-        self, key: _Key, deadline: _Limit
+        self, key: _Key, deadline: _TimeLimit
     ) -> asyncio.Future[tuple[Any, ...] | None] | None: ...
     def _start_store(
         self,
@@ -439,13 +439,13 @@ class AsyncClient:
         ttl: Ttl | None,
         noreply: bool,
         cas: int | None,
-        deadline: _Limit,
+        deadline: _TimeLimit,
     ) -> asyncio.Future[Any] | None: ...
     def _start_delete(
-        self, key: _Key, noreply: bool, deadline: _Limit
+        self, key: _Key, noreply: bool, deadline: _TimeLimit
     ) -> asyncio.Future[bool] | None: ...
     def _start_touch(
-        self, key: _Key, ttl: Ttl, noreply: bool, deadline: _Limit
+        self, key: _Key, ttl: Ttl, noreply: bool, deadline: _TimeLimit
     ) -> asyncio.Future[bool] | None: ...
     def _start_arithmetic(
         self,
@@ -455,17 +455,17 @@ class AsyncClient:
         initial: int | None,
         ttl: Ttl | None,
         noreply: bool,
-        deadline: _Limit,
+        deadline: _TimeLimit,
     ) -> asyncio.Future[int | None] | None: ...
     def _send(self, call: BulkCall) -> None: ...
     def _fail(self, call: BulkCall, slot: int, exception: GlasscacheError) -> None: ...
-    def _start_get_many(self, keys: Keys, with_cas: bool, deadline: _Limit) -> BulkCall: ...
+    def _start_get_many(self, keys: Keys, with_cas: bool, deadline: _TimeLimit) -> BulkCall: ...
     def _start_set_many(
-        self, values: Mapping[Any, Any], ttl: Ttl | None, deadline: _Limit
+        self, values: Mapping[Any, Any], ttl: Ttl | None, deadline: _TimeLimit
     ) -> BulkCall: ...
-    def _start_delete_many(self, keys: Keys, deadline: _Limit) -> BulkCall: ...
+    def _start_delete_many(self, keys: Keys, deadline: _TimeLimit) -> BulkCall: ...
     def _start_of_all(
-        self, command: str, argument: str, delay: int, deadline: _Limit
+        self, command: str, argument: str, delay: int, deadline: _TimeLimit
     ) -> BulkCall: ...
 
 @final
@@ -475,7 +475,7 @@ class DelayedCall:
     def seconds_left(self) -> float: ...
     def mark_stale(self) -> None: ...
 
-_Limit: TypeAlias = float | DelayedCall | None
+_TimeLimit: TypeAlias = float | DelayedCall | None
 
 @final
 class PendingNearRead:

@@ -99,14 +99,14 @@ class Pipeline(SuggestsNames):
     def _record_bulk(
         self,
         name: str,
-        values: Mapping[Any, Any],
+        values_by_key: Mapping[Any, Any],
         ttl: Ttl | None,
         join: Callable[[list[Key], list[Any]], Any],
     ) -> None:
         """Record a call for each key; their outcomes will be joined into one."""
-        keys = list(values)
+        keys = list(values_by_key)
         self._bulks.append((len(self._calls), keys, join))
-        self._calls += [(name, key, values[key], ttl, 0) for key in keys]
+        self._calls += [(name, key, values_by_key[key], ttl, 0) for key in keys]
 
     def run(self, *, deadline: float | None = None) -> list[Any]:
         """Send the recorded calls and return the outcomes in order."""

@@ -128,7 +128,7 @@ def _format_cells(row: Mapping[str, Any]) -> list[str]:
     return [
         _format_count(calls),
         _format_time(sum(seconds_per_call)),
-        *(_format_time(part) if part else "-" for part in seconds_per_call),
+        *(_format_time(part_s) if part_s else "-" for part_s in seconds_per_call),
     ]
 
 
@@ -167,10 +167,10 @@ def _format_server(name: str, row: Mapping[str, Any]) -> str:
 def _html_table(title: str, header: list[str], rows: list[list[str]]) -> str:
     import html  # noqa: PLC0415 - for notebooks
 
-    def html_cells(tag: str, row: list[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+    def html_cells(tag: str, cell_texts: list[str]) -> str:
+        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cell_texts)
 
-    body = "".join(f"<tr>{html_cells('td', row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{html_cells('td', cell_texts)}</tr>" for cell_texts in rows)
     caption = f"<caption>{html.escape(title)}</caption>"
     return f"<table>{caption}<thead><tr>{html_cells('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -29,12 +29,14 @@ _ZONE_NAME_LENGTH_MAX: Final = 100
 class Types:
     """The enumerations and dataclasses of a program, by the names under which they are stored."""
 
-    def __init__(self, types: Iterable[type[Any]] | Mapping[str, type[Any]] = ()) -> None:
+    def __init__(
+        self, registered_classes: Iterable[type[Any]] | Mapping[str, type[Any]] = ()
+    ) -> None:
         """Register classes; without names of their own they have those of their modules and classes."""
-        if isinstance(types, Mapping):
-            classes_by_name = dict(cast("Mapping[str, type[Any]]", types))
+        if isinstance(registered_classes, Mapping):
+            classes_by_name = dict(cast("Mapping[str, type[Any]]", registered_classes))
         else:
-            classes_by_name = {_name_of(cls): cls for cls in types}
+            classes_by_name = {_name_of(cls): cls for cls in registered_classes}
         self.classes = {name: _check_class(name, cls) for name, cls in classes_by_name.items()}
         self.names = {cls: name for name, cls in classes_by_name.items()}
         if len(self.names) != len(self.classes):

@@ -71,7 +71,7 @@ def _get_or_set_steps(
     if item is None:
         fill_steps = _cold_fill_steps if client._has_reservations else _unguarded_fill_steps
         return (yield from fill_steps(client, key, options, make))
-    cost_s = 0.0 if item.compute_info is None else item.compute_info[1]
+    _, cost_s = item.compute_info or (0.0, 0.0)
     random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
     if not options.is_due_for_refresh(
         options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
@@ -209,7 +209,10 @@ def _reserve(
     if not was_reserved:
         return was_reserved, None
     reservation = yield call(client, "_reservation", key)
-    return True, reservation[1] if reservation is not None and reservation[0] == token else None
+    if reservation is None:
+        return True, None
+    stored_token, cas_unique, _ = reservation
+    return True, cas_unique if stored_token == token else None
 
 
 def _replace_expired_reservation(
@@ -224,7 +227,8 @@ def _replace_expired_reservation(
     age_s = waited_s if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
     if age_s < options.lease:
         return None
-    return (yield from _reserve(client, key, options, cas_unique))[1]
+    _, new_cas_unique = yield from _reserve(client, key, options, cas_unique)
+    return new_cas_unique
 
 
 def _fill(

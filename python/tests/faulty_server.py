@@ -153,8 +153,9 @@ class FaultyServer:
                 if item is None:
                     yield b"EN\r\n", True
                 else:
-                    head = b"VA %d f%s" % (len(item[1]), item[0])
-                    yield head + _opaque_flag(arguments) + b"\r\n" + item[1] + b"\r\n", True
+                    flags, value = item
+                    head = b"VA %d f%s" % (len(value), flags)
+                    yield head + _opaque_flag(arguments) + b"\r\n" + value + b"\r\n", True
             else:
                 yield b"ERROR\r\n", True
 
@@ -163,7 +164,8 @@ class FaultyServer:
         if item is None:
             return b""
         unique_field = b" 7" if with_unique else b""
-        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item[0], len(item[1]), unique_field, item[1])
+        flags, value = item
+        return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, flags, len(value), unique_field, value)
 
 
 def _opaque_flag(arguments: list[bytes]) -> bytes:

@@ -60,10 +60,10 @@ class StallingServer:
             connection, _ = self._listener.accept()
             selector.register(connection, selectors.EVENT_READ)
             return
-        data = readable.recv(65536)
-        if (reply := self._canned_replies.get(data.strip())) is not None:
+        request = readable.recv(65536)
+        if (reply := self._canned_replies.get(request.strip())) is not None:
             readable.sendall(reply)
-        if not data:
+        if not request:
             selector.unregister(readable)
             readable.close()
 

@@ -188,7 +188,8 @@ class SimulatedStore:
         stored = self.find(key)
         if stored is None or not isinstance(stored.value, tuple):
             return None
-        return stored.value[0], stored.unique, 50
+        seconds_left = 50
+        return stored.value[0], stored.unique, seconds_left
 
 
 class SimulatedRequests:

@@ -50,6 +50,12 @@ def run_program(
     return completed.returncode == 0, completed.stdout.decode(errors="replace")
 
 
+def output_of(command: list[str], **keywords: object) -> str:
+    """What a command printed, whether it failed or not."""
+    _, output = run_program(command, **keywords)  # type: ignore[arg-type]
+    return output
+
+
 def last_line(text: str) -> str:
     """The last line that a program printed."""
     return (text.strip().splitlines() or ["no reason given"])[-1]
@@ -79,7 +85,7 @@ def python_client(name: str) -> Callable[[int], str]:
         plugin_path = ":".join(map(str, itertools.chain(*folders)))
         if "sasl" in name and not plugin_path:
             raise ClientNotInstalled("no plugins of Cyrus SASL (apt install libsasl2-modules)")
-        return run_program(client, env={**os.environ, "SASL_PATH": plugin_path})[1]
+        return output_of(client, env={**os.environ, "SASL_PATH": plugin_path})
 
     return run_client
 
@@ -90,7 +96,7 @@ def dalli(version: str, protocol: str) -> Callable[[int], str]:
     def run_client(port: int) -> str:
         ruby = require_program("ruby", "ruby")
         arguments = dalli_arguments(ruby, version)
-        return run_program([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])[1]
+        return output_of([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])
 
     return run_client
 
@@ -131,7 +137,7 @@ def memjs(port: int) -> str:
             ],
         )
     environment = {**os.environ, "NODE_PATH": str(folder / "node_modules")}
-    return run_program([node, str(HERE / "memjs.js"), str(port)], env=environment)[1]
+    return output_of([node, str(HERE / "memjs.js"), str(port)], env=environment)
 
 
 def php(protocol: str) -> Callable[[int], str]:
@@ -139,9 +145,9 @@ def php(protocol: str) -> Callable[[int], str]:
 
     def run_client(port: int) -> str:
         program = require_program("php", "php-cli php-memcached")
-        if "memcached" not in run_program([program, "-m"])[1].split():
+        if "memcached" not in output_of([program, "-m"]).split():
             raise ClientNotInstalled("no php-memcached (apt install php-memcached)")
-        return run_program([program, str(HERE / "phpmemcached.php"), str(port), protocol])[1]
+        return output_of([program, str(HERE / "phpmemcached.php"), str(port), protocol])
 
     return run_client
 
@@ -153,7 +159,7 @@ def gomemcache(port: int) -> str:
     is_built, text = run_program([go, "build", "-o", str(program), "."], cwd=HERE / "gomemcache")
     if not is_built:
         raise ClientNotInstalled(f"the Go module cannot be built: {text.strip()[-200:]}")
-    return run_program([str(program), str(port)])[1]
+    return output_of([str(program), str(port)])
 
 
 def spymemcached(protocol: str) -> Callable[[int], str]:
@@ -171,7 +177,7 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
         if not is_compiled:
             return text
         java_command = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
-        return run_program([*java_command, "Spy", str(port), protocol])[1]
+        return output_of([*java_command, "Spy", str(port), protocol])
 
     return run_client
 
@@ -190,7 +196,7 @@ def rust_memcache(port: int) -> str:
     is_built, text = run_program(build_command, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
     if not is_built:
         raise ClientNotInstalled(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
-    return run_program([str(program / "debug" / "rustmemcache"), str(port)])[1]
+    return output_of([str(program / "debug" / "rustmemcache"), str(port)])
 
 
 def memccapable(flag: str) -> Callable[[int], str]:

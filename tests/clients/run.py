@@ -130,11 +130,12 @@ def require_login(server: Server) -> None:
     with server.connect() as connection:
         connection.send(request(GET, b"key"))
         received = b""
-        while not (packet := parse_first_packet(received)):
+        while not (packet_and_length := parse_first_packet(received)):
             chunk = connection.socket.recv(4096)
             require(chunk, "no reply to a get without a login")
             received += chunk
-        require(packet[0].status == 0x20, f"a get without a login: status {packet[0].status}")
+        packet, _ = packet_and_length
+        require(packet.status == 0x20, f"a get without a login: status {packet.status}")
 
 
 def evaluate(name: str, output: str) -> tuple[bool, str]:

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Concurrent checked operations against a live server: every reply must be one a correct cache can give.
 
-Starts the server, or takes a running one with `--port`, and lets several processes work on common
-keys, see `checker`. With `--faulty MODE` it runs against a server of its own that is wrong once in a
-thousand operations, and must find the fault. With `--soak` it also
-samples resident memory and descriptors and ends with their slope.
+Starts the server and lets several processes work on common keys, see `checker`. With `--faulty MODE` it
+runs against a server of its own that is wrong once in a thousand operations, and must find the fault. With
+`--soak` it also samples resident memory and descriptors and ends with their slope.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
     process_number: int
     recorded_until: float
-    operations: dict[bytes, list[Operation]]
+    operations_by_key: dict[bytes, list[Operation]]
     flushes: list[Flush]
 
 
@@ -103,10 +103,10 @@ class Histories(Session):
         self.next_send_at = now + 1.0
         recorded_until = NEVER if at_end else now
         keys = [key for key in self.recorded_operations_by_key if period_end(key) <= recorded_until]
-        operations = {key: self.recorded_operations_by_key.pop(key) for key in keys}
+        operations_by_key = {key: self.recorded_operations_by_key.pop(key) for key in keys}
         for key in keys:
             self.uniques.pop(key, None)
-        self.send_batch(Batch(self.process_number, recorded_until, operations, self.flushes))
+        self.send_batch(Batch(self.process_number, recorded_until, operations_by_key, self.flushes))
         self.flushes = []
 
     def pick_shared_key(self, family: str) -> bytes:
@@ -147,7 +147,7 @@ class Histories(Session):
             return operation._replace(result="miss")
         if unique is not None:
             self.uniques[key] = unique
-        value = self.decode_value(key, values[0][1])
+        value = self.decode_value(key, values[0].value)
         return operation._replace(result="done", value=value, unique=unique)
 
     def decode_value(self, key: bytes, text: bytes) -> Value:

@@ -32,7 +32,7 @@ class HistoryChecker:
         """Adds a batch and checks the keys whose period is over for every process."""
         self.checked_until_by_process[batch.process_number] = batch.recorded_until
         self.flushes += batch.flushes
-        for key, operations in batch.operations.items():
+        for key, operations in batch.operations_by_key.items():
             self.unchecked_operations_by_key[key] += operations
         complete_until = min(self.checked_until_by_process.values())
         for key in [

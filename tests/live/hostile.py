@@ -24,7 +24,7 @@ import signal_cases  # noqa: F401  (registers its cases)
 import storage_cases  # noqa: F401  (registers its cases)
 from harness import CASES, Case, LatencyProbe, Protection, RequirementFailed, Server
 
-# Beside -m: program, stacks, kernel structures that count as resident.
+# In addition to -m: program, stacks, kernel structures that count as resident.
 RESIDENT_OVERHEAD_MB = 16
 # What another client may wait while a case runs, on a quiet machine; more is printed and does not fail.
 PROBE_LATENCY_MS_MAX = 50

@@ -6,87 +6,128 @@ import linearizability
 from linearizability import NEVER, Operation
 
 
-def op(
+def operation(
     start: float,
     end: float,
     verb: str,
     result: str = "done",
     value: object = None,
-    **fields: object,
+    **more_fields: object,
 ) -> Operation:
     """One operation."""
-    return Operation(start, end, verb, result, value, **fields)  # type: ignore[arg-type]
+    return Operation(start, end, verb, result, value, **more_fields)  # type: ignore[arg-type]
 
 
 POSSIBLE_HISTORIES: dict[str, list[Operation]] = {
     "a read during a set sees either value": [
-        op(0, 1, "set", value=1), op(2, 6, "set", value=2), op(3, 4, "get", value=1),
-        op(4, 5, "get", value=2),
+        operation(0, 1, "set", value=1),
+        operation(2, 6, "set", value=2),
+        operation(3, 4, "get", value=1),
+        operation(4, 5, "get", value=2),
     ],
-    "a cache may forget": [op(0, 1, "set", value=1), op(2, 3, "get", "miss"), op(4, 5, "add", value=2)],
+    "a cache may forget": [
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "get", "miss"),
+        operation(4, 5, "add", value=2),
+    ],
     "a set that was cut off may happen late": [
-        op(0, 1, "set", value=1), op(2, NEVER, "set", "unknown", 2), op(5, 6, "get", value=1),
-        op(7, 8, "get", value=2),
+        operation(0, 1, "set", value=1),
+        operation(2, NEVER, "set", "unknown", 2),
+        operation(5, 6, "get", value=1),
+        operation(7, 8, "get", value=2),
     ],
-    "a flush and a set at once": [op(0, 5, "flush"), op(1, 2, "set", value=1), op(6, 7, "get", value=1)],
+    "a flush and a set at once": [
+        operation(0, 5, "flush"),
+        operation(1, 2, "set", value=1),
+        operation(6, 7, "get", value=1),
+    ],
     "an empty item is won anew once the cache forgot it": [
-        op(0, 1, "lease", value=b"", unique=1, flags="NW"),
-        op(2, 3, "lease", value=b"", unique=2, flags="NW"),
+        operation(0, 1, "lease", value=b"", unique=1, flags="NW"),
+        operation(2, 3, "lease", value=b"", unique=2, flags="NW"),
     ],
     "an invalidated value is won once and stale for the others": [
-        op(0, 1, "set", value=1), op(2, 3, "invalidate"), op(4, 5, "lease", value=1, flags="WX"),
-        op(6, 7, "lease", value=1, flags="XZ"), op(8, 9, "set", value=2), op(10, 11, "lease", value=2),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "invalidate"),
+        operation(4, 5, "lease", value=1, flags="WX"),
+        operation(6, 7, "lease", value=1, flags="XZ"),
+        operation(8, 9, "set", value=2),
+        operation(10, 11, "lease", value=2),
     ],
     "a touch of a cut off set": [
-        op(0, NEVER, "set", "unknown", 1), op(1, 2, "touch"), op(3, 4, "get", value=1),
+        operation(0, NEVER, "set", "unknown", 1),
+        operation(1, 2, "touch"),
+        operation(3, 4, "get", value=1),
     ],
-}  # fmt: skip
+}
 
 IMPOSSIBLE_HISTORIES: dict[str, list[Operation]] = {
     "an old value after a newer one": [
-        op(0, 1, "set", value=1), op(2, 3, "set", value=2), op(4, 5, "get", value=1),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "set", value=2),
+        operation(4, 5, "get", value=1),
     ],
     "two reads that see two sets in reverse": [
-        op(0, 1, "set", value=1), op(2, 9, "set", value=2), op(3, 4, "get", value=2),
-        op(5, 6, "get", value=1),
+        operation(0, 1, "set", value=1),
+        operation(2, 9, "set", value=2),
+        operation(3, 4, "get", value=2),
+        operation(5, 6, "get", value=1),
     ],
     "a value after the flush's reply": [
-        op(0, 1, "set", value=1), op(2, 3, "flush"), op(4, 5, "get", value=1),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "flush"),
+        operation(4, 5, "get", value=1),
     ],
     "what was derived from a flushed value": [
-        op(0, 1, "set", value=b"1;"), op(2, 3, "flush"), op(4, 5, "append", value=b"2;"),
+        operation(0, 1, "set", value=b"1;"),
+        operation(2, 3, "flush"),
+        operation(4, 5, "append", value=b"2;"),
     ],
-    "a value after its delete": [op(0, 1, "set", value=1), op(2, 3, "delete"), op(4, 5, "get", value=1)],
+    "a value after its delete": [
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "delete"),
+        operation(4, 5, "get", value=1),
+    ],
     "a value after a miss": [
-        op(0, 1, "set", value=1), op(2, 3, "get", "miss"), op(4, 5, "get", value=1),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "get", "miss"),
+        operation(4, 5, "get", value=1),
     ],
     "a cas under a unique that is not the present one": [
-        op(0, 1, "set", value=1, unique=1), op(2, 3, "set", value=2, unique=2),
-        op(4, 5, "cas", value=3, unique=1),
+        operation(0, 1, "set", value=1, unique=1),
+        operation(2, 3, "set", value=2, unique=2),
+        operation(4, 5, "cas", value=3, unique=1),
     ],
     "two cas from one unique": [
-        op(0, 1, "set", value=1, unique=1), op(2, 9, "cas", value=2, unique=1),
-        op(2, 9, "cas", value=3, unique=1),
+        operation(0, 1, "set", value=1, unique=1),
+        operation(2, 9, "cas", value=2, unique=1),
+        operation(2, 9, "cas", value=3, unique=1),
     ],
     "a cas under the unique from before an invalidation": [
-        op(0, 1, "set", value=1, unique=1), op(2, 3, "invalidate"), op(4, 5, "cas", value=2, unique=1),
+        operation(0, 1, "set", value=1, unique=1),
+        operation(2, 3, "invalidate"),
+        operation(4, 5, "cas", value=2, unique=1),
     ],
     "a number counted twice": [
-        op(0, 1, "set", value=1), op(2, 9, "incr", value=2), op(2, 9, "incr", value=2),
+        operation(0, 1, "set", value=1),
+        operation(2, 9, "incr", value=2),
+        operation(2, 9, "incr", value=2),
     ],
     "two winners of one stale value": [
-        op(0, 1, "set", value=1), op(2, 3, "invalidate"),
-        op(4, 9, "lease", value=1, unique=1, flags="WX"),
-        op(4, 9, "lease", value=1, unique=1, flags="WX"),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "invalidate"),
+        operation(4, 9, "lease", value=1, unique=1, flags="WX"),
+        operation(4, 9, "lease", value=1, unique=1, flags="WX"),
     ],
     "two winners of one empty item": [
-        op(0, 1, "lease", value=b"", unique=1, flags="NW"),
-        op(2, 3, "lease", value=b"", unique=1, flags="W"),
+        operation(0, 1, "lease", value=b"", unique=1, flags="NW"),
+        operation(2, 3, "lease", value=b"", unique=1, flags="W"),
     ],
     "an invalidated value that is served as fresh": [
-        op(0, 1, "set", value=1), op(2, 3, "invalidate"), op(4, 5, "lease", value=1),
+        operation(0, 1, "set", value=1),
+        operation(2, 3, "invalidate"),
+        operation(4, 5, "lease", value=1),
     ],
-}  # fmt: skip
+}
 
 
 def check_all_cases() -> None:
@@ -99,16 +140,16 @@ def check_all_cases() -> None:
         assert linearizability.check_history(history).violation, f"{name} is not found"
     assert linearizability.find_reused_unique(
         [
-            op(0, 1, "get", value=1, unique=7),
-            op(2, 3, "get", value=2, unique=7),
+            operation(0, 1, "get", value=1, unique=7),
+            operation(2, 3, "get", value=2, unique=7),
         ]
     )
     history = [
-        op(0, 1, "set", value=1, ttl_s=2),
-        op(2, 3, "get", value=1),
+        operation(0, 1, "set", value=1, ttl_s=2),
+        operation(2, 3, "get", value=1),
     ]
     assert not linearizability.find_expired_hit(history, 1.3)
-    assert linearizability.find_expired_hit([*history, op(5, 6, "get", value=1)], 1.3)
+    assert linearizability.find_expired_hit([*history, operation(5, 6, "get", value=1)], 1.3)
     print(
         f"{len(POSSIBLE_HISTORIES)} right and {len(IMPOSSIBLE_HISTORIES)} wrong histories"
         " are decided as expected"

@@ -41,9 +41,9 @@ def require_nothing_served(connection: ServerConnection, situation: str) -> None
 @case("login", SERVER_OPTIONS)
 def no_command_runs_before_a_login(server: Server) -> None:
     """Commands, empty lines, spaces and half commands, each on a connection of its own."""
-    with server.connect() as owner:
-        require(login(owner, b"foo bar") == b"STORED", "the login failed")
-        require(owner.set(b"x", b"kept") == b"STORED", "the set failed")
+    with server.connect() as logged_in_connection:
+        require(login(logged_in_connection, b"foo bar") == b"STORED", "the login failed")
+        require(logged_in_connection.set(b"x", b"kept") == b"STORED", "the set failed")
     for command in [
         b"get x\r\n",
         b"gets x\r\n",
@@ -64,9 +64,9 @@ def no_command_runs_before_a_login(server: Server) -> None:
         with server.connect() as connection:
             connection.send(command)
             require_nothing_served(connection, repr(command))
-    with server.connect() as owner:
-        require(login(owner, b"foo bar") == b"STORED", "the login failed afterwards")
-        require(owner.get(b"x") == b"kept", "a command ran without a login")
+    with server.connect() as logged_in_connection:
+        require(login(logged_in_connection, b"foo bar") == b"STORED", "the login failed afterwards")
+        require(logged_in_connection.get(b"x") == b"kept", "a command ran without a login")
 
 
 @case("login", SERVER_OPTIONS)
@@ -137,7 +137,7 @@ def a_huge_login_is_bounded(server: Server) -> str:
 
 
 @case("login", SERVER_OPTIONS)
-def the_binary_protocol_is_no_way_around(server: Server) -> None:
+def the_binary_protocol_does_not_bypass_the_login(server: Server) -> None:
     """Packets to a server whose users log in by text."""
     for packet in [
         request(GET, b"x"),

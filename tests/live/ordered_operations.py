@@ -130,9 +130,9 @@ class OrderedOperations(Session):
             return
         first_record = self.next_record - self.next_record % LOG_RECORDS
         expected_log = b"".join(b"%d;" % number for number in range(first_record, self.next_record))
-        if values[0][1] != expected_log:
+        if values[0].value != expected_log:
             self.record_violation(
-                f"log {self.log_key()!r}: {values[0][1][-40:]!r}, expected the end {expected_log[-40:]!r}"
+                f"log {self.log_key()!r}: {values[0].value[-40:]!r}, expected the end {expected_log[-40:]!r}"
             )
 
     def check_expiry(self) -> None:
@@ -169,9 +169,9 @@ class OrderedOperations(Session):
         request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (key, len(last_value), last_value)
         self.may_kill_during_next_request = False
         values = self.read_values_until_end(self.send_request(request + b"get %s\r\n" % key))
-        if values and values[0][1] != last_value:
+        if values and values[0].value != last_value:
             self.record_violation(
-                f"after noreply commands {key!r} holds {values[0][1][:40]!r}, sent last was {last_value!r}"
+                f"after noreply commands {key!r} holds {values[0].value[:40]!r}, sent last was {last_value!r}"
             )
         if not values:
             self.report.lost_items += 1

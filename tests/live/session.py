@@ -10,7 +10,7 @@ import socket
 import struct
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness import ServerConnection
 from values import CheckedValues
@@ -45,6 +45,13 @@ class Report:
     killed_requests: int = 0
     refused_writes: int = 0
     errors: list[str] = field(default_factory=list)
+
+
+class KeyAndValue(NamedTuple):
+    """A VALUE block of a reply."""
+
+    key: bytes
+    value: bytes
 
 
 class Killed(Exception):
@@ -85,13 +92,13 @@ class Session:
         self.connection.socket.close()
         raise Killed
 
-    def read_values_until_end(self, line: bytes) -> list[tuple[bytes, bytes]]:
+    def read_values_until_end(self, line: bytes) -> list[KeyAndValue]:
         """The VALUE blocks of a text reply whose first line was read."""
         values = []
         while line != b"END":
             parts = line.split()
             if len(parts) < 4 or parts[0] != b"VALUE":
                 raise ValueError(f"instead of VALUE came {line[:60]!r}")
-            values.append((parts[1], self.connection.read_value(int(parts[3]))))
+            values.append(KeyAndValue(parts[1], self.connection.read_value(int(parts[3]))))
             line = self.connection.read_line()
         return values

@@ -131,13 +131,13 @@ class VersionedKeys(Session):
         key = self.shared_versions.key(key_index, generation)
         command_format = self.rng.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
         values = self.read_values_until_end(self.send_request(command_format % key))
-        if len(values) > 1 or (values and values[0][0] != key):
+        if len(values) > 1 or (values and values[0].key != key):
             self.record_violation(
                 f"a get of {key!r} returned {[reply_key for reply_key, _ in values]}"
             )
             return
         self.check_version(
-            key_index, generation, oldest_valid_version, values[0][1] if values else None
+            key_index, generation, oldest_valid_version, values[0].value if values else None
         )
 
     def read_many(self) -> None:

@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn times_are_read_with_and_without_a_unit() {
-        let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
-        assert_eq!(seconds("30s"), Ok(30.0));
-        assert_eq!(seconds("1.5m"), Ok(90.0));
-        assert_eq!(seconds("1h"), Ok(3600.0));
-        assert_eq!(seconds("7"), Ok(7.0));
-        assert_eq!(seconds("250ms"), Ok(0.25));
+        let parse_seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
+        assert_eq!(parse_seconds("30s"), Ok(30.0));
+        assert_eq!(parse_seconds("1.5m"), Ok(90.0));
+        assert_eq!(parse_seconds("1h"), Ok(3600.0));
+        assert_eq!(parse_seconds("7"), Ok(7.0));
+        assert_eq!(parse_seconds("250ms"), Ok(0.25));
         for invalid_text in ["", "s", "-1s", "0", "1d", "inf"] {
             assert!(parse_duration(invalid_text).is_err(), "{invalid_text}");
         }

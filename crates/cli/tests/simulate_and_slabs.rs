@@ -41,23 +41,28 @@ fn write_log(items: &str, requests: &str) -> TempDir {
     folder
 }
 
-fn run_simulate(folder: &Path, more: &[&str]) -> Output {
+fn run_simulate(folder: &Path, more_arguments: &[&str]) -> Output {
     let folder = folder.to_str().unwrap();
-    run_glasscache(&[&["simulate", folder], more].concat())
+    run_glasscache(&[&["simulate", folder], more_arguments].concat())
 }
 
 /// The exit code and the first line of stderr, without the name of the folder.
-fn run_and_read_failure(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let output = run_simulate(folder, more);
-    let errors = to_text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
+fn run_and_read_failure(folder: &Path, more_arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run_simulate(folder, more_arguments);
+    let stderr = to_text(&output.stderr).replace(folder.to_str().unwrap(), "LOG");
     (
         output.status.code(),
-        errors.lines().next().unwrap_or_default().to_owned(),
+        stderr.lines().next().unwrap_or_default().to_owned(),
     )
 }
 
+fn run_and_read_exit_code(folder: &Path, more_arguments: &[&str]) -> Option<i32> {
+    let (exit_code, _) = run_and_read_failure(folder, more_arguments);
+    exit_code
+}
+
 #[test]
-fn help_snapshots() {
+fn the_help_of_both_commands_matches_its_snapshot() {
     insta::assert_snapshot!(
         "simulate_help",
         to_text(&run_glasscache(&["simulate", "--help"]).stdout)
@@ -161,7 +166,7 @@ fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() 
 
 #[test]
 fn excluded_routes_do_not_affect_the_result() {
-    let three = format!(
+    let three_requests = format!(
         "{REQUESTS}{}",
         REQUESTS
             .lines()
@@ -169,16 +174,16 @@ fn excluded_routes_do_not_affect_the_result() {
             .unwrap()
             .replace("\"time_us\":1", "\"time_us\":3")
     );
-    let folder = write_log(ITEMS, &format!("{three}\n"));
+    let folder = write_log(ITEMS, &format!("{three_requests}\n"));
     let output = run_simulate(
         folder.path(),
         &["--strategies", "remote", "--exclude", "page", "--json"],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["result"]["log"]["requests"], 2);
-    let (code, line) = run_and_read_failure(folder.path(), &["--exclude", "nowhere"]);
+    let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--exclude", "nowhere"]);
     assert_eq!(
-        (code, line.as_str()),
+        (exit_code, error_line.as_str()),
         (
             Some(2),
             "glasscache: no request has the route `nowhere` (--exclude)"
@@ -219,31 +224,32 @@ fn invalid_logs_exit_with_code_4_and_one_error_line() {
         (ITEMS.to_owned(), String::new()),
         ("PK\u{3}\u{4}".to_owned(), REQUESTS.to_owned()),
     ];
-    let found: Vec<String> = cases
+    let error_lines: Vec<String> = cases
         .iter()
         .map(|(items, requests)| {
-            let (code, line) = run_and_read_failure(write_log(items, requests).path(), &[]);
-            assert_eq!(code, Some(4), "{line}");
-            line
+            let (exit_code, error_line) =
+                run_and_read_failure(write_log(items, requests).path(), &[]);
+            assert_eq!(exit_code, Some(4), "{error_line}");
+            error_line
         })
         .collect();
-    insta::assert_snapshot!("wrong_logs", found.join("\n"));
+    insta::assert_snapshot!("wrong_logs", error_lines.join("\n"));
 }
 
 #[test]
 fn usage_errors_and_missing_files_have_different_exit_codes() {
     let folder = write_log(ITEMS, REQUESTS);
-    let (code, line) = run_and_read_failure(folder.path(), &["--strategies", "lfu:3"]);
-    assert_eq!(code, Some(2));
+    let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--strategies", "lfu:3"]);
+    assert_eq!(exit_code, Some(2));
     assert!(
-        line.starts_with("glasscache: unknown strategy `lfu:3`: remote, lru:N"),
-        "{line}"
+        error_line.starts_with("glasscache: unknown strategy `lfu:3`: remote, lru:N"),
+        "{error_line}"
     );
-    assert_eq!(run_and_read_failure(folder.path(), &["--draw"]).0, Some(4));
+    assert_eq!(run_and_read_exit_code(folder.path(), &["--draw"]), Some(4));
     std::fs::remove_file(folder.path().join("latency.json")).unwrap();
-    assert_eq!(run_and_read_failure(folder.path(), &[]).0, Some(3));
+    assert_eq!(run_and_read_exit_code(folder.path(), &[]), Some(3));
     assert_eq!(
-        run_and_read_failure(&folder.path().join("nothing"), &[]).0,
+        run_and_read_exit_code(&folder.path().join("nothing"), &[]),
         Some(3)
     );
 }
@@ -261,7 +267,7 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
         requests += "\n";
     }
     let folder = write_log(ITEMS, &requests);
-    let file = folder.path().join("best.strategy");
+    let strategy_path = folder.path().join("best.strategy");
     let output = run_simulate(
         folder.path(),
         &[
@@ -270,7 +276,7 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
             "20k",
             "--json",
             "--save",
-            file.to_str().unwrap(),
+            strategy_path.to_str().unwrap(),
         ],
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -278,7 +284,7 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
     let front = document["result"]["front"].as_array().unwrap();
     assert!(front.len() > 1 && front[0]["memory_bytes"] == 0);
     assert!(
-        std::fs::read_to_string(file)
+        std::fs::read_to_string(strategy_path)
             .unwrap()
             .starts_with("glasscache-strategy 1\nstrategy ")
     );
@@ -287,32 +293,39 @@ fn search_prints_the_front_and_saves_a_strategy_file() {
 #[test]
 fn pages_are_complete_and_self_contained() {
     let folder = write_log(ITEMS, REQUESTS);
-    let file = folder.path().join("page.html");
-    run_simulate(folder.path(), &["--html", file.to_str().unwrap()]);
-    let html = std::fs::read_to_string(file).unwrap();
+    let page_path = folder.path().join("page.html");
+    run_simulate(folder.path(), &["--html", page_path.to_str().unwrap()]);
+    let html = std::fs::read_to_string(page_path).unwrap();
     assert!(html.ends_with("</html>\n") && html.len() < 700_000);
     assert!(!html.contains("http") && !html.contains("src="));
 }
 
 #[test]
-fn slab_plan_of_a_histogram() {
+fn prints_a_plan_of_a_histogram_and_names_the_row_that_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sizes.csv");
+    let sizes_path = folder.path().join("sizes.csv");
     let rows: Vec<String> = (1..200)
-        .map(|i| format!("{},{}\n", i * 137, 20_000 / i))
+        .map(|number| format!("{},{}\n", number * 137, 20_000 / number))
         .collect();
     let rows = rows.concat();
-    std::fs::write(&file, format!("size,count\n{rows}")).unwrap();
-    let path = file.to_str().unwrap();
-    let output = run_glasscache(&["slabs", path, "--memory", "64m", "--classes", "12"]);
+    std::fs::write(&sizes_path, format!("size,count\n{rows}")).unwrap();
+    let sizes_argument = sizes_path.to_str().unwrap();
+    let output = run_glasscache(&[
+        "slabs",
+        sizes_argument,
+        "--memory",
+        "64m",
+        "--classes",
+        "12",
+    ]);
     assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
     insta::assert_snapshot!("slab_plan", to_text(&output.stdout));
-    std::fs::write(&file, "size,count\n100,5\n200,many\n").unwrap();
-    let output = run_glasscache(&["slabs", path]);
+    std::fs::write(&sizes_path, "size,count\n100,5\n200,many\n").unwrap();
+    let output = run_glasscache(&["slabs", sizes_argument]);
     assert_eq!(output.status.code(), Some(4));
-    let line = to_text(&output.stderr).replace(path, "FILE");
+    let error_line = to_text(&output.stderr).replace(sizes_argument, "FILE");
     assert_eq!(
-        line.trim_end(),
+        error_line.trim_end(),
         "glasscache: FILE, row 2, column count: expected a whole number, found \"many\""
     );
 }
@@ -320,24 +333,25 @@ fn slab_plan_of_a_histogram() {
 #[test]
 fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sizes.csv");
+    let sizes_path = folder.path().join("sizes.csv");
     let rows: Vec<String> = (1..200)
-        .map(|i| format!("{},{}\n", i * 137, 20_000 / i))
+        .map(|number| format!("{},{}\n", number * 137, 20_000 / number))
         .collect();
-    std::fs::write(&file, format!("size,count\n{}", rows.concat())).unwrap();
-    let path = file.to_str().unwrap();
-    let run = |memory: &str| {
-        let output = run_glasscache(&["slabs", path, "--memory", memory, "--json"]);
+    std::fs::write(&sizes_path, format!("size,count\n{}", rows.concat())).unwrap();
+    let sizes_argument = sizes_path.to_str().unwrap();
+    let plan_slabs = |memory: &str| {
+        let output = run_glasscache(&["slabs", sizes_argument, "--memory", memory, "--json"]);
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         document["result"].clone()
     };
-    let (small, large) = (run("8m"), run("64m"));
-    let items = |result: &serde_json::Value| result["options"][0]["items_that_fit"].as_u64();
+    let (small, large) = (plan_slabs("8m"), plan_slabs("64m"));
+    let items_that_fit =
+        |result: &serde_json::Value| result["options"][0]["items_that_fit"].as_u64();
     // 21 classes are in use: each has its first page, whatever -m is.
     assert_eq!(small["options"][0]["used_classes"], 21);
-    assert!(items(&small).map(|items| items * 4) > small["items_in_segments"].as_u64());
-    assert!(items(&small) < items(&large), "{small}");
-    let output = run_glasscache(&["slabs", path, "--memory", "8m"]);
+    assert!(items_that_fit(&small).map(|items| items * 4) > small["items_in_segments"].as_u64());
+    assert!(items_that_fit(&small) < items_that_fit(&large), "{small}");
+    let output = run_glasscache(&["slabs", sizes_argument, "--memory", "8m"]);
     let printed = to_text(&output.stdout);
     let note = "memcached gives each class its first page even where -m is used up";
     let printed = printed.replace('\n', " ");
@@ -351,8 +365,8 @@ fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
 #[test]
 fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
     let folder = tempfile::tempdir().unwrap();
-    let site = folder.path().join("site");
-    let site = site.to_str().unwrap();
+    let site_folder = folder.path().join("site");
+    let site = site_folder.to_str().unwrap();
     let generated = run_glasscache(&[
         "generate",
         "topic-tree",
@@ -363,11 +377,13 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
         "300",
     ]);
     assert_eq!(generated.status.code(), Some(0));
-    let sizes = folder.path().join("sizes.csv");
-    let rows: Vec<String> = (1..100).map(|i| format!("{},9\n", i * 300)).collect();
-    std::fs::write(&sizes, format!("size,count\n{}", rows.concat())).unwrap();
-    let sizes = sizes.to_str().unwrap();
-    for (arguments, answer, hidden) in [
+    let sizes_path = folder.path().join("sizes.csv");
+    let rows: Vec<String> = (1..100)
+        .map(|number| format!("{},9\n", number * 300))
+        .collect();
+    std::fs::write(&sizes_path, format!("size,count\n{}", rows.concat())).unwrap();
+    let sizes = sizes_path.to_str().unwrap();
+    for (arguments, sentence, hides_rows) in [
         (&["simulate", site][..], "Under `remote`", true),
         (&["simulate", site, "--all"], "Under `remote`", false),
         (
@@ -404,9 +420,12 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
             .output()
             .unwrap();
         let printed = to_text(&output.stdout);
-        let first = printed.split("\n\n").next().unwrap_or_default();
-        assert!(first.replace('\n', " ").contains(answer), "{printed}");
-        assert_eq!(printed.contains("--all prints"), hidden, "{printed}");
+        let first_paragraph = printed.split("\n\n").next().unwrap_or_default();
+        assert!(
+            first_paragraph.replace('\n', " ").contains(sentence),
+            "{printed}"
+        );
+        assert_eq!(printed.contains("--all prints"), hides_rows, "{printed}");
         assert!(
             printed
                 .lines()
@@ -420,18 +439,18 @@ fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
 fn the_table_of_strategies_is_best_first_and_wide_on_request() {
     let folder = write_log(ITEMS, REQUESTS);
     let arguments = ["--strategies", "remote,lru:2,children"];
-    let narrow = to_text(&run_simulate(folder.path(), &arguments).stdout);
-    let row = |name: &str| narrow.find(&format!("\n{name} ")).unwrap();
+    let narrow_text = to_text(&run_simulate(folder.path(), &arguments).stdout);
+    let find_row = |name: &str| narrow_text.find(&format!("\n{name} ")).unwrap();
     assert!(
-        row("lru:2") < row("children") && row("children") < row("remote"),
-        "{narrow}"
+        find_row("lru:2") < find_row("children") && find_row("children") < find_row("remote"),
+        "{narrow_text}"
     );
-    assert!(!narrow.contains(">=100 %"), "{narrow}");
-    let wide = [&arguments[..], &["--wide"]].concat();
-    let wide = to_text(&run_simulate(folder.path(), &wide).stdout);
+    assert!(!narrow_text.contains(">=100 %"), "{narrow_text}");
+    let wide_arguments = [&arguments[..], &["--wide"]].concat();
+    let wide_text = to_text(&run_simulate(folder.path(), &wide_arguments).stdout);
     assert!(
-        wide.contains(">=100 %") && wide.contains("used keys"),
-        "{wide}"
+        wide_text.contains(">=100 %") && wide_text.contains("used keys"),
+        "{wide_text}"
     );
 }
 
@@ -441,9 +460,12 @@ fn routes_of_a_log_without_routes_are_refused() {
         .replace("\"route\":\"home\",", "")
         .replace("\"route\":\"page\",", "");
     let folder = write_log(ITEMS, &requests);
-    let (code, line) = run_and_read_failure(folder.path(), &["--by", "route"]);
-    assert_eq!(code, Some(2), "{line}");
-    assert!(line.contains("--by route has no effect"), "{line}");
+    let (exit_code, error_line) = run_and_read_failure(folder.path(), &["--by", "route"]);
+    assert_eq!(exit_code, Some(2), "{error_line}");
+    assert!(
+        error_line.contains("--by route has no effect"),
+        "{error_line}"
+    );
 }
 
 #[test]
@@ -454,14 +476,14 @@ fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
         r#"{"5":1110,"25":1240,"50":1350,"75":1510,"90":1750,"95":2020,"99":3200,"99.9":7400}"#;
     latency["single_pct"] = serde_json::json!({ "1000": serde_json::from_str::<serde_json::Value>(percentiles).unwrap() });
     std::fs::write(folder.path().join("latency.json"), latency.to_string()).unwrap();
-    let names: Vec<String> = (1..8).map(|items| format!("lru:{items}")).collect();
-    let arguments = ["--draw", "--strategies", &names.join(",")];
+    let notations: Vec<String> = (1..8).map(|items| format!("lru:{items}")).collect();
+    let arguments = ["--draw", "--strategies", &notations.join(",")];
     let printed = to_text(&run_simulate(folder.path(), &arguments).stdout);
-    for name in &names {
+    for notation in &notations {
         let rows = printed
             .lines()
-            .filter(|line| line.starts_with(&format!("{name} ")));
-        assert_eq!(rows.count(), 2, "{name}: {printed}");
+            .filter(|line| line.starts_with(&format!("{notation} ")));
+        assert_eq!(rows.count(), 2, "{notation}: {printed}");
     }
     assert!(!printed.contains("--all prints"), "{printed}");
 }
@@ -469,22 +491,22 @@ fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
 #[test]
 fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     let folder = tempfile::tempdir().unwrap();
-    let write =
+    let write_file =
         |name: &str, content: &str| std::fs::write(folder.path().join(name), content).unwrap();
-    write("latency.json", LATENCY);
-    write("items-0-000000.jsonl", ITEMS);
-    write("requests-0-000000.jsonl", REQUESTS);
-    write("items-0-000001.parquet", "PAR1 and some pages");
-    write("requests-0-000001.parquet", "PAR1");
+    write_file("latency.json", LATENCY);
+    write_file("items-0-000000.jsonl", ITEMS);
+    write_file("requests-0-000000.jsonl", REQUESTS);
+    write_file("items-0-000001.parquet", "PAR1 and some pages");
+    write_file("requests-0-000001.parquet", "PAR1");
     let arguments = ["--strategies", "remote", "--json"];
     let output = run_simulate(folder.path(), &arguments);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let log = &document["result"]["log"];
     assert_eq!(log["requests"], 2, "{document}");
-    let part = log["left_out_parts"][0].as_str().unwrap();
+    let left_out_part = log["left_out_parts"][0].as_str().unwrap();
     let expected = "requests-0-000001.parquet (4 bytes) was skipped: items-0-000001.parquet: not a valid Parquet file";
-    assert!(part.starts_with(expected), "{part}");
-    let warning = format!("warning: {part}\n");
+    assert!(left_out_part.starts_with(expected), "{left_out_part}");
+    let warning = format!("warning: {left_out_part}\n");
     assert!(to_text(&output.stderr).contains(&warning), "{output:?}");
     let printed = to_text(&run_simulate(folder.path(), &arguments[..2]).stdout);
     assert!(
@@ -493,18 +515,18 @@ fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     );
     let inspected = run_glasscache(&["inspect", folder.path().to_str().unwrap(), "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
-    assert_eq!(document["result"]["left_out_parts"][0], part);
+    assert_eq!(document["result"]["left_out_parts"][0], left_out_part);
     std::fs::remove_file(folder.path().join("requests-0-000000.jsonl")).unwrap();
-    let (code, line) = run_and_read_failure(folder.path(), &[]);
-    assert_eq!(code, Some(4), "{line}");
+    let (exit_code, error_line) = run_and_read_failure(folder.path(), &[]);
+    assert_eq!(exit_code, Some(4), "{error_line}");
     assert!(
-        line.contains("LOG failed: no part of the log is complete; requests-0"),
-        "{line}"
+        error_line.contains("LOG failed: no part of the log is complete; requests-0"),
+        "{error_line}"
     );
 }
 
 #[test]
-fn slab_classes_without_a_source() {
+fn prints_the_slab_classes_when_no_sizes_are_given() {
     let output = run_glasscache(&[
         "slabs",
         "--factor",
@@ -529,6 +551,6 @@ fn slab_classes_without_a_source() {
         run_glasscache(&["slabs", "--factor", "1"]).status.code(),
         Some(2)
     );
-    let lines = to_text(&run_glasscache(&["slabs"]).stdout);
-    assert!(lines.starts_with("slab class   1: chunk size        96 perslab   10922\n"));
+    let printed = to_text(&run_glasscache(&["slabs"]).stdout);
+    assert!(printed.starts_with("slab class   1: chunk size        96 perslab   10922\n"));
 }

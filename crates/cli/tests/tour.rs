@@ -23,7 +23,9 @@ fn write_folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 
 #[test]
 fn a_tour_stores_a_folder_and_checks_every_byte() {
-    let large: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    let large: Vec<u8> = (0..700_000_u32)
+        .map(|position| (position % 251) as u8)
+        .collect();
     let folder = write_folder(&[
         ("empty", Vec::new()),
         ("sub/small", b"\r\nEND\r\n".to_vec()),
@@ -55,13 +57,13 @@ fn a_tour_stores_a_folder_and_checks_every_byte() {
 }
 
 #[test]
-fn a_missing_folder_is_one_error_line() {
+fn a_missing_folder_is_reported_in_one_line() {
     let output = run_glasscache(&["tour", "no-such-folder"]);
     assert_eq!(output.status.code(), Some(3));
-    let output_text = String::from_utf8(output.stderr).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output_text.contains("no-such-folder") && output_text.lines().count() == 1,
-        "{output_text}"
+        message.contains("no-such-folder") && message.lines().count() == 1,
+        "{message}"
     );
 }
 

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             "set" => store(&client, &keys[0])?,
             "get-many" => {
-                let (budget, mut values) = (Budget::new(TIMEOUT), 0);
+                let (budget, mut value_count) = (Budget::new(TIMEOUT), 0);
                 client.read_many(
                     &key_bytes,
                     false,
@@ -48,9 +48,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         while !receive_first_replies(calls) {}
                         Ok(())
                     },
-                    |_, _, _| values += 1,
+                    |_, _, _| value_count += 1,
                 )?;
-                assert_eq!(values, KEYS_PER_GET, "every key has a value");
+                assert_eq!(value_count, KEYS_PER_GET, "every key has a value");
             }
             "none" => {}
             _ => return Err(format!("unknown operation {operation:?}").into()),
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn store(client: &Client, key: &str) -> Result<(), Error> {
-    let store = Store {
+    let set = Store {
         mode: StoreMode::Set,
         item: Item {
             key: wire_key(key),
@@ -70,7 +70,7 @@ fn store(client: &Client, key: &str) -> Result<(), Error> {
         exptime: 0,
         noreply: false,
     };
-    client.run(&store, &Budget::new(TIMEOUT)).map(drop)
+    client.run(&set, &Budget::new(TIMEOUT)).map(drop)
 }
 
 fn wire_key(key: &str) -> WireKey<'_> {

@@ -39,16 +39,16 @@ fn encode(dialect: &str, method: &str, type_name: &str, payload: &str) -> Respon
         compression,
         ..CodecOptions::of(dialect)
     })?;
-    let bytes = || from_hex(payload);
+    let payload_bytes = || from_hex(payload);
     let encoded = match type_name {
         "str" => codec
-            .encode(&ValueRef::Str(std::str::from_utf8(&bytes()?)?))
+            .encode(&ValueRef::Str(std::str::from_utf8(&payload_bytes()?)?))
             .map(flags_and_bytes),
         "bytes" => codec
-            .encode(&ValueRef::Bytes(&bytes()?))
+            .encode(&ValueRef::Bytes(&payload_bytes()?))
             .map(flags_and_bytes),
         "json" => codec
-            .encode(&ValueRef::Json(&bytes()?))
+            .encode(&ValueRef::Json(&payload_bytes()?))
             .map(flags_and_bytes),
         "int" => codec
             .encode(&ValueRef::Int(payload.parse()?))
@@ -70,9 +70,9 @@ fn flags_and_bytes(encoded: glasscache_client::value::Encoded<'_>) -> (u32, Vec<
     (encoded.flags, encoded.bytes.into_owned())
 }
 
-fn decode(dialect: &str, flags: &str, payload: &str) -> Response {
+fn decode(dialect: &str, flags: &str, hex: &str) -> Response {
     let codec = Codec::new(CodecOptions::of(dialect.parse()?))?;
-    let bytes = from_hex(payload)?;
+    let bytes = from_hex(hex)?;
     let (decoded, _) = codec.decode(flags.parse()?, &bytes)?;
     Ok(match decoded {
         Decoded::Str(text) => format!("str {}", to_hex(text.as_bytes())),

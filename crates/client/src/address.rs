@@ -56,11 +56,11 @@ const ADDRESS_FORMS: &str =
     "write \"host:port\", \"host:port*weight\", \"[::1]:port\" or \"/path/of.sock\"";
 
 fn parse(text: &str) -> Result<Address, String> {
-    let path = text
+    let path_and_weight = text
         .strip_prefix("unix:")
         .or(text.starts_with('/').then_some(text));
-    if let Some(path) = path {
-        let (path, weight) = split_weight(path)?;
+    if let Some(path_and_weight) = path_and_weight {
+        let (path, weight) = split_weight(path_and_weight)?;
         if path.is_empty() {
             return Err("no path of a socket; write \"unix:/path/of.sock\"".into());
         }
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Result<Address, String> {
             weight: weight.unwrap_or(1),
         });
     }
-    let text = match text.split_once("://") {
+    let authority = match text.split_once("://") {
         Some(("memcached", rest)) => rest.strip_suffix('/').unwrap_or(rest),
         Some((scheme, _)) => {
             return Err(format!(
@@ -78,8 +78,8 @@ fn parse(text: &str) -> Result<Address, String> {
         }
         None => text,
     };
-    let (text, weight_after_asterisk) = split_weight(text)?;
-    let (host, port_and_weight) = split_host(text)?;
+    let (host_and_port, weight_after_asterisk) = split_weight(authority)?;
+    let (host, port_and_weight) = split_host(host_and_port)?;
     let (port, weight_after_colon) = parse_port_and_weight(port_and_weight)?;
     if weight_after_asterisk.is_some() && weight_after_colon.is_some() {
         return Err("two weights; write one, as \"host:port*weight\"".into());
@@ -93,7 +93,7 @@ fn parse(text: &str) -> Result<Address, String> {
 /// The text before `*`, and the weight after it if there is one.
 fn split_weight(text: &str) -> Result<(&str, Option<u32>), String> {
     match text.rsplit_once('*') {
-        Some((text, weight)) => Ok((text, Some(parse_weight(weight)?))),
+        Some((before_weight, weight)) => Ok((before_weight, Some(parse_weight(weight)?))),
         None => Ok((text, None)),
     }
 }
@@ -114,8 +114,8 @@ fn parse_digits(text: &str) -> Option<u32> {
 fn split_host(text: &str) -> Result<(&str, &str), String> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port_and_weight) = rest.split_once(']').ok_or("a \"[\" without its \"]\"")?;
-        let (address, scope) = host.split_once('%').unwrap_or((host, "0"));
-        if address.parse::<Ipv6Addr>().is_err() || !is_host_name(scope) {
+        let (ip_address, zone) = host.split_once('%').unwrap_or((host, "0"));
+        if ip_address.parse::<Ipv6Addr>().is_err() || !is_host_name(zone) {
             return Err(format!("{host:?} is not an IPv6 address; {ADDRESS_FORMS}"));
         }
         return Ok((host, port_and_weight));

@@ -135,10 +135,10 @@ pub struct Costs {
 }
 
 impl CostCell {
-    fn add(&self, spent: &TimeSpent, bytes: u64) {
+    fn add(&self, spent: &TimeSpent, value_bytes: u64) {
         // Relaxed: the sums are independent.
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(value_bytes, Ordering::Relaxed);
         for (sum, &ns) in self.parts_ns.iter().zip(&spent.parts_ns) {
             if ns > 0 {
                 sum.fetch_add(ns, Ordering::Relaxed);
@@ -178,29 +178,29 @@ pub fn decade_of(value_bytes: u64) -> usize {
 }
 
 /// The width class of a bulk call.
-pub fn width_class_of(keys: usize) -> usize {
-    (keys.max(1).ilog2() as usize).min(WIDTH_CLASSES - 1)
+pub fn width_class_of(key_count: usize) -> usize {
+    (key_count.max(1).ilog2() as usize).min(WIDTH_CLASSES - 1)
 }
 
 impl Costs {
     /// Counts a call that received this many bytes of values.
     pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
-            CallClass::Single(operation, sent_bytes) => {
-                self.count_single(operation, (sent_bytes + found_bytes) as u64, spent);
+            CallClass::Single(operation_kind, sent_bytes) => {
+                self.count_single(operation_kind, (sent_bytes + found_bytes) as u64, spent);
             }
-            CallClass::Bulk(keys, sent_bytes) => {
-                self.count_bulk(keys, (sent_bytes + found_bytes) as u64, spent);
+            CallClass::Bulk(key_count, sent_bytes) => {
+                self.count_bulk(key_count, (sent_bytes + found_bytes) as u64, spent);
             }
             CallClass::Uncounted => {}
         }
     }
 
     /// Counts a call about one value.
-    pub fn count_single(&self, operation: OperationKind, value_bytes: u64, spent: &TimeSpent) {
+    pub fn count_single(&self, operation_kind: OperationKind, value_bytes: u64, spent: &TimeSpent) {
         let cell = self
             .by_size
-            .get(operation as usize)
+            .get(operation_kind as usize)
             .and_then(|cells| cells.get(decade_of(value_bytes)));
         if let Some(cell) = cell {
             cell.add(spent, value_bytes);
@@ -208,16 +208,18 @@ impl Costs {
     }
 
     /// Counts a bulk call.
-    pub fn count_bulk(&self, keys: usize, bytes: u64, spent: &TimeSpent) {
-        if let Some(cell) = self.by_width.get(width_class_of(keys)) {
-            cell.add(spent, bytes);
+    pub fn count_bulk(&self, key_count: usize, value_bytes: u64, spent: &TimeSpent) {
+        if let Some(cell) = self.by_width.get(width_class_of(key_count)) {
+            cell.add(spent, value_bytes);
         }
     }
 
     /// Counts keys that were read without a call, from what the process keeps.
-    pub fn count_near(&self, keys: usize, bytes: usize) {
-        self.near_hits.fetch_add(keys as u64, Ordering::Relaxed);
-        self.near_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub fn count_near(&self, hit_count: usize, value_bytes: usize) {
+        self.near_hits
+            .fetch_add(hit_count as u64, Ordering::Relaxed);
+        self.near_bytes
+            .fetch_add(value_bytes as u64, Ordering::Relaxed);
     }
 
     /// The keys that were read without a call, and the bytes of their values.
@@ -226,15 +228,15 @@ impl Costs {
         (hits, self.near_bytes.load(Ordering::Relaxed))
     }
 
-    /// The classes of single calls that have any: operation, decade, sums.
+    /// The classes of single calls that have any: kind, decade, sums.
     pub fn by_size(&self) -> Vec<(OperationKind, usize, CellSnapshot)> {
-        let operation_cells = OPERATION_KINDS.iter().zip(&self.by_size);
-        operation_cells
-            .flat_map(|((operation, _), cells)| {
+        let cells_of_kinds = OPERATION_KINDS.iter().zip(&self.by_size);
+        cells_of_kinds
+            .flat_map(|((operation_kind, _), cells)| {
                 cells
                     .iter()
                     .enumerate()
-                    .map(|(decade, cell)| (*operation, decade, cell.snapshot()))
+                    .map(|(decade, cell)| (*operation_kind, decade, cell.snapshot()))
             })
             .filter(|(_, _, cell)| cell.calls > 0)
             .collect()
@@ -258,10 +260,12 @@ mod tests {
         spent.add(CostPart::Wire, 9_000);
         costs.count_single(OperationKind::Read, 1024, &spent);
         let cells = costs.by_size();
-        assert_eq!(cells.len(), 1);
-        assert_eq!((cells[0].0, cells[0].1), (OperationKind::Read, 3));
-        assert_eq!(cells[0].2.parts_ns[CostPart::Wire as usize], 9_000);
-        assert_eq!(cells[0].2.latency_counts[4], 1, "9 us lie between 8 and 16");
+        let [(operation_kind, decade, cell)] = &cells[..] else {
+            panic!("{cells:?}");
+        };
+        assert_eq!((*operation_kind, *decade), (OperationKind::Read, 3));
+        assert_eq!(cell.parts_ns[CostPart::Wire as usize], 9_000);
+        assert_eq!(cell.latency_counts[4], 1, "9 us lie between 8 and 16");
     }
 
     #[test]

@@ -48,12 +48,12 @@ pub struct Context {
 
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let retry = if self.retry_is_safe {
+        let retry_text = if self.retry_is_safe {
             "a retry is safe"
         } else {
             "it may have been done"
         };
-        write!(f, "{} (phase {}; {retry})", self.server, self.phase)
+        write!(f, "{} (phase {}; {retry_text})", self.server, self.phase)
     }
 }
 
@@ -119,7 +119,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A write of a batch was not done, for its condition did not hold.
+    /// A write of a bulk call was not done, for its condition did not hold.
     #[error("not stored by {server}: {outcome:?}")]
     NotStored {
         /// The server, as it was named.

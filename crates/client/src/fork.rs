@@ -1,6 +1,6 @@
 //! Recognising the process that something was made in, so that no child uses its parent's sockets.
 //!
-//! The mark is compared with a counter that a `pthread_atfork` handler raises in each child. Every `fork` of
+//! A [`Process`] is compared with a counter that a `pthread_atfork` handler raises in each child. Every `fork` of
 //! the C library runs that handler, whichever language calls it, so forks need no announcement, and the
 //! comparison is one relaxed load (docs/decisions/0057-forks-are-detected-below-python.md).
 
@@ -56,20 +56,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_that_made_a_mark_recognises_it() {
+    fn the_process_that_made_a_value_is_current() {
         let process = Process::current();
         assert!(process.is_current() && process.clone().is_current());
     }
 
     #[test]
-    fn a_process_known_by_its_id_is_recognised_by_it() {
+    fn a_process_known_by_its_id_is_current_only_under_that_id() {
         assert!(Process(ProcessIdentity::Id(std::process::id())).is_current());
         assert!(!Process(ProcessIdentity::Id(std::process::id() + 1)).is_current());
     }
 
     #[test]
     fn connections_do_not_begin_with_the_same_opaque() {
-        let numbers: std::collections::HashSet<u32> = (0..100).map(|_| random_opaque()).collect();
-        assert!(numbers.len() > 95);
+        let opaques: std::collections::HashSet<u32> = (0..100).map(|_| random_opaque()).collect();
+        assert!(opaques.len() > 95);
     }
 }

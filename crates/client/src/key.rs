@@ -29,14 +29,16 @@ pub struct KeyEncoder<'n> {
 
 /// Whether each byte is allowed in a text command: no space and no control byte.
 pub fn is_text_safe(key: &[u8]) -> bool {
-    if let Some(last) = key.last_chunk() {
+    if let Some(last_chunk) = key.last_chunk() {
         let (chunks, _) = key.as_chunks();
-        let mut words = chunks.iter().chain([last]).copied();
-        return words.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
+        let mut all_chunks = chunks.iter().chain([last_chunk]).copied();
+        return all_chunks.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
     }
-    if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
-        let [first, last] = [*first, *last].map(u32::from_le_bytes).map(u64::from);
-        return is_text_safe_word(first << 32 | last);
+    if let (Some(first_chunk), Some(last_chunk)) = (key.first_chunk(), key.last_chunk()) {
+        let [first_word, last_word] = [*first_chunk, *last_chunk]
+            .map(u32::from_le_bytes)
+            .map(u64::from);
+        return is_text_safe_word(first_word << 32 | last_word);
     }
     key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
 }
@@ -45,9 +47,9 @@ pub fn is_text_safe(key: &[u8]) -> bool {
 fn is_text_safe_word(word: u64) -> bool {
     const LOW_BIT_OF_EACH_BYTE: u64 = u64::MAX / 255;
     let without_delete_byte = word ^ (LOW_BIT_OF_EACH_BYTE * 0x7f);
-    let low = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
+    let space_or_control = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
     let delete_byte = without_delete_byte.wrapping_sub(LOW_BIT_OF_EACH_BYTE) & !without_delete_byte;
-    (low | delete_byte) & (LOW_BIT_OF_EACH_BYTE * 0x80) == 0
+    (space_or_control | delete_byte) & (LOW_BIT_OF_EACH_BYTE * 0x80) == 0
 }
 
 impl KeyEncoder<'_> {
@@ -57,11 +59,11 @@ impl KeyEncoder<'_> {
         key: &'a [u8],
         scratch: &'a mut Vec<u8>,
     ) -> Result<WireKey<'a>, Error> {
-        let bytes = self.namespace.len() + key.len();
+        let length = self.namespace.len() + key.len();
         if key.is_empty() {
             return Err(bad_key(key, "it is empty"));
         }
-        if bytes > KEY_BYTES_MAX {
+        if length > KEY_BYTES_MAX {
             return Err(bad_key(
                 key,
                 "it is longer than 250 bytes, namespace included",
@@ -121,8 +123,8 @@ impl<'n> KeyEncoder<'n> {
     {
         let is_base64 = !is_text_safe(self.namespace);
         if self.namespace.is_empty() {
-            let text = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
-            return Err(Error::BadSetting(text.to_owned()));
+            let message = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
+            return Err(Error::BadSetting(message.to_owned()));
         }
         if is_base64 {
             scratch.clear();
@@ -139,9 +141,9 @@ impl<'n> KeyEncoder<'n> {
 /// Keys as they go on the wire, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub struct WireKeys {
-    bytes: Vec<u8>,
+    key_bytes: Vec<u8>,
     /// The end of each key in the buffer, and whether it is in base64.
-    ends: Vec<(usize, bool)>,
+    key_ends: Vec<(usize, bool)>,
     scratch: Vec<u8>,
 }
 
@@ -149,23 +151,26 @@ impl WireKeys {
     /// Adds a key without its namespace, made into a wire key by `encoder`.
     pub fn push(&mut self, encoder: KeyEncoder<'_>, key: &[u8]) -> Result<(), Error> {
         let wire_key = encoder.wire_key(key, &mut self.scratch)?;
-        self.bytes.extend_from_slice(wire_key.bytes);
-        self.ends.push((self.bytes.len(), wire_key.is_base64));
+        self.key_bytes.extend_from_slice(wire_key.bytes);
+        self.key_ends
+            .push((self.key_bytes.len(), wire_key.is_base64));
         Ok(())
     }
 
     /// The key at an index.
     pub fn get(&self, index: usize) -> Option<WireKey<'_>> {
-        let &(end, is_base64) = self.ends.get(index)?;
-        let previous = index.checked_sub(1).and_then(|index| self.ends.get(index));
+        let &(end, is_base64) = self.key_ends.get(index)?;
+        let previous = index
+            .checked_sub(1)
+            .and_then(|index| self.key_ends.get(index));
         let begin = previous.map_or(0, |&(previous_end, _)| previous_end);
-        let bytes = self.bytes.get(begin..end)?;
+        let bytes = self.key_bytes.get(begin..end)?;
         Some(WireKey { bytes, is_base64 })
     }
 
     /// All keys.
     pub fn all(&self) -> Vec<WireKey<'_>> {
-        let indices = 0..self.ends.len();
+        let indices = 0..self.key_ends.len();
         indices.filter_map(|index| self.get(index)).collect()
     }
 }

@@ -162,9 +162,9 @@ mod tests {
             ("a", ""),
             ("a", "p\0"),
         ] {
-            let refusal = Login::new(user, password).check();
+            let check_result = Login::new(user, password).check();
             assert!(
-                matches!(refusal, Err(Error::BadSetting(_))),
+                matches!(check_result, Err(Error::BadSetting(_))),
                 "{user:?} {password:?}"
             );
         }

@@ -38,10 +38,10 @@ impl Members {
         options: &Arc<Options>,
         near: Option<Arc<ClientNearCache>>,
     ) -> Result<Self, Error> {
-        let server = |address: &Address| new_server(&address.endpoint, options, near.as_ref());
+        let server_at = |address: &Address| new_server(&address.endpoint, options, near.as_ref());
         Ok(Self {
             process: Process::current(),
-            servers: addresses.iter().map(server).collect(),
+            servers: addresses.iter().map(server_at).collect(),
             present_slots: (0..addresses.len()).collect(),
             ring: build_ring(addresses, placement)?,
             has_watches: AtomicBool::new(false),
@@ -78,11 +78,11 @@ impl Members {
 
     /// The same servers for a child after a fork, without connections.
     pub(crate) fn for_child_process(&self, options: &Arc<Options>) -> Self {
-        let server =
+        let new_server_like =
             |server: &Arc<Server>| new_server(&server.endpoint, options, self.near.as_ref());
         Self {
             process: Process::current(),
-            servers: self.servers.iter().map(server).collect(),
+            servers: self.servers.iter().map(new_server_like).collect(),
             present_slots: self.present_slots.clone(),
             ring: self.ring.clone(),
             has_watches: AtomicBool::new(false),

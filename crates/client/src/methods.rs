@@ -31,9 +31,9 @@ macro_rules! methods {
             /// Makes a call of several requests, one after the other.
             pub $($async)? fn run_steps<S: Steps>(&self, mut steps: S, budget: &Budget<'_>) -> S::Output {
                 let _recorded_call = budget.begin_write();
-                let budget = budget.for_next_request();
+                let step_budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
-                    let result = self.run(&step, &budget)$($await)*;
+                    let result = self.run(&step, &step_budget)$($await)*;
                     steps.handle_result(result);
                 }
                 steps.finish()
@@ -47,8 +47,8 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
                 if let Some(near) = self.core().near().filter(|_| !cas) {
-                    let read = (near.clone(), &[key][..]);
-                    let value = only_value(self.read_near(read, budget)$($await)*?)?;
+                    let near_and_keys = (near.clone(), &[key][..]);
+                    let value = only_value(self.read_near(near_and_keys, budget)$($await)*?)?;
                     return Ok(value.map(Value::from));
                 }
                 self.run(&Get { key, cas }, budget)$($await)*
@@ -92,17 +92,17 @@ macro_rules! methods {
                     };
                     let wire_keys = fetch.keys();
                     let bulk_read = BulkReadWithTtls::new(core, &wire_keys);
-                    let entries = bulk_read.entries_by_partition(&wire_keys);
-                    let (mut fetched, mut read_time) = (FetchedItems::default(), Duration::ZERO);
-                    let budget = budget.for_fetch(&fetch);
-                    let requests = bulk_read.requests(&entries);
-                    let results = self.request_many(&requests, &budget, &mut |reply| {
-                        let begin = Instant::now();
+                    let entries_by_partition = bulk_read.entries_by_partition(&wire_keys);
+                    let (mut fetched, mut decoding_time) = (FetchedItems::default(), Duration::ZERO);
+                    let fetch_budget = budget.for_fetch(&fetch);
+                    let requests = bulk_read.requests(&entries_by_partition);
+                    let results = self.request_many(&requests, &fetch_budget, &mut |reply| {
+                        let start = Instant::now();
                         bulk_read.add_reply(reply, &mut fetched)?;
-                        read_time += begin.elapsed();
+                        decoding_time += start.elapsed();
                         Ok(())
                     })$($await)*?;
-                    core.count_fetch(&wire_keys, &fetched, &budget, read_time);
+                    core.count_fetch(&wire_keys, &fetched, &fetch_budget, decoding_time);
                     let now = Instant::now();
                     read.finish_fetch(&fetch, fetched, bulk_read.failures_without_reply(&results), now);
                     next_step = read.step(now);
@@ -140,15 +140,15 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<WriteOutcome, Error> {
                 let _recorded_call = budget.begin_write();
-                let budget = &Budget { record: None, ..*budget };
+                let unrecorded_budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
                 let store_result = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
-                    None => self.run(&store, budget)$($await)*,
+                    None => self.run(&store, unrecorded_budget)$($await)*,
                 };
                 match store_result {
                     Err(error @ Error::TooLarge { .. }) => {
-                        Err(self.run_steps(RefusedValueSteps::new(item.key, error), budget)$($await)*)
+                        Err(self.run_steps(RefusedValueSteps::new(item.key, error), unrecorded_budget)$($await)*)
                     }
                     store_result => store_result,
                 }
@@ -199,14 +199,14 @@ macro_rules! methods {
                 if let Some(near) = core.near() {
                     let mut wire_keys = WireKeys::default();
                     keys.iter().try_for_each(|key| wire_keys.push(core.keys(), key))?;
-                    let read = (near.clone(), &wire_keys.all()[..]);
-                    let (values, failures) = self.read_near(read, budget)$($await)*?;
+                    let near_and_keys = (near.clone(), &wire_keys.all()[..]);
+                    let (values, failures) = self.read_near(near_and_keys, budget)$($await)*?;
                     return Ok((found_values_with_index(values), failures));
                 }
                 let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
                 let bulk_read = BulkRead::new(core, keys, false)?;
-                let entries = bulk_read.entries_by_partition(keys);
-                let requests = bulk_read.requests(&entries);
+                let entries_by_partition = bulk_read.entries_by_partition(keys);
+                let requests = bulk_read.requests(&entries_by_partition);
                 let (mut values, mut totals) = (Vec::new(), ReadTotals::default());
                 let results = self.request_many(&requests, budget, &mut |reply| {
                     bulk_read.add_reply(reply, &mut totals, |index, found, body| {
@@ -214,7 +214,7 @@ macro_rules! methods {
                         values.push((index, found.flags, body.to_vec()));
                     })
                 })$($await)*?;
-                core.count_bulk(keys.len(), totals.bytes, budget, totals.time);
+                core.count_bulk(keys.len(), totals.value_bytes, budget, totals.decoding_time);
                 Ok((values, bulk_read.failures_without_reply(&results)))
             }
 
@@ -228,9 +228,9 @@ macro_rules! methods {
             ) -> Result<Failures, Error> {
                 let _recorded_call = budget.begin_write();
                 let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
-                let entries = bulk_store.entries_by_partition(items);
+                let entries_by_partition = bulk_store.entries_by_partition(items);
                 let mut store_failures = StoreFailures::default();
-                let results = self.request_many(&bulk_store.requests(&entries), budget, &mut |reply| {
+                let results = self.request_many(&bulk_store.requests(&entries_by_partition), budget, &mut |reply| {
                     bulk_store.add_reply(reply, &items, &mut store_failures);
                     Ok(())
                 })$($await)*?;
@@ -248,8 +248,8 @@ macro_rules! methods {
             ) -> Result<Failures, Error> {
                 let _recorded_call = budget.begin_write();
                 let bulk_delete = BulkDelete::new(self.core(), keys);
-                let (entries, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
-                let results = self.request_many(&bulk_delete.requests(&entries), budget, &mut |reply| {
+                let (entries_by_partition, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
+                let results = self.request_many(&bulk_delete.requests(&entries_by_partition), budget, &mut |reply| {
                     failures.extend(bulk_delete.failure(reply));
                     Ok(())
                 })$($await)*?;
@@ -273,8 +273,8 @@ macro_rules! methods {
                 for (_, server) in self.core().servers() {
                     let name = server.name.clone();
                     let mut reply_result = Err(Error::Closed);
-                    let mut handle_reply = |reply, _: &Pipeline, server: &Arc<Server>| {
-                        reply_result = refusal_to_error(reply, &server.name);
+                    let mut handle_reply = |reply, _: &Pipeline, replying_server: &Arc<Server>| {
+                        reply_result = refusal_to_error(reply, &replying_server.name);
                         Ok(())
                     };
                     match self.request_server(server, &requests, budget, &mut handle_reply)$($await)* {

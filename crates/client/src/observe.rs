@@ -32,11 +32,11 @@ impl RequestSummary<'_> {
 /// What receives the finished calls of a client, on the thread of each call.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Takes a call that has just finished. It delays the caller, so it must not wait.
-    fn observe(&self, call: &RequestSummary<'_>);
+    fn observe(&self, summary: &RequestSummary<'_>);
 }
 
 impl Observer for Costs {
-    fn observe(&self, call: &RequestSummary<'_>) {
-        self.count_call(call.class, call.found_bytes, &call.spent);
+    fn observe(&self, summary: &RequestSummary<'_>) {
+        self.count_call(summary.class, summary.found_bytes, &summary.spent);
     }
 }

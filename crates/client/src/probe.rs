@@ -24,10 +24,10 @@ pub(crate) fn start(server: &Arc<Server>) {
     }
 }
 
-fn probe_until_back(server: &Weak<Server>) {
+fn probe_until_back(weak_server: &Weak<Server>) {
     loop {
         std::thread::sleep(probe_pause(jitter_seed()));
-        let Some(server) = server.upgrade() else {
+        let Some(server) = weak_server.upgrade() else {
             return;
         };
         // Should a server that left come back, its calls find out.
@@ -41,7 +41,7 @@ fn probe_until_back(server: &Weak<Server>) {
 /// Whether the server replies to a harmless request in time.
 fn probe_once(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    let Some((request, expected)) = server.probe_request() else {
+    let Some((request, reply_start)) = server.probe_request_and_reply() else {
         return false;
     };
     let Some(mut connection) = server.connect_in_background(deadline) else {
@@ -52,9 +52,9 @@ fn probe_once(server: &Server) -> bool {
     }
     let mut reply = [0; 64];
     match connection.receive(&mut reply, deadline) {
-        Received::Bytes(bytes) => reply
-            .get(..bytes)
-            .is_some_and(|reply| reply.starts_with(expected)),
+        Received::Bytes(received_bytes) => reply
+            .get(..received_bytes)
+            .is_some_and(|received| received.starts_with(reply_start)),
         Received::Nothing | Received::Closed => false,
     }
 }

@@ -20,7 +20,7 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
     fn begin_write(&self);
 
     /// Notes the bytes of the value that the read at a position found, as stored remotely.
-    fn set_size(&self, read_position: usize, bytes: usize);
+    fn set_size(&self, read_position: usize, value_bytes: usize);
 
     /// Notes that the caller of a call has resumed.
     fn end_call(&self);
@@ -30,7 +30,7 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct RecordedCall<'g> {
     record: Option<&'g dyn RequestRecord>,
-    reads: Range<usize>,
+    read_positions: Range<usize>,
 }
 
 impl<'g> RecordedCall<'g> {
@@ -39,10 +39,10 @@ impl<'g> RecordedCall<'g> {
         mut keys: impl Iterator<Item = Cow<'k, [u8]>>,
         parent: Option<&[u8]>,
     ) -> Self {
-        let reads = record.map(|record| record.begin_read(&mut keys, parent));
+        let read_positions = record.map(|record| record.begin_read(&mut keys, parent));
         Self {
             record,
-            reads: reads.unwrap_or_default(),
+            read_positions: read_positions.unwrap_or_default(),
         }
     }
 
@@ -52,14 +52,16 @@ impl<'g> RecordedCall<'g> {
         }
         Self {
             record,
-            reads: 0..0,
+            read_positions: 0..0,
         }
     }
 
     /// Notes the bytes of the value under the key at `index`.
-    pub(crate) fn set_size(&self, index: usize, bytes: usize) {
-        if let (Some(record), Some(read)) = (self.record, self.reads.clone().nth(index)) {
-            record.set_size(read, bytes);
+    pub(crate) fn set_size(&self, index: usize, value_bytes: usize) {
+        if let (Some(record), Some(read_position)) =
+            (self.record, self.read_positions.clone().nth(index))
+        {
+            record.set_size(read_position, value_bytes);
         }
     }
 }

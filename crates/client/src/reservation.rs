@@ -21,7 +21,10 @@ use crate::value::{Codec, Dialect, ValueRef};
 const SERIALIZED_FLAGS: u32 = 1;
 
 /// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
-pub fn reservation_body(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+pub fn reservation_flags_and_body(
+    codec: &Codec,
+    token: &[u8; TOKEN_BYTES],
+) -> Option<(u32, Vec<u8>)> {
     let (flags, encoded_none) = match codec.options().dialect {
         Dialect::Raw | Dialect::Flagged => return None,
         Dialect::Dalli => (SERIALIZED_FLAGS, b"\x04\x080".to_vec()),
@@ -113,16 +116,17 @@ mod tests {
 
     const TOKEN: [u8; TOKEN_BYTES] = *b"0123456789abcdef";
 
-    fn body(dialect: Dialect) -> Vec<u8> {
+    fn reservation_body(dialect: Dialect) -> Vec<u8> {
         let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
-        reservation_body(&codec, &TOKEN).unwrap().1
+        let (_, body) = reservation_flags_and_body(&codec, &TOKEN).unwrap();
+        body
     }
 
     #[test]
     fn a_reservation_is_known_by_its_end_in_every_dialect_that_has_one() {
         for (dialect, name) in crate::value::DIALECTS {
             let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
-            match reservation_body(&codec, &TOKEN) {
+            match reservation_flags_and_body(&codec, &TOKEN) {
                 Some((_, body)) => assert_eq!(token_of(&body), Some(&TOKEN[..]), "{name}"),
                 None => assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged), "{name}"),
             }
@@ -133,30 +137,30 @@ mod tests {
 
     #[test]
     fn a_classic_read_misses_and_returns_the_reservation() {
-        let body = body(Dialect::Pymemcache);
-        for cas in [false, true] {
+        let body = reservation_body(Dialect::Pymemcache);
+        for has_cas in [false, true] {
             let mut pipeline = Pipeline::new(1000);
-            let mut keys = pipeline.key_list();
-            keys.begin(b"gets");
+            let mut key_list = pipeline.key_list();
+            key_list.begin(b"gets");
             for key in [&b"a"[..], b"b"] {
-                keys.push(b"", key);
+                key_list.push(b"", key);
             }
-            pipeline.expect(ExpectedReply::Values(keys));
-            let unique = if cas { " 77" } else { "" };
+            pipeline.expect(ExpectedReply::Values(key_list));
+            let unique = if has_cas { " 77" } else { "" };
             pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
             assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
-            let found: Vec<usize> = pipeline
+            let found_indices: Vec<usize> = pipeline
                 .found_values()
                 .iter()
                 .map(|found| found.key_index)
                 .collect();
-            assert_eq!(found, [1]);
+            assert_eq!(found_indices, [1]);
             let reservation = Reservation::in_reply(&Reply::Values, &pipeline).unwrap();
             assert_eq!(
                 (&reservation.token[..], reservation.cas),
-                (&TOKEN[..], if cas { 77 } else { 0 })
+                (&TOKEN[..], if has_cas { 77 } else { 0 })
             );
             pipeline.release();
             assert!(pipeline.is_clean() && pipeline.reservation().is_none());
@@ -165,11 +169,11 @@ mod tests {
 
     #[test]
     fn a_meta_read_of_a_reservation_is_a_miss() {
-        let body = body(Dialect::Glasscache);
+        let body = reservation_body(Dialect::Glasscache);
         let mut pipeline = Pipeline::new(1000);
         pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyHash::of(b"a"),
+            key_hash: KeyHash::of(b"a"),
         });
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);

@@ -51,7 +51,7 @@ impl Tls {
         let name = match (&self.server_name, endpoint) {
             (_, Endpoint::Unix(_)) => return Err(NO_UNIX.to_owned()),
             (Some(name), _) => name.clone(),
-            (None, Endpoint::Tcp(host, _)) => server_name(host.as_str())?,
+            (None, Endpoint::Tcp(host, _)) => parse_server_name(host.as_str())?,
         };
         ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| error.to_string())
     }
@@ -78,24 +78,32 @@ fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
     let config = match (&files.certificate_file, &files.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (None, Some(_)) => return Err("a key without its certificate".to_owned()),
-        (Some(chain), key) => {
-            let key = key.as_ref().unwrap_or(chain);
+        (Some(certificate_file), key_file) => {
+            let key_file = key_file.as_ref().unwrap_or(certificate_file);
             builder
-                .with_client_auth_cert(read_certificates(chain)?, read_private_key(key)?)
+                .with_client_auth_cert(
+                    read_certificates(certificate_file)?,
+                    read_private_key(key_file)?,
+                )
                 .map_err(|error| {
-                    let (chain, key) = (chain.display(), key.display());
-                    format!("{chain} with the key {key} cannot be used: {error}")
+                    let (certificate_file, key_file) =
+                        (certificate_file.display(), key_file.display());
+                    format!("{certificate_file} with the key {key_file} cannot be used: {error}")
                 })?
         }
     };
-    let server_name = files.server_name.as_deref().map(server_name).transpose()?;
+    let server_name = files
+        .server_name
+        .as_deref()
+        .map(parse_server_name)
+        .transpose()?;
     Ok(Tls {
         config: Arc::new(config),
         server_name,
     })
 }
 
-fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+fn parse_server_name(host: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(host.to_owned())
         .map_err(|_| format!("{host:?} cannot be the name in a certificate; set server_name"))
 }
@@ -154,13 +162,13 @@ mod tests {
             change(&mut files);
             Tls::new(&files).map(|_| ()).unwrap_err().to_string()
         };
-        let text = error_text(|_| {});
+        let message = error_text(|_| {});
         assert!(
-            text.starts_with("tls: /nonexistent/ca.pem cannot be read"),
-            "{text}"
+            message.starts_with("tls: /nonexistent/ca.pem cannot be read"),
+            "{message}"
         );
         // A file without a certificate.
-        let text = error_text(|files| files.ca_file = Some("/dev/null".into()));
-        assert_eq!(text, "tls: /dev/null has no certificate in PEM form");
+        let message = error_text(|files| files.ca_file = Some("/dev/null".into()));
+        assert_eq!(message, "tls: /dev/null has no certificate in PEM form");
     }
 }

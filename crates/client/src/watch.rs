@@ -36,15 +36,15 @@ pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCach
     if !server.begin_watch() {
         return;
     }
-    let watch = WatchThread {
+    let watch_thread = WatchThread {
         slot,
-        name: server.endpoint.to_string(),
+        server_name: server.endpoint.to_string(),
         namespace: server.options.namespace.clone(),
         server: Arc::downgrade(server),
         near: Arc::downgrade(near),
     };
     let thread = std::thread::Builder::new().name("glasscache-watch".into());
-    if thread.spawn(move || watch.run()).is_err() {
+    if thread.spawn(move || watch_thread.run()).is_err() {
         // Without a watch nothing is served from the process; the next change of the servers tries again.
         server.end_watch();
     }
@@ -52,7 +52,7 @@ pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCach
 
 struct WatchThread {
     slot: usize,
-    name: String,
+    server_name: String,
     namespace: Vec<u8>,
     server: Weak<Server>,
     near: Weak<ClientNearCache>,
@@ -71,9 +71,9 @@ enum WatchEnd {
 
 impl WatchThread {
     fn run(&self) {
-        let mut pause = PAUSE_MIN;
+        let mut reconnect_pause = PAUSE_MIN;
         while self.is_wanted() {
-            let connected_since = Instant::now();
+            let attempt_started = Instant::now();
             let watch_end = self.watch_once();
             if watch_end == WatchEnd::Lost
                 && let Some(near) = self.near.upgrade()
@@ -84,11 +84,11 @@ impl WatchThread {
                 WatchEnd::Stopped => return,
                 WatchEnd::Refused => REFUSED_PAUSE,
                 WatchEnd::Lost => {
-                    if connected_since.elapsed() > PAUSE_MAX {
-                        pause = PAUSE_MIN;
+                    if attempt_started.elapsed() > PAUSE_MAX {
+                        reconnect_pause = PAUSE_MIN;
                     }
-                    let next_pause = pause;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    let next_pause = reconnect_pause;
+                    reconnect_pause = (reconnect_pause * 2).min(PAUSE_MAX);
                     next_pause
                 }
             };
@@ -106,14 +106,14 @@ impl WatchThread {
     /// Whether the server is one of the client's, and the client is in use.
     fn is_wanted(&self) -> bool {
         let server = self.server.upgrade();
-        let is_present = server.is_some_and(|server| {
-            let is_wanted = server.is_watched() && !server.pool.has_left();
-            if !is_wanted {
+        let has_wanted_server = server.is_some_and(|server| {
+            let is_server_wanted = server.is_watched() && !server.pool.has_left();
+            if !is_server_wanted {
                 server.end_watch();
             }
-            is_wanted
+            is_server_wanted
         });
-        is_present && self.near.strong_count() > 0
+        has_wanted_server && self.near.strong_count() > 0
     }
 
     /// Watches on one connection until it ends.
@@ -124,7 +124,7 @@ impl WatchThread {
         };
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut report_level = None;
-        let mut last_received = Instant::now();
+        let mut last_received_at = Instant::now();
         loop {
             let output = conversation.take_output();
             if connection
@@ -133,15 +133,15 @@ impl WatchThread {
             {
                 return WatchEnd::Lost;
             }
-            let received = connection.receive(&mut buffer, Instant::now() + CHECK_INTERVAL);
+            let receive_result = connection.receive(&mut buffer, Instant::now() + CHECK_INTERVAL);
             if !self.is_wanted() {
                 return WatchEnd::Stopped;
             }
             let now = Instant::now();
-            match received {
-                Received::Bytes(bytes) => {
-                    last_received = now;
-                    let bytes = buffer.get(..bytes).unwrap_or_default();
+            match receive_result {
+                Received::Bytes(received_bytes) => {
+                    last_received_at = now;
+                    let received = buffer.get(..received_bytes).unwrap_or_default();
                     let Some(near) = self.near.upgrade() else {
                         return WatchEnd::Stopped;
                     };
@@ -149,9 +149,12 @@ impl WatchThread {
                         if let WatchEvent::Began(level) = event {
                             report_level = Some(level);
                         }
-                        near.handle_watch_event((self.slot, &self.name), event, now);
+                        near.handle_watch_event((self.slot, &self.server_name), event, now);
                     };
-                    if conversation.receive(bytes, now, &mut handle_event).is_err() {
+                    if conversation
+                        .receive(received, now, &mut handle_event)
+                        .is_err()
+                    {
                         return WatchEnd::Lost;
                     }
                 }
@@ -164,7 +167,7 @@ impl WatchThread {
                 Some(ReportLevel::Changes) => SILENCE_MAX,
                 None => CONNECT_TIMEOUT,
             };
-            if now.saturating_duration_since(last_received) > silence_max {
+            if now.saturating_duration_since(last_received_at) > silence_max {
                 return WatchEnd::Lost;
             }
         }
@@ -173,11 +176,12 @@ impl WatchThread {
     fn connect(&self, deadline: Instant) -> Option<(BackgroundConnection, WatchConversation)> {
         let server = self.server.upgrade()?;
         let connection = server.connect_in_background(deadline)?;
-        let mut login = Vec::new();
-        if let Some(credentials) = &server.options.login {
-            credentials.write(&mut login).ok()?;
+        let mut login_request = Vec::new();
+        if let Some(login) = &server.options.login {
+            login.write(&mut login_request).ok()?;
         }
-        let login = (!login.is_empty()).then_some(login.as_slice());
-        Some((connection, WatchConversation::new(&self.namespace, login)))
+        let login_request = (!login_request.is_empty()).then_some(login_request.as_slice());
+        let conversation = WatchConversation::new(&self.namespace, login_request);
+        Some((connection, conversation))
     }
 }

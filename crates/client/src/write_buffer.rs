@@ -66,7 +66,7 @@ enum SenderState {
     /// It is not running.
     #[default]
     NotRunning,
-    /// It watches the queue.
+    /// It is running.
     Awake,
     /// It waits to be woken.
     Asleep(Thread),
@@ -97,7 +97,7 @@ impl WriteBuffer {
     }
 
     /// Drops the buffered writes, which count as lost.
-    pub(crate) fn drop_buffered(&self) {
+    pub(crate) fn drop_buffered_writes(&self) {
         let mut state = self.state();
         state.out.clear();
         let lost_writes = std::mem::take(&mut state.pending);
@@ -115,8 +115,8 @@ impl WriteBuffer {
         request: &Request<'_>,
         now: Instant,
     ) -> BufferResult {
-        let has_quiet = |command_set| command_set != CommandSet::Classic;
-        let can_buffer = server.command_set().is_some_and(has_quiet)
+        let has_quiet_writes = |command_set| command_set != CommandSet::Classic;
+        let can_buffer = server.command_set().is_some_and(has_quiet_writes)
             && request.external_body().is_none()
             && !server.health.is_down();
         if !can_buffer {
@@ -124,11 +124,11 @@ impl WriteBuffer {
         }
         let mut state = self.state();
         let previous_write_at = state.last_write_at.replace(now);
-        let is_first = state.pending.is_empty();
+        let was_empty = state.pending.is_empty();
         let starts_burst = previous_write_at.is_none_or(|previous_write_at| {
             now.saturating_duration_since(previous_write_at) > BURST_GAP_MAX
         });
-        if is_first && starts_burst {
+        if was_empty && starts_burst {
             return BufferResult::SendNow;
         }
         state.enqueue(server, request, now);
@@ -136,7 +136,7 @@ impl WriteBuffer {
         if state.out.len() >= BATCH_BYTES_MAX {
             return BufferResult::CallerSendsBatch;
         }
-        if !is_first {
+        if !was_empty {
             return BufferResult::Enqueued;
         }
         match std::mem::replace(&mut state.sender, SenderState::Awake) {
@@ -235,7 +235,7 @@ impl WriteBufferState {
                 .unread_pipeline
                 .get_or_insert_with(|| Box::new(Pipeline::new(0))),
             out: &mut self.out,
-            opaque: &mut self.next_opaque,
+            next_opaque: &mut self.next_opaque,
         };
         // Meta and binary have a form for every quiet request but those that no server would take.
         if request.write(&mut writer).is_ok() {

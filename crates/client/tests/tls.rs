@@ -90,7 +90,10 @@ fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
 fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
-    while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+    while stream
+        .read_line(&mut line)
+        .is_ok_and(|line_bytes| line_bytes > 0)
+    {
         let reply = match line.trim_end() {
             "mn" => "MN\r\n",
             "version" => "VERSION 1.6.45\r\n",
@@ -130,8 +133,8 @@ fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), 
     let mut replies = client.request_all(Request::Version, &budget).unwrap();
     #[cfg(feature = "tokio")]
     replies.extend(request_versions_asynchronously(&addresses, options));
-    let outcome = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
-    replies.into_iter().map(outcome).collect()
+    let outcome_of = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
+    replies.into_iter().map(outcome_of).collect()
 }
 
 #[cfg(feature = "tokio")]
@@ -147,15 +150,15 @@ fn request_versions_asynchronously(
     let client = glasscache_client::AsyncClient::new(addresses, placement, options.clone());
     let client = client.unwrap();
     let budget = Budget::new(options.timeout);
-    let replies = client.request_all(Request::Version, &budget);
-    runtime.block_on(replies).unwrap()
+    let replies_future = client.request_all(Request::Version, &budget);
+    runtime.block_on(replies_future).unwrap()
 }
 
 /// Expects an error with `reason` from each kind of client.
 fn expect_failure(host: &str, port: u16, options: &Options, reason: &str) {
     for outcome in request_versions(host, port, options) {
-        let text = outcome.unwrap_err().to_string();
-        assert!(text.contains(reason), "{text}");
+        let message = outcome.unwrap_err().to_string();
+        assert!(message.contains(reason), "{message}");
     }
 }
 
@@ -267,6 +270,6 @@ fn a_server_without_tls_is_an_error_and_nothing_is_sent_plainly() {
     expect_failure("localhost", port, &options, "TLS failed: ");
     let unix_address = Address::parse_list("/run/cache.sock").unwrap();
     let client_result = Client::new(&unix_address, Placement::default(), options).map(drop);
-    let text = client_result.unwrap_err().to_string();
-    assert!(text.ends_with("a unix socket has no TLS"), "{text}");
+    let message = client_result.unwrap_err().to_string();
+    assert!(message.ends_with("a unix socket has no TLS"), "{message}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use glasscache_client::WireKey;
 use glasscache_client::key::KeyEncoder;
-use glasscache_client::reservation::{TOKEN_BYTES, reservation_body};
+use glasscache_client::reservation::{TOKEN_BYTES, reservation_flags_and_body};
 use glasscache_client::{Client as Core, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -161,7 +161,7 @@ impl ClientState {
         py: Python<'py>,
         token: [u8; TOKEN_BYTES],
     ) -> Option<(u32, Bound<'py, PyBytes>)> {
-        let (flags, body) = reservation_body(&self.codec().inner, &token)?;
+        let (flags, body) = reservation_flags_and_body(&self.codec().inner, &token)?;
         Some((flags, PyBytes::new(py, &body)))
     }
 

@@ -50,18 +50,18 @@ impl Client {
         &self,
         py: Python<'_>,
         binding: &NearBinding,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         call_times: CallTimes,
     ) -> PyResult<Option<NearValue>> {
         let now = call_times.start;
         let scope = binding.scope(py)?;
         if scope.is_none()
-            && let Some(value) = binding.near_cache.get_without_call(key, now)
+            && let Some(value) = binding.near_cache.get_without_call(wire_key, now)
         {
             self.core.count_near_hit(value.bytes.len());
             return Ok(Some(value));
         }
-        let (values, failures) = self.fetch_near(py, binding, &[key], scope, call_times)?;
+        let (values, failures) = self.fetch_near(py, binding, &[wire_key], scope, call_times)?;
         match failures.first() {
             Some((_, error)) => Err(error::from_client_error(py, error)),
             None => Ok(values.into_iter().next().flatten()),
@@ -96,12 +96,12 @@ impl Client {
         &self,
         py: Python<'_>,
         binding: &NearBinding,
-        keys: &[WireKey<'_>],
+        wire_keys: &[WireKey<'_>],
         scope: Option<Arc<RequestScope>>,
         call_times: CallTimes,
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
         let now = call_times.start;
-        let mut read = NearRead::new(binding.near_cache.clone(), keys, scope);
+        let mut read = NearRead::new(binding.near_cache.clone(), wire_keys, scope);
         if let Some(step) = read.step(now) {
             self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
                 core.finish_near(&mut read, step, budget)

@@ -28,7 +28,7 @@ pub(crate) fn has_open_blocks() -> bool {
 pub(crate) struct Recorder {
     inner: record::Recorder,
     /// The context variable with the request of the current context, or None, and its method `get`.
-    pub(crate) current_request: Py<PyAny>,
+    current_request_variable: Py<PyAny>,
     get_current_request: Py<PyAny>,
     /// An entry for each block of this recorder that records: while there is none, no context has a request.
     pub(crate) blocks: Py<PyList>,
@@ -116,7 +116,7 @@ impl Recorder {
         Ok(Self {
             inner: recorder.map_err(|fault| invalid_setting(fault.to_string()))?,
             get_current_request: current_request.getattr("get")?.unbind(),
-            current_request: current_request.unbind(),
+            current_request_variable: current_request.unbind(),
             blocks,
         })
     }
@@ -307,7 +307,7 @@ impl RequestBlock {
             request.get().finish();
         }
         // Raises where the block is left in another context than it was entered in.
-        let variable = recorder.current_request.bind(py);
+        let variable = recorder.current_request_variable.bind(py);
         variable
             .call_method1(intern!(py, "reset"), (token,))
             .map(drop)
@@ -316,7 +316,7 @@ impl RequestBlock {
 
 fn set_current_request(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let py = request.py();
-    let variable = recorder.current_request.bind(py);
+    let variable = recorder.current_request_variable.bind(py);
     Ok(variable
         .call_method1(intern!(py, "set"), (request,))?
         .unbind())

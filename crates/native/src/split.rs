@@ -92,10 +92,10 @@ pub(crate) fn set<'py>(
     key: &Bound<'py, PyAny>,
     value: &Bound<'py, PyAny>,
     ttl: Option<Bound<'py, PyAny>>,
-    deadline: Option<f64>,
+    call_timeout_s: Option<f64>,
 ) -> PyResult<bool> {
     let split_module = client.py().import("glasscache._split")?;
     split_module
-        .call_method1("write", (client, key, value, ttl, deadline))?
+        .call_method1("write", (client, key, value, ttl, call_timeout_s))?
         .extract()
 }

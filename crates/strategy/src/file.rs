@@ -192,11 +192,14 @@ fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
 impl fmt::Display for StrategyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{FILE_MAGIC} {VERSION}\nstrategy {}", self.strategy)?;
-        for forecast in &self.forecast {
+        for figure_forecast in &self.forecast {
             writeln!(
                 f,
                 "forecast {} {} {} {}",
-                forecast.figure, forecast.value, forecast.low, forecast.high
+                figure_forecast.figure,
+                figure_forecast.value,
+                figure_forecast.low,
+                figure_forecast.high
             )?;
         }
         for key in &self.fixed_keys {

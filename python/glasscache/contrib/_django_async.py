@@ -41,7 +41,7 @@ class SharedClients(NamedTuple):
     recorder_cell: list[Recorder]
     """At most one: the recorder of all clients, once there is a client whose calls are recorded."""
 
-    def client(self) -> DjangoClient:
+    def blocking_client(self) -> DjangoClient:
         """Return the client of all threads."""
         if not self.blocking_client_cell:
             # Two threads may make one each at first: both work, and the second is dropped.
@@ -102,7 +102,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     def clients(self, is_async: bool) -> list[Any]:
         """Return the process's client, and with `is_async` the client of the running loop too."""
-        blocking_client = self._shared.client().client
+        blocking_client = self._shared.blocking_client().client
         return [blocking_client, self._async_client] if is_async else [blocking_client]
 
     def _full_key(self, key: str, version: int | None) -> str:
@@ -135,11 +135,11 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> None:
         """As `set`, awaited."""
-        key = self._full_key(key, version)
+        full_key = self._full_key(key, version)
         if not await await_storage_call(
-            self._async_client.set(key, value, self.get_backend_timeout(timeout))
+            self._async_client.set(full_key, value, self.get_backend_timeout(timeout))
         ):
-            await self._async_client.delete(key)
+            await self._async_client.delete(full_key)
 
     async def atouch(
         self,
@@ -164,7 +164,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
             self._full_key(key, version): key for key in keys
         }
         values = await self._async_client.get_many(list(keys_by_full_key))
-        return {keys_by_full_key[key]: value for key, value in values.items()}
+        return {keys_by_full_key[full_key]: value for full_key, value in values.items()}
 
     async def aset_many(
         self,
@@ -178,7 +178,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
         }
         values = {full_key: data[key] for full_key, key in keys_by_full_key.items()}
         failures = await self._async_client.set_many(values, self.get_backend_timeout(timeout))
-        return [keys_by_full_key[key] for key in failures]
+        return [keys_by_full_key[full_key] for full_key in failures]
 
     async def adelete_many(self, keys: Iterable[str], version: int | None = None) -> None:
         """As `delete_many`, awaited."""

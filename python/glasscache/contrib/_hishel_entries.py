@@ -128,8 +128,8 @@ class EntrySteps:
         head_key, now = self.head_key(entry_id), time.time()
         head.is_complete, head.used_at = True, now
         try:
-            stored_item = yield call(self.client, "gets", head_key)
-            if stored_item is None:
+            value_and_cas = yield call(self.client, "gets", head_key)
+            if value_and_cas is None:
                 return False
             if head.ttl(now) is None and not (yield from self.touch_chunks(entry_id, head, 0, 0)):
                 return False
@@ -137,7 +137,7 @@ class EntrySteps:
                 return False
             return (
                 yield call(
-                    self.client, "cas", head_key, head.encode(), stored_item[1], ttl=head.ttl(now)
+                    self.client, "cas", head_key, head.encode(), value_and_cas[1], ttl=head.ttl(now)
                 )
             ) is True
         except GlasscacheError:
@@ -150,12 +150,12 @@ class EntrySteps:
         """Add an entry to the index of its key, which lives as long as the longest of them."""
         index_key = self.index_key(key)
         for _ in range(_ATTEMPTS_MAX):
-            stored_item = yield call(self.client, "gets", index_key)
-            if stored_item is None:
+            value_and_cas = yield call(self.client, "gets", index_key)
+            if value_and_cas is None:
                 if (yield call(self.client, "add", index_key, entry_id.hex, ttl=ttl)):
                     return True
                 continue
-            earlier_ids = [text for text in str(stored_item[0]).split() if text != entry_id.hex]
+            earlier_ids = [text for text in str(value_and_cas[0]).split() if text != entry_id.hex]
             index_item = yield call(self.client, "get_with_meta", index_key)
             longest_ttl = (
                 None
@@ -168,7 +168,7 @@ class EntrySteps:
                     "cas",
                     index_key,
                     " ".join([*earlier_ids[1 - ENTRIES_MAX :], entry_id.hex]),
-                    stored_item[1],
+                    value_and_cas[1],
                     ttl=longest_ttl,
                 )
             ):
@@ -236,16 +236,16 @@ class EntrySteps:
 
     def _restart_idle_time(self, entry_id: uuid.UUID, now: float) -> Generator[Any, Any, None]:
         """Restart the time that an entry may be idle."""
-        stored_item = yield call(self.client, "gets", self.head_key(entry_id))
-        head = None if stored_item is None else EntryHead.decode(stored_item[0])
-        if stored_item is not None and head is not None:
+        value_and_cas = yield call(self.client, "gets", self.head_key(entry_id))
+        head = None if value_and_cas is None else EntryHead.decode(value_and_cas[0])
+        if value_and_cas is not None and head is not None:
             head.used_at = now
             yield call(
                 self.client,
                 "cas",
                 self.head_key(entry_id),
                 head.encode(),
-                stored_item[1],
+                value_and_cas[1],
                 ttl=head.ttl(now),
             )
             ttl = head.ttl(now) or 0
@@ -288,9 +288,9 @@ class EntrySteps:
         """Replace the response headers of an entry that still exists."""
         try:
             for _ in range(_ATTEMPTS_MAX):
-                stored_item = yield call(self.client, "gets", self.head_key(entry_id))
-                head = None if stored_item is None else EntryHead.decode(stored_item[0])
-                if stored_item is None or head is None:
+                value_and_cas = yield call(self.client, "gets", self.head_key(entry_id))
+                head = None if value_and_cas is None else EntryHead.decode(value_and_cas[0])
+                if value_and_cas is None or head is None:
                     return
                 head.response["headers"] = headers_as_lists(headers)
                 ttl = head.ttl(time.time()) if head.is_complete else GRACE_S
@@ -300,7 +300,7 @@ class EntrySteps:
                         "cas",
                         self.head_key(entry_id),
                         head.encode(),
-                        stored_item[1],
+                        value_and_cas[1],
                         ttl=ttl,
                     )
                 ):

@@ -109,7 +109,7 @@ class GlassCache(BaseCache):
     def _stored_values(self, keys: tuple[str, ...]) -> dict[str, Any]:
         full_prefix = f"{self.key_prefix}{self._generation_prefix()}"
         stored_values = self.client.get_many([full_prefix + key for key in keys])
-        return {key[len(full_prefix) :]: value for key, value in stored_values.items()}
+        return {full_key[len(full_prefix) :]: value for full_key, value in stored_values.items()}
 
     def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value under key; whether it was stored."""
@@ -161,13 +161,13 @@ class GlassCache(BaseCache):
         """Add to the number under key, which begins at 0; return the sum, or None if it failed."""
         full_key, ttl = self._full_key(key), self._ttl_of(None)
         for _ in range(_CAS_ATTEMPTS_MAX):
-            stored_item = self.client.gets(full_key)
-            if stored_item is None:
+            value_and_cas = self.client.gets(full_key)
+            if value_and_cas is None:
                 if self.client.add(full_key, delta, ttl=ttl):
                     return delta
                 continue
-            total = int(stored_item[0] or 0) + delta
-            if self.client.cas(full_key, total, stored_item[1], ttl=ttl):
+            total = int(value_and_cas[0] or 0) + delta
+            if self.client.cas(full_key, total, value_and_cas[1], ttl=ttl):
                 return total
         return None
 

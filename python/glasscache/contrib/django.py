@@ -77,7 +77,7 @@ class GlassCache(AsyncCacheMethods):
 
     @property
     def _cache(self) -> DjangoClient:
-        return self._shared.client()
+        return self._shared.blocking_client()
 
     def make_and_validate_key(self, key: str, version: int | None = None) -> str:
         """Return the key with prefix and version; one that our own prefix makes too long is hashed."""

@@ -136,9 +136,9 @@ class _Mutex:
 
     def release(self) -> None:
         """Give the lock back, unless it ended and is another's by now."""
-        stored_item = self._client.gets(self._key)
-        if stored_item is not None and stored_item[0] == self._token:
-            self._client.cas(self._key, b"", stored_item[1], ttl=-1)
+        value_and_cas = self._client.gets(self._key)
+        if value_and_cas is not None and value_and_cas[0] == self._token:
+            self._client.cas(self._key, b"", value_and_cas[1], ttl=-1)
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""
@@ -196,31 +196,33 @@ class AsyncRegion:
         self, raw_value: Any, expiration_time: float | None
     ) -> tuple[Any, bool]:
         """Return a cached value (or NO_VALUE) and whether it has expired."""
-        value: Any = (
+        cached_value: Any = (
             NO_VALUE
             if raw_value is NO_VALUE
             else self._region._parse_serialized_from_backend(raw_value)
         )
-        if value is NO_VALUE:
+        if cached_value is NO_VALUE:
             return NO_VALUE, True
         lifetime_s = self._region.expiration_time if expiration_time is None else expiration_time
         invalidator: Any = self._region.region_invalidator
-        created_at: float = value.metadata["ct"]
+        created_at: float = cached_value.metadata["ct"]
         if invalidator.is_hard_invalidated(created_at):
             return NO_VALUE, True
         is_old = (
             lifetime_s is not None and lifetime_s >= 0 and time.time() - created_at > lifetime_s
         )
-        return value, is_old or bool(invalidator.is_soft_invalidated(created_at))
+        return cached_value, is_old or bool(invalidator.is_soft_invalidated(created_at))
 
     async def get(
         self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
         raw_value = await self._backend.client.get(self._mangled_key(key), NO_VALUE)
-        value, is_old = self._load_value_and_is_old(raw_value, expiration_time)
+        cached_value, is_old = self._load_value_and_is_old(raw_value, expiration_time)
         return (
-            NO_VALUE if value is NO_VALUE or (is_old and not ignore_expiration) else value.payload
+            NO_VALUE
+            if cached_value is NO_VALUE or (is_old and not ignore_expiration)
+            else cached_value.payload
         )
 
     async def get_multi(
@@ -293,33 +295,33 @@ class AsyncRegion:
         client, mangled_key = self._backend.client, self._mangled_key(key)
         lock_key, token, pause_s = _lock_key(mangled_key), secrets.token_bytes(12), _POLL_FIRST_S
         while True:
-            value, is_old = self._load_value_and_is_old(
+            cached_value, is_old = self._load_value_and_is_old(
                 await client.get(mangled_key, NO_VALUE), expiration_time
             )
-            if value is not NO_VALUE and not is_old:
-                return value.payload
+            if cached_value is not NO_VALUE and not is_old:
+                return cached_value.payload
             if await client.add(lock_key, token, ttl=self._backend.lock_timeout or None):
                 break
-            if value is not NO_VALUE:
-                return value.payload  # old, while another creates the new one
+            if cached_value is not NO_VALUE:
+                return cached_value.payload  # old, while another creates the new one
             await asyncio.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
             pause_s = min(2 * pause_s, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
-            value, is_old = self._load_value_and_is_old(
+            cached_value, is_old = self._load_value_and_is_old(
                 await client.get(mangled_key, NO_VALUE), expiration_time
             )
-            if value is not NO_VALUE and not is_old:
-                return value.payload
+            if cached_value is not NO_VALUE and not is_old:
+                return cached_value.payload
             args, kwargs = creator_args or ((), {})
             created_value = await creator(*args, **kwargs)
             if should_cache_fn is None or should_cache_fn(created_value):
                 await self.set(key, created_value)
             return created_value
         finally:
-            stored_item = await client.gets(lock_key)
-            if stored_item is not None and stored_item[0] == token:
-                await client.cas(lock_key, b"", stored_item[1], ttl=-1)
+            value_and_cas = await client.gets(lock_key)
+            if value_and_cas is not None and value_and_cas[0] == token:
+                await client.cas(lock_key, b"", value_and_cas[1], ttl=-1)
 
     def cache_on_arguments(
         self,

@@ -30,10 +30,10 @@ def dns(
     def find_servers() -> list[str]:
         if nameserver is None:
             address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            hosts = [str(address[0]) for *_, address in address_infos]
+            hosts = [str(socket_address[0]) for *_, socket_address in address_infos]
         else:
             hosts = dns_client.query_addresses(host, nameserver, timeout)
-        return sorted({_host_port(address, port) for address in hosts})
+        return sorted({_host_port(found_host, port) for found_host in hosts})
 
     return find_servers
 

@@ -244,7 +244,7 @@ class Exchange:
         if is_refresh_due and shared.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
-                shared.remember_lease_attempt(lookup.response_key)
+                shared.forget_lease_attempt(lookup.response_key)
         detail = b"hit; detail=stale" if kind == "stale" else b"hit"
         if has_waited:
             detail += b"; collapsed"
@@ -299,8 +299,8 @@ class Exchange:
                 return None
         else:
             # A pending fetch whose time is over, a purged response, or something unreadable.
-            stored_item = yield call(self.client, "gets", lookup.response_key)
-            if stored_item is None or not lookup.is_unchanged(stored_item[0]):
+            value_and_cas = yield call(self.client, "gets", lookup.response_key)
+            if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
                 return None
             if (
                 yield call(
@@ -308,13 +308,13 @@ class Exchange:
                     "cas",
                     lookup.response_key,
                     pending_bytes,
-                    stored_item[1],
+                    value_and_cas[1],
                     ttl=lifetime_s,
                 )
             ) is not True:
                 return None
-        stored_item = yield call(self.client, "gets", lookup.response_key)
-        if stored_item is None or stored_item[0] != pending_bytes:
+        value_and_cas = yield call(self.client, "gets", lookup.response_key)
+        if value_and_cas is None or value_and_cas[0] != pending_bytes:
             return None
         reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
         shared.counters["misses"] += 1
@@ -323,7 +323,7 @@ class Exchange:
             self._plain_fields(),
             "GET",
             None,
-            stored_item[1],
+            value_and_cas[1],
             may_store=True,
             is_leased=True,
         )
@@ -339,20 +339,20 @@ class Exchange:
             )
         ):
             return None
-        stored_item = yield call(self.client, "gets", lookup.response_key)
-        if stored_item is None or not lookup.is_unchanged(stored_item[0]):
+        value_and_cas = yield call(self.client, "gets", lookup.response_key)
+        if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
             # Another was quicker: what it stored is to be read.
             yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
         shared.counters["refreshes"] += 1
-        return self._validation_fetch(b"stale", stored_item[1], token)
+        return self._validation_fetch(b"stale", value_and_cas[1], token)
 
     def _validate_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
-        stored_item = yield call(self.client, "gets", self.lookup.response_key)
+        value_and_cas = yield call(self.client, "gets", self.lookup.response_key)
         cas_unique = (
-            stored_item[1]
-            if stored_item is not None and self.lookup.is_unchanged(stored_item[0])
+            value_and_cas[1]
+            if value_and_cas is not None and self.lookup.is_unchanged(value_and_cas[0])
             else None
         )
         fetch = self._validation_fetch(reason, cas_unique, "")

@@ -252,8 +252,12 @@ def _initial_age(fields: Fields, date: int | None, sent_at: float, received_at: 
     if stated_age is None:
         return max(apparent_age, received_at - sent_at if apparent_age else 0.0)
     first_member = stated_age.split(b",")[0].split(b";")[0].strip()
-    age = parse_seconds(first_member.decode("latin-1"))
-    return apparent_age if age is None else max(apparent_age, age + received_at - sent_at)
+    stated_age_s = parse_seconds(first_member.decode("latin-1"))
+    return (
+        apparent_age
+        if stated_age_s is None
+        else max(apparent_age, stated_age_s + received_at - sent_at)
+    )
 
 
 def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions is the rule

@@ -257,15 +257,15 @@ def _check_number(location: str, setting: str, number: float) -> None:
         raise BadSetting(f"{location}: {setting} = {number}: write 0 or more")
 
 
-def _parse_conditions(location: str, when: dict[str, Any]) -> When:
+def _parse_conditions(location: str, when_table: dict[str, Any]) -> When:
     """Return the conditions of a TOML table."""
-    if unknown := when.keys() - set(_CONDITIONS):
+    if unknown := when_table.keys() - set(_CONDITIONS):
         raise BadSetting(
             f"{location}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
         )
     conditions: dict[str, Any] = {
         condition: _as_tuple(value) if condition in {"method", "status"} else value
-        for condition, value in when.items()
+        for condition, value in when_table.items()
     }
     for condition in ("path", "path_regex", "host", "content_type"):
         if not isinstance(conditions.get(condition, ""), str):

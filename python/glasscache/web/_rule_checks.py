@@ -133,13 +133,13 @@ def _check_settings(rule: Rule) -> None:
     """Refuse settings that contradict each other or the rule's conditions."""
     when, then = rule.when, rule.then
     if when.needs_response:
-        for name in _REQUEST_SETTINGS:
-            if name in then:
+        for setting in _REQUEST_SETTINGS:
+            if setting in then:
                 raise BadSetting(
-                    f"{rule.location}: {name} is decided before the response, "
+                    f"{rule.location}: {setting} is decided before the response, "
                     "on which this rule has a condition"
                 )
-    storing_settings = [name for name in _STORING_SETTINGS if name in then]
+    storing_settings = [setting for setting in _STORING_SETTINGS if setting in then]
     if storing_settings and (then.get("bypass") or then.get("no_store")):
         refusing_setting = "bypass" if then.get("bypass") else "no_store"
         raise BadSetting(
@@ -185,9 +185,9 @@ def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
 def _final_settings(rule: Rule) -> set[str]:
     """Return the settings that later rules cannot change; tags add up, a table of lifetimes has gaps."""
     return {
-        name
-        for name, value in rule.then.items()
-        if name != "tags" and (not isinstance(value, dict) or name == "canonicalise")
+        setting
+        for setting, value in rule.then.items()
+        if setting != "tags" and (not isinstance(value, dict) or setting == "canonicalise")
     }
 
 
@@ -210,10 +210,10 @@ def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a c
     ) and all(narrow.cookie.get(name) == expected for name, expected in wide.cookie.items())
 
 
-def _path_includes(wide: str, narrow: str | None) -> bool:
-    if narrow is None:
-        return wide in {"**", "/**"}
-    if wide == narrow or wide in {"**", "/**"}:
+def _path_includes(wide_path: str, narrow_path: str | None) -> bool:
+    if narrow_path is None:
+        return wide_path in {"**", "/**"}
+    if wide_path == narrow_path or wide_path in {"**", "/**"}:
         return True
-    stem = wide.removesuffix("**")
-    return stem != wide and not re.search(r"[*?]", stem) and narrow.startswith(stem)
+    stem = wide_path.removesuffix("**")
+    return stem != wide_path and not re.search(r"[*?]", stem) and narrow_path.startswith(stem)

@@ -82,7 +82,7 @@ class SharedState:
         self.counters: Counter[str] = Counter()
         self._digests_and_keys: dict[bytes, tuple[bytes, str]] = {}
         self._hinted_keys: dict[str, tuple[str, ...]] = {}
-        self._lease_attempts: dict[str, float] = {}
+        self._lease_retry_at: dict[str, float] = {}
         self._decoded_records: dict[str, tuple[bytes, Record]] = {}
         self._purge_log: tuple[Any, PurgeLog | None] = (None, None)
 
@@ -143,15 +143,15 @@ class SharedState:
 
         The others send the stale response without a second round trip.
         """
-        if self._lease_attempts.get(key, 0.0) > now:
+        if self._lease_retry_at.get(key, 0.0) > now:
             return False
-        _make_room(self._lease_attempts, LEASE_ATTEMPTS_MAX)
-        self._lease_attempts[key] = now + LEASE_RETRY_S
+        _make_room(self._lease_retry_at, LEASE_ATTEMPTS_MAX)
+        self._lease_retry_at[key] = now + LEASE_RETRY_S
         return True
 
-    def remember_lease_attempt(self, key: str) -> None:
-        """Record that the lease was obtained: once it is released, the next request may try at once."""
-        self._lease_attempts.pop(key, None)
+    def forget_lease_attempt(self, key: str) -> None:
+        """Forget the last attempt, which obtained the lease: after its release a request may try at once."""
+        self._lease_retry_at.pop(key, None)
 
     def decode_record(self, key: str, data: Any, digest: bytes) -> Record | None:
         """Return the record that a value holds, or None if it cannot be read.

@@ -233,11 +233,11 @@ class Writer:
         if lookup.vary_record is None:
             cas_unique = self._lease.fetch.cas_unique
         else:
-            stored_item = yield call(client, "gets", lookup.primary_key)
+            value_and_cas = yield call(client, "gets", lookup.primary_key)
             cas_unique = (
-                stored_item[1]
-                if stored_item is not None
-                and lookup.is_unchanged(stored_item[0], lookup.primary_key)
+                value_and_cas[1]
+                if value_and_cas is not None
+                and lookup.is_unchanged(value_and_cas[0], lookup.primary_key)
                 else None
             )
             if cas_unique is None:
@@ -254,10 +254,10 @@ class Writer:
         """Store at a key that still holds what was read; a purged one stays purged."""
         lease = self._lease
         if cas_unique is None:
-            stored_item = yield call(lease.client, "gets", key)
-            if stored_item is None or not lease.lookup.is_unchanged(stored_item[0], key):
+            value_and_cas = yield call(lease.client, "gets", key)
+            if value_and_cas is None or not lease.lookup.is_unchanged(value_and_cas[0], key):
                 return False
-            cas_unique = stored_item[1]
+            cas_unique = value_and_cas[1]
         cas_result = yield call(lease.client, "cas", key, record_bytes, cas_unique, ttl=ttl)
         return cas_result is True
 

@@ -78,14 +78,14 @@ def _read_lookup(lookup: Lookup, client: Any) -> Generator[Any, Any, None]:
         keys = lookup.add_values(keys, (yield call(client, "get_many", keys)))
 
 
-def _lines_of_rules(settings: Settings) -> list[tuple[str, str]]:
+def _lines_of_rules(request_settings: Settings) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
-    for rule in settings.matched_rules:
+    for rule in request_settings.matched_rules:
         condition_text = ", if the response fits" if rule.when.needs_response else ""
         lines.append(("rule", f"{rule.location}{condition_text}"))
-    for name, rule_name in settings.deciding_rules.items():
+    for name, rule_name in request_settings.deciding_rules.items():
         attribute = "url" if name == "canonicalise" else name
-        value: Any = getattr(settings, attribute)
+        value: Any = getattr(request_settings, attribute)
         if attribute == "url":
             value = " ".join(part.decode("latin-1") for part in value)
         elif isinstance(value, tuple | frozenset):

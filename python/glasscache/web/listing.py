@@ -146,7 +146,7 @@ def _read_tagged_urls(
     tag_bytes = tag.encode()
     log_values = yield call(client, "get_many", [shared.purge_log_key])
     purge_log = shared.decode_purge_log(log_values.get(shared.purge_log_key))
-    urls: set[str] = set()
+    tagged_urls: set[str] = set()
     purges_by_tag: dict[bytes, TagPurges | None] = {}
     for first_index in range(0, len(keys) if purge_log is not None else 0, _KEYS_PER_READ):
         values = yield call(client, "get_many", keys[first_index : first_index + _KEYS_PER_READ])
@@ -170,10 +170,10 @@ def _read_tagged_urls(
             }
         for entry in tagged_entries:
             if purge_log is not None and not _is_gone(entry, purge_log, purges_by_tag):
-                urls.add(entry.url.decode("latin-1"))
-                if len(urls) == urls_max:
-                    return sorted(urls), False
-    return sorted(urls), True
+                tagged_urls.add(entry.url.decode("latin-1"))
+                if len(tagged_urls) == urls_max:
+                    return sorted(tagged_urls), False
+    return sorted(tagged_urls), True
 
 
 def _is_gone(

@@ -114,13 +114,13 @@ class AsyncPurger(_PurgeSteps):
 
 
 def _change_purge_log(
-    shared: SharedState, client: Any, prefix: bytes | None, *, is_soft: bool
+    shared: SharedState, client: Any, prefix_bytes: bytes | None, *, is_soft: bool
 ) -> Generator[Any, Any, PurgeLog]:
     """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
     for _ in range(_ATTEMPTS_MAX):
-        stored_item = yield call(client, "gets", shared.purge_log_key)
-        purge_log = None if stored_item is None else PurgeLog.decode(stored_item[0])
-        if stored_item is None:
+        value_and_cas = yield call(client, "gets", shared.purge_log_key)
+        purge_log = None if value_and_cas is None else PurgeLog.decode(value_and_cas[0])
+        if value_and_cas is None:
             if (
                 yield call(
                     client, "add", shared.purge_log_key, (new_log := new_purge_log()).encode()
@@ -129,10 +129,10 @@ def _change_purge_log(
                 return new_log  # what was stored before is gone with the lost record
             continue
         next_log = new_purge_log() if purge_log is None else (
-            purge_log.with_clock_advanced() if prefix is None
-            else purge_log.with_purge(prefix, is_soft=is_soft)
+            purge_log.with_clock_advanced() if prefix_bytes is None
+            else purge_log.with_purge(prefix_bytes, is_soft=is_soft)
         )  # fmt: skip
-        if (yield call(client, "cas", shared.purge_log_key, next_log.encode(), stored_item[1])):
+        if (yield call(client, "cas", shared.purge_log_key, next_log.encode(), value_and_cas[1])):
             return next_log
     raise TimeoutError(f"the purge failed: {_ATTEMPTS_MAX} others came first; try again")
 
@@ -172,11 +172,11 @@ def _make_stale(
     """End the lifetime of the response at a key, or of its variants (as steps); whether there was one."""
     purge_log = yield from _change_purge_log(shared, client, None, is_soft=True)
     for _ in range(_ATTEMPTS_MAX):
-        stored_item = yield call(client, "gets", key)
-        if stored_item is None:
+        value_and_cas = yield call(client, "gets", key)
+        if value_and_cas is None:
             return False
         try:
-            record = decode(stored_item[0], digest)
+            record = decode(value_and_cas[0], digest)
         except UnreadableRecord:
             return bool((yield call(client, "delete", key)))
         match record:
@@ -190,7 +190,7 @@ def _make_stale(
             case _:
                 return bool((yield call(client, "delete", key)))
         ttl = yield from _remaining_ttl(client, key)
-        if (yield call(client, "cas", key, data, stored_item[1], ttl=ttl)):
+        if (yield call(client, "cas", key, data, value_and_cas[1], ttl=ttl)):
             return True
     raise TimeoutError(f"the purge of {key} failed: {_ATTEMPTS_MAX} others came first; try again")
 
@@ -221,13 +221,13 @@ def purge_tag(
 
 
 def _purge_tag(
-    shared: SharedState, client: Any, tag: bytes, *, is_soft: bool
+    shared: SharedState, client: Any, tag_bytes: bytes, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
     purge_log = yield from _change_purge_log(shared, client, None, is_soft=is_soft)
-    key = shared.tag_key(tag)
+    key = shared.tag_key(tag_bytes)
     for _ in range(_ATTEMPTS_MAX):
-        stored_item = yield call(client, "gets", key)
-        known_purges = None if stored_item is None else TagPurges.decode(stored_item[0])
+        value_and_cas = yield call(client, "gets", key)
+        known_purges = None if value_and_cas is None else TagPurges.decode(value_and_cas[0])
         # Without a record of it, what was stored under the tag before is not trusted anyway.
         known_purges = known_purges or TagPurges(purge_log.seq, 0)
         purges = (
@@ -237,12 +237,12 @@ def _purge_tag(
         )
         is_stored = (
             (yield call(client, "add", key, purges.encode()))
-            if stored_item is None
-            else (yield call(client, "cas", key, purges.encode(), stored_item[1]))
+            if value_and_cas is None
+            else (yield call(client, "cas", key, purges.encode(), value_and_cas[1]))
         )
         if is_stored:
             return
-    tag_name = tag.decode("latin-1")
+    tag_name = tag_bytes.decode("latin-1")
     raise TimeoutError(
         f"the purge of the tag {tag_name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
     )

@@ -89,14 +89,14 @@ class Rules:
         ]
         return cls(rules)
 
-    def _candidate_indices(self, path: str) -> Iterable[int]:
+    def _candidate_indices(self, url_path: str) -> Iterable[int]:
         """Return the indices of the rules whose literal beginning fits, in order."""
         indices_by_path_prefix = self._indices_by_path_prefix
         candidates: list[int] = []
         for length in self._prefix_lengths:
-            if length > len(path):
+            if length > len(url_path):
                 break
-            indices = indices_by_path_prefix.get(path[:length])
+            indices = indices_by_path_prefix.get(url_path[:length])
             if indices:
                 candidates += indices
         candidates.sort()
@@ -104,15 +104,15 @@ class Rules:
 
     def matching(self, request: Request) -> list[Rule]:
         """Return the rules whose conditions on the request hold, in order."""
-        path = request.path.decode("latin-1")
+        url_path = request.path.decode("latin-1")
         cookies = (
             request.cookies() if self._needs_cookies and b"cookie" in request.headers else None
         )
         rules = self.rules
         return [
             rules[index]
-            for index in self._candidate_indices(path)
-            if rules[index].matches(request, path, cookies if cookies is not None else {})
+            for index in self._candidate_indices(url_path)
+            if rules[index].matches(request, url_path, cookies if cookies is not None else {})
         ]
 
     def decide(self, request: Request) -> Settings:

@@ -151,10 +151,10 @@ class CacheWSGI:
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
             start_response(
-                response.status_line, _text_fields(head.fields), *response.error_arguments
+                response.status_line, _to_text_fields(head.fields), *response.error_arguments
             )
         else:
-            start_response(_status_line(head.status), _text_fields(head.fields))
+            start_response(_status_line(head.status), _to_text_fields(head.fields))
         if head.follow_up_steps is not None:
             run_steps(head.follow_up_steps)
         return response
@@ -179,7 +179,7 @@ class CacheWSGI:
             chunks = run_steps(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
                 return self.app(_unconditional_environ(environ), start_response)
-        start_response(_status_line(reply.status), _text_fields(reply.fields))
+        start_response(_status_line(reply.status), _to_text_fields(reply.fields))
         if entry is None or not reply.has_body:
             return [b""]
         if not entry.write_id:
@@ -260,8 +260,8 @@ class CacheWSGI:
                 self.shared, self.client, request, self.shared.cache_settings.purge_token or ""
             )
         )
-        fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response(_status_line(status), fields)
+        text_fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response(_status_line(status), text_fields)
         return [body]
 
 
@@ -286,9 +286,9 @@ class _AppResponse:
         return int(self.status_line[:3])
 
     def _start_response(
-        self, status_line: str, fields: list[tuple[str, str]], error: Any = None
+        self, status_line: str, text_fields: list[tuple[str, str]], error: Any = None
     ) -> Any:
-        self.status_line, self._text_fields = status_line, fields
+        self.status_line, self._text_fields = status_line, text_fields
         self.error_arguments = (error,) if error else ()
         return self._written_parts.append
 
@@ -397,7 +397,7 @@ def _unconditional_environ(environ: Environ) -> Environ:
     return {name: value for name, value in environ.items() if name not in replaced_names}
 
 
-def _text_fields(fields: Fields) -> list[tuple[str, str]]:
+def _to_text_fields(fields: Fields) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in fields]
 
 

@@ -347,10 +347,10 @@ def test_an_unreadable_entry_is_a_miss_and_replaced(run_async: Any) -> None:
         cache = CacheASGI(origin, client)
         await send_request(cache)
         stored_key = key_of_url(cache.shared, "http://shop.example/")
-        data = await client.get(stored_key)
+        record = await client.get(stored_key)
         for damaged_record in (
-            data[:-1],
-            data[:40] + b"X" + data[41:],
+            record[:-1],
+            record[:40] + b"X" + record[41:],
             b"",
             "text",
             b"GCW1" + bytes(80),

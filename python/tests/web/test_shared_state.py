@@ -37,7 +37,7 @@ def test_threads_may_fill_the_shared_state_at_the_same_time(
     for bound_name in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
         monkeypatch.setattr(_shared_state, bound_name, 2)
     shared, errors = SharedState(), list[BaseException]()
-    data = entry_of(bytes(16)).encode()
+    encoded_entry = entry_of(bytes(16)).encode()
 
     def use_shared_state(thread_number: int) -> None:
         try:
@@ -45,7 +45,7 @@ def test_threads_may_fill_the_shared_state_at_the_same_time(
                 key = f"{thread_number}.{repetition}"
                 shared.remember_keys(key, ("a",))
                 shared.may_lease_stale(key, 1.0)
-                assert shared.decode_record(key, data, bytes(16)) is not None
+                assert shared.decode_record(key, encoded_entry, bytes(16)) is not None
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
@@ -62,11 +62,11 @@ def test_threads_may_fill_the_shared_state_at_the_same_time(
 
 def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
     shared, digest = SharedState(), bytes(range(16))
-    data = entry_of(digest).encode()
-    decoded_entry = shared.decode_record("k", data, digest)
-    assert decoded_entry is shared.decode_record("k", bytes(bytearray(data)), digest)
-    assert shared.decode_record("k", data, bytes(16)) is None
-    assert shared.decode_record("k", data[:-1], digest) is None
+    encoded_entry = entry_of(digest).encode()
+    decoded_entry = shared.decode_record("k", encoded_entry, digest)
+    assert decoded_entry is shared.decode_record("k", bytes(bytearray(encoded_entry)), digest)
+    assert shared.decode_record("k", encoded_entry, bytes(16)) is None
+    assert shared.decode_record("k", encoded_entry[:-1], digest) is None
     other_entry = shared.decode_record("k", entry_of(digest, b"other").encode(), digest)
     assert isinstance(other_entry, Entry)
     assert other_entry.body == b"other"
@@ -74,8 +74,10 @@ def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
 
 def test_a_large_record_is_decoded_each_time() -> None:
     shared, digest = SharedState(), bytes(16)
-    data = entry_of(digest, bytes(_shared_state.DECODED_BYTES_MAX)).encode()
-    assert shared.decode_record("k", data, digest) is not shared.decode_record("k", data, digest)
+    encoded_entry = entry_of(digest, bytes(_shared_state.DECODED_BYTES_MAX)).encode()
+    assert shared.decode_record("k", encoded_entry, digest) is not shared.decode_record(
+        "k", encoded_entry, digest
+    )
 
 
 def test_a_stale_lease_may_be_requested_again_after_a_pause_or_once_it_was_taken() -> None:
@@ -83,7 +85,7 @@ def test_a_stale_lease_may_be_requested_again_after_a_pause_or_once_it_was_taken
     assert shared.may_lease_stale("k", 10.0)
     assert not shared.may_lease_stale("k", 10.05)
     assert shared.may_lease_stale("k", 10.0 + _shared_state.LEASE_RETRY_S)
-    shared.remember_lease_attempt("k")
+    shared.forget_lease_attempt("k")
     assert shared.may_lease_stale("k", 10.1)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).parent / "uvicorn_process.py"
 PARSERS = ["h11", *(["httptools"] if importlib.util.find_spec("httptools") else [])]
+
+
+class ResponseAndBody(NamedTuple):
+    """A response whose body has been read."""
+
+    response: http.client.HTTPResponse
+    body: bytes
 
 
 @contextlib.contextmanager
@@ -38,9 +45,7 @@ def run_uvicorn(store_address: str, parser: str = "h11") -> Iterator[int]:
             process.wait(20)
 
 
-def send_request(
-    port: int, path: str, method: str = "GET", **fields: str
-) -> tuple[http.client.HTTPResponse, bytes]:
+def send_request(port: int, path: str, method: str = "GET", **fields: str) -> ResponseAndBody:
     """Send one request on a connection of its own."""
     headers = {name.replace("_", "-"): value for name, value in fields.items()}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -48,7 +53,7 @@ def send_request(
     response = connection.getresponse()
     body = response.read()
     connection.close()
-    return response, body
+    return ResponseAndBody(response, body)
 
 
 @pytest.mark.parametrize("parser", PARSERS)
@@ -56,7 +61,7 @@ def test_hits_heads_ranges_and_304s_are_sent_by_a_real_server(
     glasscache_client: Client, glasscache_server: Server, parser: str
 ) -> None:
     with run_uvicorn(glasscache_server.address, parser) as port:
-        assert send_request(port, "/slow")[1] == BODY
+        assert send_request(port, "/slow").body == BODY
         response, body = send_request(port, "/slow")
         assert (response.status, body, response.getheader("age")) == (200, BODY, "0")
         assert "; hit" in (response.getheader("cache-status") or "")
@@ -105,7 +110,7 @@ def test_a_client_that_leaves_does_not_cut_the_stored_body(
         assert connection.getresponse().read(10) == BODY[:10]
         connection.close()
         send_request(port, "/release")
-        assert send_request(port, "/held")[1] == BODY + BODY
+        assert send_request(port, "/held").body == BODY + BODY
 
 
 def test_a_websocket_passes_through(glasscache_server: Server) -> None:

@@ -46,8 +46,8 @@ pub(crate) fn find_oracle() -> Option<OsString> {
     std::env::var_os(ORACLE_VARIABLE)
 }
 
-/// Runs every case in the files of a folder of `conformance/`, of which there are `files_min` or more, and fails with those
-/// that `run` fails. Cases that a memcached of this version does not know or handles otherwise are skipped on it.
+/// Runs every case in the files of a folder of `conformance/`, of which there are `files_min` or more, and fails with
+/// those that `run` fails. Cases that a memcached of this version does not know or handles otherwise are skipped on it.
 pub(crate) fn check_cases<Step: DeserializeOwned>(
     folder: &str,
     files_min: usize,

@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use crate::server::{Server, glasscache};
 
-/// A real memcached, where the tests have one.
-const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
+/// Environment variable with a real memcached, where the tests have one.
+const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 
 /// An authority, the certificate of a server, and the file with its users.
 struct Files {
@@ -29,14 +29,14 @@ impl Files {
         let files = Files {
             folder: tempfile::tempdir().unwrap(),
         };
-        let issuer = files.authority("ca.pem");
+        let issuer = files.write_authority("ca.pem");
         files.sign(&issuer, "server", 2099);
         fs::write(files.path("users"), "app:secret word\n").unwrap();
         files
     }
 
     /// A new authority, whose certificate is written.
-    fn authority(&self, name: &str) -> Issuer<'static, KeyPair> {
+    fn write_authority(&self, name: &str) -> Issuer<'static, KeyPair> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -62,26 +62,26 @@ impl Files {
     /// The flags of a server that encrypts.
     fn tls_flags(&self) -> [String; 3] {
         let (chain, key) = (self.path("server.crt"), self.path("server.key"));
-        let certificate = format!(
+        let certificate_options = format!(
             "ssl_chain_cert={},ssl_key={}",
             chain.display(),
             key.display()
         );
-        ["-Z".to_owned(), "-o".to_owned(), certificate]
+        ["-Z".to_owned(), "-o".to_owned(), certificate_options]
     }
 
     /// A server of ours that encrypts and requires a login.
     fn serve(&self) -> Server {
-        let [enable, option, certificate] = self.tls_flags();
+        let [enable, option, certificate_options] = self.tls_flags();
         let users = self.path("users").display().to_string();
-        Server::start(&[&enable, &option, &certificate, "-Y", &users])
+        Server::start(&[&enable, &option, &certificate_options, "-Y", &users])
     }
 
     /// A server of ours that encrypts and requires a login in both protocols.
     fn serve_with_sasl(&self) -> Server {
-        let [enable, option, certificate] = self.tls_flags();
+        let [enable, option, certificate_options] = self.tls_flags();
         let users = self.path("users").display().to_string();
-        Server::start(&[&enable, &option, &certificate, "-S", "-Y", &users])
+        Server::start(&[&enable, &option, &certificate_options, "-S", "-Y", &users])
     }
 
     /// The flags of a command that trusts the authority, for a server that is reached by its number.
@@ -112,9 +112,9 @@ fn parse_result(output: &Output) -> Value {
 }
 
 /// The sentence of a command that fails with this exit code.
-fn read_failure(output: &Output, exit: i32) -> String {
+fn read_failure(output: &Output, expected_code: i32) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(exit), "{stderr}");
+    assert_eq!(output.status.code(), Some(expected_code), "{stderr}");
     stderr
 }
 
@@ -126,16 +126,19 @@ fn new_bench(target: &str, arguments: &[&str], window: &str) -> Command {
     command
 }
 
-/// One that ends before it measures.
+/// A `bench` that fails before it measures.
 fn new_refused_bench(target: &str, arguments: &[&str]) -> Command {
     new_bench(target, arguments, "300ms")
 }
 
 /// The first result that `is_complete` accepts, of windows that double: on a busy machine a short one can pass
 /// without a reply.
-fn measure_until(command: impl Fn(&str) -> Command, is_complete: impl Fn(&Value) -> bool) -> Value {
+fn measure_until(
+    new_command: impl Fn(&str) -> Command,
+    is_complete: impl Fn(&Value) -> bool,
+) -> Value {
     for milliseconds in (0..8).map(|doublings| 300 << doublings) {
-        let result = parse_result(&command(&format!("{milliseconds}ms")).output().unwrap());
+        let result = parse_result(&new_command(&format!("{milliseconds}ms")).output().unwrap());
         if is_complete(&result) {
             return result;
         }
@@ -161,7 +164,7 @@ fn assert_load_in_protocol_is_correct(
         &["--depth", "4", "--size", "300000", "--keys", "20"],
         &["--rate", "500", "--size", "20000"],
     ] {
-        let command = |window: &str| {
+        let new_command = |window: &str| {
             let mut command = glasscache();
             command.args(["bench", &format_address(server), "--for", window, "--json"]);
             command.args(["--warm-up", "100ms", "--connections", "4"]);
@@ -177,7 +180,7 @@ fn assert_load_in_protocol_is_correct(
             }
             command
         };
-        let result = measure_until(command, |result| {
+        let result = measure_until(new_command, |result| {
             assert_eq!(result["wrong_values"], 0, "{arguments:?}");
             result["hits"].as_u64() > Some(0) && result["stored"].as_u64() > Some(0)
         });
@@ -200,7 +203,7 @@ fn bench_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
 
 #[test]
 fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
-    let Some(path) = std::env::var_os(ORACLE).filter(has_password_file) else {
+    let Some(path) = std::env::var_os(ORACLE_VARIABLE).filter(has_password_file) else {
         return;
     };
     let files = Files::new();
@@ -213,13 +216,13 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
     command.env("MEMCACHED_SASL_PWDB", files.path("users"));
     command.env("SASL_CONF_PATH", files.folder.path());
     let server = Server::run(command);
-    for command in [new_bench, new_profile] {
+    for new_command in [new_bench, new_profile] {
         let arguments = ["--protocol", "binary", "--json"];
         // Without a login it is refused, by a server that reports its version before.
-        let mut refused = command(&format_address(&server), &arguments, "300ms");
-        let text = read_failure(&refused.output().unwrap(), 3);
+        let mut refused_command = new_command(&format_address(&server), &arguments, "300ms");
+        let text = read_failure(&refused_command.output().unwrap(), 3);
         assert!(text.contains("wants a login before"), "{text}");
-        let mut command = command(&format_address(&server), &arguments, "300ms");
+        let mut command = new_command(&format_address(&server), &arguments, "300ms");
         command.current_dir(files.folder.path());
         command
             .args(["--user", user])
@@ -230,7 +233,7 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
 
 #[test]
 fn bench_over_tls_reads_every_value_of_a_memcached_that_has_tls() {
-    let Some(path) = std::env::var_os(ORACLE).filter(has_tls) else {
+    let Some(path) = std::env::var_os(ORACLE_VARIABLE).filter(has_tls) else {
         return;
     };
     let files = Files::new();
@@ -258,17 +261,17 @@ fn has_tls(memcached: &OsString) -> bool {
 fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
     let files = Files::new();
     let server = files.serve_with_sasl();
-    let command = || {
+    let new_command = || {
         let mut command = new_refused_bench(&format_address(&server), &["--protocol", "binary"]);
         files.trust(&mut command);
         command
     };
-    let text = read_failure(&command().output().unwrap(), 3);
+    let text = read_failure(&new_command().output().unwrap(), 3);
     assert!(
         text.contains("wants a login before other commands"),
         "{text}"
     );
-    let mut command = command();
+    let mut command = new_command();
     command
         .args(["--user", "app"])
         .env("GLASSCACHE_PASSWORD", "wrong");
@@ -284,14 +287,14 @@ fn two_encrypted_targets_have_a_ratio_of_cpu() {
     let files = Files::new();
     let (first, second) = (files.serve(), files.serve());
     let (first_address, second_address) = (format_address(&first), format_address(&second));
-    let command = |window: &str| {
+    let new_command = |window: &str| {
         let mut command = new_bench(&first_address, &["--vs", &second_address, "--json"], window);
         files.trust(&mut command);
         add_login(&mut command);
         command
     };
     // CPU time is counted in hundredths of a second, of which a short window can have none.
-    measure_until(command, |result| {
+    measure_until(new_command, |result| {
         result["ratio"]["server_cpu_us"]["value"].as_f64() > Some(0.0)
     });
 }
@@ -304,8 +307,8 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     // Without TLS, where the server encrypts.
     let text = read_failure(&new_refused_bench(&target, &[]).output().unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
-    let in_binary = new_refused_bench(&target, &["--protocol", "binary"]).output();
-    let text = read_failure(&in_binary.unwrap(), 4);
+    let binary_output = new_refused_bench(&target, &["--protocol", "binary"]).output();
+    let text = read_failure(&binary_output.unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
     for protocol in ["text", "meta", "binary"] {
         let mut command = new_refused_bench(&target, &["--protocol", protocol]);
@@ -317,9 +320,9 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
         );
     }
     // The authority is not one of the system's.
-    let strangers = Files::new();
+    let other_files = Files::new();
     let mut command = new_refused_bench(&target, &[]);
-    strangers.trust(&mut command);
+    other_files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
     assert!(
         text.contains("the TLS handshake failed: invalid peer certificate"),
@@ -349,8 +352,8 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
         "{text}"
     );
     // TLS, where the server does not encrypt.
-    let plain = Server::start(&[]);
-    let mut command = new_refused_bench(&format_address(&plain), &[]);
+    let plain_server = Server::start(&[]);
+    let mut command = new_refused_bench(&format_address(&plain_server), &[]);
     files.trust(&mut command);
     let text = read_failure(&command.output().unwrap(), 3);
     let reason = "the TLS handshake failed: the server does not encrypt";
@@ -443,15 +446,15 @@ fn profile_verifies_the_name_that_the_address_has() {
     assert_eq!(parse_result(&command.output().unwrap())["wrong_values"], 0);
 }
 
-/// Copies between two servers, of which `only` is the one that encrypts and wants a login.
-fn run_warm(files: &Files, from: &Server, to: &Server, only: Option<&str>) -> Value {
+/// Copies between two servers, both of which encrypt and want a login, or the one that `encrypted_side` names alone.
+fn run_warm(files: &Files, from: &Server, to: &Server, encrypted_side: Option<&str>) -> Value {
     let mut command = glasscache();
     command.args(["warm", "--json", "--from", &format_address(from)]);
     command.args(["--to", &format_address(to)]);
     files.trust(&mut command);
     add_login(&mut command);
-    if let Some(only) = only {
-        command.args(["--tls-only", only, "--login-only", only]);
+    if let Some(side) = encrypted_side {
+        command.args(["--tls-only", side, "--login-only", side]);
     }
     parse_result(&command.output().unwrap())
 }
@@ -468,18 +471,21 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
     }
     let request = format!("set large 0 0 {}\r\n{large}\r\n", large.len());
     assert_eq!(connection.request(&request), "STORED");
-    for (from, to, only) in [
+    for (from, to, encrypted_side) in [
         (&first, &second, Some("to")),
         (&second, &third, None),
         (&third, &last, Some("from")),
     ] {
-        assert_eq!(run_warm(&files, from, to, only)["copied_items"], 1001);
+        assert_eq!(
+            run_warm(&files, from, to, encrypted_side)["copied_items"],
+            1001
+        );
     }
     let mut connection = last.connect();
     assert_eq!(connection.request("mg many:77 v f\r\n"), "VA 1 f77");
-    assert_eq!(connection.line(), "7");
+    assert_eq!(connection.read_line(), "7");
     assert_eq!(connection.request("mg large v\r\n"), "VA 300000");
-    assert_eq!(connection.line(), large);
+    assert_eq!(connection.read_line(), large);
 }
 
 /// A hello of TLS 1.1, as a client sends it that has nothing newer.
@@ -497,21 +503,21 @@ fn build_old_hello() -> Vec<u8> {
 #[test]
 fn each_handshake_that_fails_is_logged_with_its_reason() {
     let files = Files::new();
-    let own = files.authority("clients.pem");
-    files.sign(&own, "expired", 2020);
-    files.sign(&files.authority("others.pem"), "foreign", 2099);
-    let [enable, option, certificate] = files.tls_flags();
-    let authority = files.path("clients.pem");
+    let client_authority = files.write_authority("clients.pem");
+    files.sign(&client_authority, "expired", 2020);
+    files.sign(&files.write_authority("others.pem"), "foreign", 2099);
+    let [enable, option, certificate_options] = files.tls_flags();
+    let authority_path = files.path("clients.pem");
     let options = format!(
-        "{certificate},ssl_verify_mode=2,ssl_ca_cert={}",
-        authority.display()
+        "{certificate_options},ssl_verify_mode=2,ssl_ca_cert={}",
+        authority_path.display()
     );
     let mut command = glasscache();
     command.args(["serve", "-p", "-1", "-u", "root", "-v"]);
     command.args([&enable, &option, &options]);
     let mut server = Server::run_with_stderr(command, Stdio::piped());
-    let mut log = BufReader::new(server.stderr()).lines();
-    let mut reason = || {
+    let mut log = BufReader::new(server.take_stderr()).lines();
+    let mut read_next_reason = || {
         let mut lines = log.by_ref().map(Result::unwrap);
         let line = lines.find(|line| line.contains("TLS handshake")).unwrap();
         assert!(line.starts_with("glasscache: closed 127.0.0.1:"), "{line}");
@@ -537,7 +543,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
                 .arg(files.path(&format!("{name}.key")));
         }
         assert!(!command.output().unwrap().status.success(), "{client:?}");
-        let reason = reason();
+        let reason = read_next_reason();
         assert!(reason.starts_with(expected), "{client:?}: {reason}");
     }
     let hello = build_old_hello();
@@ -549,7 +555,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.write_all(sent).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        let reason = reason();
+        let reason = read_next_reason();
         assert!(reason.starts_with(expected), "{sent:?}: {reason}");
     }
 }
@@ -566,9 +572,9 @@ fn request_tls_settings(server: &Server) -> Vec<String> {
 #[test]
 fn settings_of_tls_are_printed_as_memcached_prints_them() {
     let files = Files::new();
-    let [enable, option, certificate] = files.tls_flags();
-    let oracle = std::env::var_os(ORACLE).filter(has_tls);
-    for (more, printed) in [
+    let [enable, option, certificate_options] = files.tls_flags();
+    let oracle = std::env::var_os(ORACLE_VARIABLE).filter(has_tls);
+    for (tls_option, expected_row) in [
         ("ssl_verify_mode=0", "ssl_verify_mode 0"),
         ("ssl_verify_mode=1", "ssl_verify_mode 1"),
         ("ssl_verify_mode=2", "ssl_verify_mode 3"),
@@ -579,18 +585,25 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
         ("ssl_min_version=3", "ssl_min_version tlsv1.3"),
         ("ssl_keyformat=1", "ssl_keyformat 1"),
     ] {
-        let authority = files.path("ca.pem");
-        let options = format!("{certificate},ssl_ca_cert={},{more}", authority.display());
+        let authority_path = files.path("ca.pem");
+        let options = format!(
+            "{certificate_options},ssl_ca_cert={},{tls_option}",
+            authority_path.display()
+        );
         let flags: [&str; 5] = [&enable, &option, &options, "-l", "notls:127.0.0.1"];
         let rows = request_tls_settings(&Server::start(&flags));
         assert_eq!(rows.len(), 11, "{rows:?}");
-        assert!(rows.contains(&format!("STAT {printed}")), "{rows:?}");
+        assert!(rows.contains(&format!("STAT {expected_row}")), "{rows:?}");
         if let Some(memcached) = &oracle {
             let mut command = Command::new(memcached);
             command
                 .args(["-p", "-1", "-U", "0", "-u", "root"])
                 .args(flags);
-            assert_eq!(rows, request_tls_settings(&Server::run(command)), "{more}");
+            assert_eq!(
+                rows,
+                request_tls_settings(&Server::run(command)),
+                "{tls_option}"
+            );
         }
     }
 }
@@ -599,10 +612,10 @@ fn settings_of_tls_are_printed_as_memcached_prints_them() {
 fn read_niceness(server: &Server, thread_name: &str) -> Option<i32> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
     let mut stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")));
-    let name = format!("({thread_name}) ");
+    let name_field = format!("({thread_name}) ");
     stats.find_map(|stat| {
         let stat = stat.unwrap();
-        let (_, fields) = stat.split_once(&name)?;
+        let (_, fields) = stat.split_once(&name_field)?;
         fields.split(' ').nth(16).unwrap().parse().ok()
     })
 }

@@ -32,10 +32,10 @@ fn run_and_read_failure(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_web_server_is_named_as_such_with_its_reply() {
     let address = start_peer("HTTP/1.1 400 Bad Request\r\n\r\n");
-    let sizes = format!("stats:{address}");
+    let size_argument = format!("stats:{address}");
     for arguments in [
         &["slabs", &address][..],
-        &["bench", "--closed", "--for", "1s", "--size", &sizes],
+        &["bench", "--closed", "--for", "1s", "--size", &size_argument],
         &["codec", "--from", &address],
         &["keys", "--server", &address],
         &["profile", &address],

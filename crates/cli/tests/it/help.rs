@@ -31,10 +31,10 @@ fn help_contains_what_memcacheds_tests_search_for() {
     let text = read_help(&["serve", "-h"]);
     assert!(text.contains("unix-socket") && text.contains("enable-sasl"));
     assert!(text.contains("enable-ssl"));
-    for absent in ["ext_path", "proxy_config", "no_drop_privileges"] {
+    for absent_option in ["ext_path", "proxy_config", "no_drop_privileges"] {
         assert!(
-            !text.to_lowercase().contains(absent),
-            "{absent} is not here"
+            !text.to_lowercase().contains(absent_option),
+            "{absent_option} is not here"
         );
     }
 }

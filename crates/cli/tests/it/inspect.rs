@@ -100,8 +100,8 @@ fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
 #[test]
 fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("a.csv");
-    std::fs::write(&file, "key,size\n1,5\n").unwrap();
+    let csv_path = folder.path().join("a.csv");
+    std::fs::write(&csv_path, "key,size\n1,5\n").unwrap();
     for (arguments, expected) in [
         (&["--format", "watch"][..], "has no request in its 2 lines"),
         (
@@ -111,7 +111,7 @@ fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
     ] {
         let output = glasscache()
             .arg("inspect")
-            .arg(&file)
+            .arg(&csv_path)
             .args(arguments)
             .output()
             .unwrap();
@@ -119,9 +119,9 @@ fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains(expected), "{message}");
     }
-    let log = folder.path().join("access.log");
-    std::fs::write(&log, "GET /\n").unwrap();
-    let output = glasscache().arg("inspect").arg(&log).output().unwrap();
+    let log_path = folder.path().join("access.log");
+    std::fs::write(&log_path, "GET /\n").unwrap();
+    let output = glasscache().arg("inspect").arg(&log_path).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(

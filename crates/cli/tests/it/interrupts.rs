@@ -34,13 +34,13 @@ impl Moment {
     fn has_come(self, pid: u32) -> bool {
         match self {
             Moment::Begin => handles_interrupts(pid),
-            Moment::Computation => cpu_ticks(pid) >= 20,
+            Moment::Computation => read_cpu_ticks(pid) >= 20,
         }
     }
 }
 
 /// The CPU time of a process in hundredths of a second.
-fn cpu_ticks(pid: u32) -> u64 {
+fn read_cpu_ticks(pid: u32) -> u64 {
     let statistics = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = statistics.rsplit(')').next().unwrap().split_whitespace();
     fields

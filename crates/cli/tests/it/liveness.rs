@@ -20,7 +20,7 @@ fn start_debug_server(flags: &[&str]) -> Server {
 
 fn read_rest_of_stderr(server: &mut Server) -> String {
     let mut text = String::new();
-    server.stderr().read_to_string(&mut text).unwrap();
+    server.take_stderr().read_to_string(&mut text).unwrap();
     text
 }
 

@@ -17,22 +17,22 @@ impl ServerWithLog {
             .args(["serve", "-u", "root", "-p", "-1", "-t", "1"])
             .args(flags);
         let mut server = Server::run_with_stderr(command, Stdio::piped());
-        let stderr = BufReader::new(server.stderr());
-        let mut logged = ServerWithLog { server, stderr };
-        assert!(logged.line().contains("listens on"));
-        logged
+        let stderr = BufReader::new(server.take_stderr());
+        let mut logged_server = ServerWithLog { server, stderr };
+        assert!(logged_server.read_line().contains("listens on"));
+        logged_server
     }
 
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     /// The first line with this text.
-    fn line_with(&mut self, text: &str) -> String {
+    fn read_line_with(&mut self, text: &str) -> String {
         loop {
-            let line = self.line();
+            let line = self.read_line();
             assert!(!line.is_empty(), "no line with {text:?}");
             if line.contains(text) {
                 return line;
@@ -43,24 +43,26 @@ impl ServerWithLog {
 
 #[test]
 fn refused_connections_are_logged_once_per_second() {
-    let mut logged = ServerWithLog::start(&["-c", "2"]);
-    let connections: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
+    let mut logged_server = ServerWithLog::start(&["-c", "2"]);
+    let connections: Vec<_> = (0..2).map(|_| logged_server.server.connect()).collect();
     let started = std::time::Instant::now();
     for _ in 0..200 {
         assert_eq!(
-            logged.server.connect().line(),
+            logged_server.server.connect().read_line(),
             "ERROR Too many open connections"
         );
     }
     drop(connections);
-    let line = logged.line_with("refused a connection from 127.0.0.1:");
+    let line = logged_server.read_line_with("refused a connection from 127.0.0.1:");
     assert!(line.contains("2 are open (-c)"), "{line}");
-    let id = nix::unistd::Pid::from_raw(logged.server.id() as i32);
-    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
-    let more = std::iter::from_fn(|| Some(logged.line()).filter(|line| !line.is_empty())).count();
+    let pid = nix::unistd::Pid::from_raw(logged_server.server.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let further_lines =
+        std::iter::from_fn(|| Some(logged_server.read_line()).filter(|line| !line.is_empty()))
+            .count();
     assert!(
-        more as u64 <= started.elapsed().as_secs() + 1,
-        "{more} more lines"
+        further_lines as u64 <= started.elapsed().as_secs() + 1,
+        "{further_lines} more lines"
     );
 }
 
@@ -73,47 +75,47 @@ fn refused_stores_are_logged_and_by_key_with_v() {
         ),
         (&["-m", "2", "-M", "-v"], "refused to store key"),
     ] {
-        let mut logged = ServerWithLog::start(flags);
-        let mut connection = logged.server.connect();
+        let mut logged_server = ServerWithLog::start(flags);
+        let mut connection = logged_server.server.connect();
         let value = "x".repeat(10_000);
-        let full = (0..1000).any(|number| {
+        let is_full = (0..1000).any(|number| {
             let reply = connection.request(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
             reply.starts_with("SERVER_ERROR out of memory")
         });
-        assert!(full);
-        logged.line_with(text);
+        assert!(is_full);
+        logged_server.read_line_with(text);
     }
 }
 
 #[test]
 fn a_closed_connection_is_logged_with_the_reason_with_v() {
-    let mut logged = ServerWithLog::start(&["-v"]);
-    let mut connection = logged.server.connect();
+    let mut logged_server = ServerWithLog::start(&["-v"]);
+    let mut connection = logged_server.server.connect();
     connection.send(&[b'x'; 5000]);
-    let line = logged.line_with("closed 127.0.0.1:");
+    let line = logged_server.read_line_with("closed 127.0.0.1:");
     assert!(line.contains("a request cannot be followed"), "{line}");
 }
 
 #[test]
 fn a_watcher_that_misses_lines_is_logged_with_v() {
-    let mut logged = ServerWithLog::start(&["-v", "-o", "watcher_logbuf_size=1"]);
-    let mut watcher = logged.server.connect();
+    let mut logged_server = ServerWithLog::start(&["-v", "-o", "watcher_logbuf_size=1"]);
+    let mut watcher = logged_server.server.connect();
     assert_eq!(watcher.request("watch fetchers\r\n"), "OK");
     // One packet of gets: the watcher is not served before their replies are complete.
     let gets = format!("get {}\r\n", "k ".repeat(200));
-    let mut connection = logged.server.connect();
+    let mut connection = logged_server.server.connect();
     connection.send(gets.as_bytes());
-    logged.line_with("reads too slowly and misses lines");
+    logged_server.read_line_with("reads too slowly and misses lines");
 }
 
 #[test]
 fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
-    let mut logged = ServerWithLog::start(&["-vv"]);
-    let mut connection = logged.server.connect();
+    let mut logged_server = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged_server.server.connect();
     connection.send(b"set a 0 0 5\r\nhello\r\nget a b\r\nmg a v\r\nnonsense\r\n");
     connection.send(b"quit\r\n");
-    let descriptor = logged.line();
-    let descriptor = descriptor
+    let first_line = logged_server.read_line();
+    let descriptor = first_line
         .strip_prefix('<')
         .and_then(|line| line.strip_suffix(" new auto-negotiating client connection"))
         .unwrap()
@@ -121,7 +123,7 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
     let mut commands = Vec::new();
     let mut replies = Vec::new();
     loop {
-        let line = logged.line();
+        let line = logged_server.read_line();
         if line == format!("<{descriptor} connection closed.") {
             break;
         }
@@ -131,7 +133,7 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
             _ => panic!("{line}"),
         }
     }
-    let of = |lines: &[&str]| -> Vec<String> {
+    let with_descriptor = |lines: &[&str]| -> Vec<String> {
         lines
             .iter()
             .map(|line| format!("{descriptor} {line}"))
@@ -139,18 +141,18 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
     };
     assert_eq!(
         commands,
-        of(&["set a 0 0 5", "get a b", "mg a v", "nonsense", "quit"])
+        with_descriptor(&["set a 0 0 5", "get a b", "mg a v", "nonsense", "quit"])
     );
     assert_eq!(
         replies,
-        of(&["STORED", "sending key a", "END", "VA 5", "ERROR"])
+        with_descriptor(&["STORED", "sending key a", "END", "VA 5", "ERROR"])
     );
 }
 
 #[test]
 fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
-    let mut logged = ServerWithLog::start(&["-B", "ascii"]);
-    let mut connection = logged.server.connect();
+    let mut logged_server = ServerWithLog::start(&["-B", "ascii"]);
+    let mut connection = logged_server.server.connect();
     // A binary get of "k": 24 bytes of header and the key, without any line end.
     let mut request = vec![0x80, 0, 0, 1];
     request.resize(24, 0);
@@ -158,8 +160,8 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
     request.push(b'k');
     connection.send(&request);
     assert!(connection.is_closed());
-    logged.line_with("it speaks the binary protocol, which protocol (-B) excludes");
-    let mut connection = logged.server.connect();
+    logged_server.read_line_with("it speaks the binary protocol, which protocol (-B) excludes");
+    let mut connection = logged_server.server.connect();
     connection.send(b"stats glasscache\r\n");
     let rows = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     assert!(
@@ -170,8 +172,8 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
 
 #[test]
 fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without_values() {
-    let mut logged = ServerWithLog::start(&["-vv"]);
-    let mut connection = logged.server.connect();
+    let mut logged_server = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged_server.server.connect();
     let mut request = vec![0x80, 1, 0, 1, 8];
     request.resize(24, 0);
     request[11] = 8 + 1 + 6;
@@ -179,21 +181,21 @@ fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without
     request.extend_from_slice(b"kvalue\n");
     connection.send(&request);
     connection.read_exactly(24);
-    logged.line_with("binary opcode 0x01 opaque 0x0 key k");
-    logged.line_with("binary opcode 0x01 status 0x00 opaque 0x0");
+    logged_server.read_line_with("binary opcode 0x01 opaque 0x0 key k");
+    logged_server.read_line_with("binary opcode 0x01 status 0x00 opaque 0x0");
 }
 
 #[test]
 fn an_unread_stderr_blocks_no_client() {
-    let logged = ServerWithLog::start(&["-vv"]);
-    let mut connection = logged.server.connect();
+    let logged_server = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged_server.server.connect();
     // Far more than a pipe and the queue of lines take.
     let request = format!("{}mn\r\n", "mg key k\r\n".repeat(50_000));
     connection.send(request.as_bytes());
     connection.read_through(b"MN\r\n");
-    let mut server = logged.server;
-    let id = nix::unistd::Pid::from_raw(server.id() as i32);
-    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let mut server = logged_server.server;
+    let pid = nix::unistd::Pid::from_raw(server.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert_eq!(server.wait(), Some(0));
 }
 
@@ -214,6 +216,6 @@ fn stats_glasscache_reports_program_and_start_time() {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(now - row("started_unix").parse::<u64>().unwrap() < 3600);
     let version = connection.request("version\r\n");
-    let own = env!("CARGO_PKG_VERSION");
-    assert_eq!(version, format!("VERSION 1.6.45-glasscache-{own}"));
+    let own_version = env!("CARGO_PKG_VERSION");
+    assert_eq!(version, format!("VERSION 1.6.45-glasscache-{own_version}"));
 }

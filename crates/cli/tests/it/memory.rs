@@ -37,7 +37,7 @@ fn read_footprint(server: &Server) -> Footprint {
     }
 }
 
-fn check_limits(server: &Server, when: &str) -> Footprint {
+fn check_footprint(server: &Server, when: &str) -> Footprint {
     let footprint = read_footprint(server);
     eprintln!("-m {MEMORY_MIB} -k {when}: {footprint:?} (at most {RESIDENT_KIB_MAX} KiB each)");
     assert!(
@@ -52,18 +52,18 @@ fn check_limits(server: &Server, when: &str) -> Footprint {
 }
 
 /// Stores this many values of 10 KB, in batches that end with a command that has a reply.
-fn store_values(connection: &mut TestConnection, values: usize) {
-    for batch in 0..values / 100 {
+fn store_values(connection: &mut TestConnection, value_count: usize) {
+    for batch in 0..value_count / 100 {
         let mut request = Vec::new();
         for number in 0..100 {
-            let head = format!("set key{} 0 0 10000 noreply\r\n", batch * 100 + number);
-            request.extend_from_slice(head.as_bytes());
+            let command_line = format!("set key{} 0 0 10000 noreply\r\n", batch * 100 + number);
+            request.extend_from_slice(command_line.as_bytes());
             request.resize(request.len() + 10_000, b'v');
             request.extend_from_slice(b"\r\n");
         }
         request.extend_from_slice(b"mn\r\n");
         connection.send(&request);
-        assert_eq!(connection.line(), "MN");
+        assert_eq!(connection.read_line(), "MN");
     }
 }
 
@@ -73,34 +73,35 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
         eprintln!("not run: this user may lock less than the test needs (ulimit -l)");
         return;
     }
-    let memory = MEMORY_MIB.to_string();
-    let server = Server::start(&["-m", &memory, "-k"]);
-    check_limits(&server, "after the start");
+    let memory_text = MEMORY_MIB.to_string();
+    let server = Server::start(&["-m", &memory_text, "-k"]);
+    check_footprint(&server, "after the start");
     let mut connection = server.connect();
     // Twice what fits.
     store_values(&mut connection, 12_800);
-    let full = check_limits(&server, "when full");
+    let full_footprint = check_footprint(&server, "when full");
     assert!(
-        full.locked_kib >= MEMORY_MIB * 1024 * 9 / 10,
-        "what is stored is not locked: {full:?}"
+        full_footprint.locked_kib >= MEMORY_MIB * 1024 * 9 / 10,
+        "what is stored is not locked: {full_footprint:?}"
     );
     for number in 6_400..9_600 {
         connection.send(format!("delete key{number} noreply\r\n").as_bytes());
     }
     assert_eq!(connection.request("flush_all\r\n"), "OK");
     store_values(&mut connection, 6_400);
-    check_limits(&server, "after deletes, a flush and another fill");
+    check_footprint(&server, "after deletes, a flush and another fill");
     assert_eq!(connection.request("cache_memlimit 16\r\n"), "OK");
     let deadline = Instant::now() + RELEASE_TIMEOUT;
-    let wanted_kib = full.locked_kib / 2;
+    let wanted_kib = full_footprint.locked_kib / 2;
     while read_footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
         // Each write releases part of the memory above the new limit.
         store_values(&mut connection, 100);
     }
-    let small = check_limits(&server, "with the limit lowered to 16 MiB");
+    let small_footprint = check_footprint(&server, "with the limit lowered to 16 MiB");
     assert!(
-        small.locked_kib <= wanted_kib && small.resident_kib <= full.resident_kib / 2 + 16 * 1024,
-        "not given back: {small:?}"
+        small_footprint.locked_kib <= wanted_kib
+            && small_footprint.resident_kib <= full_footprint.resident_kib / 2 + 16 * 1024,
+        "not given back: {small_footprint:?}"
     );
 }
 
@@ -117,8 +118,8 @@ fn may_lock() -> bool {
 fn a_server_that_may_not_lock_its_memory_warns_and_serves() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -l 64; exec \"$@\"", "sh"]);
-    let ours = glasscache();
-    command.arg(ours.get_program());
+    let glasscache_command = glasscache();
+    command.arg(glasscache_command.get_program());
     command.args(["serve", "-p", "-1", "-m", "8", "-k"]);
     // The limit does not hold for root.
     if Uid::effective().is_root() {
@@ -127,7 +128,7 @@ fn a_server_that_may_not_lock_its_memory_warns_and_serves() {
     }
     let mut server = Server::run_with_stderr(command, Stdio::piped());
     assert_eq!(server.connect().request("mn\r\n"), "MN");
-    let mut stderr = server.stderr();
+    let mut stderr = server.take_stderr();
     drop(server);
     let mut text = String::new();
     stderr.read_to_string(&mut text).unwrap();
@@ -144,8 +145,8 @@ fn a_server_starts_with_little_address_space() {
     let mut command = Command::new("sh");
     // -m 512 maps 2 GiB of addresses at best; 1,200,000 KiB have room for 512 MiB plus program and stacks.
     command.args(["-c", "ulimit -v 1200000; exec \"$@\"", "sh"]);
-    let ours = glasscache();
-    command.arg(ours.get_program());
+    let glasscache_command = glasscache();
+    command.arg(glasscache_command.get_program());
     command.args(["serve", "-p", "-1", "-u", "root", "-m", "512", "-t", "2"]);
     let server = Server::run(command);
     let mut connection = server.connect();

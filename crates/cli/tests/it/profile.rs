@@ -1,4 +1,4 @@
-//! `profile` against real servers, and against peers that are none.
+//! `profile` against real servers, and against peers that are not memcached servers.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -54,9 +54,8 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
     assert!(median["low"].as_f64() <= median["us"].as_f64());
     assert!(median["us"].as_f64() <= median["high"].as_f64());
     assert!(result["ratio"]["50"]["low"].as_f64() <= result["ratio"]["50"]["high"].as_f64());
-    let (split, us) = (&result["split"], |part: &Value| {
-        part.as_f64().unwrap_or(0.0)
-    });
+    let split = &result["split"];
+    let read_us = |part: &Value| part.as_f64().unwrap_or(0.0);
     let parts = [
         "client_us",
         "network_us",
@@ -64,29 +63,29 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
         "serialise_us",
         "compress_us",
     ];
-    let sum: f64 = parts.iter().map(|part| us(&split[part])).sum();
-    assert!((sum - us(&split["total_us"])).abs() < 0.01, "{split}");
+    let sum: f64 = parts.iter().map(|part| read_us(&split[part])).sum();
+    assert!((sum - read_us(&split["total_us"])).abs() < 0.01, "{split}");
     assert!(
         std::fs::read_to_string(folder.path().join("p.html"))
             .unwrap()
             .ends_with("</html>\n")
     );
 
-    let directory = folder.path().join("directory");
+    let log_folder = folder.path().join("directory");
     let generated = glasscache()
         .args(["generate", "topic-tree"])
-        .arg(&directory)
+        .arg(&log_folder)
         .output()
         .unwrap();
     assert_eq!(generated.status.code(), Some(0));
     std::fs::rename(
         folder.path().join("latency.json"),
-        directory.join("latency.json"),
+        log_folder.join("latency.json"),
     )
     .unwrap();
     let simulated = glasscache()
         .arg("simulate")
-        .arg(&directory)
+        .arg(&log_folder)
         .output()
         .unwrap();
     assert_eq!(
@@ -167,9 +166,11 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
                 (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
             let mut buffer = [0; 4096];
-            while let Ok(bytes @ 1..) = client.read(&mut buffer) {
-                if remaining_bytes.fetch_sub(bytes as i64, std::sync::atomic::Ordering::Relaxed) < 0
-                    || server.write_all(&buffer[..bytes]).is_err()
+            while let Ok(read_bytes @ 1..) = client.read(&mut buffer) {
+                if remaining_bytes
+                    .fetch_sub(read_bytes as i64, std::sync::atomic::Ordering::Relaxed)
+                    < 0
+                    || server.write_all(&buffer[..read_bytes]).is_err()
                 {
                     break;
                 }

@@ -22,10 +22,10 @@ fn run_record(file: &Path, reply: &'static str, arguments: &[&str]) -> Output {
     let address = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut command = [0; 26];
-        stream.read_exact(&mut command).unwrap();
+        let mut request = [0; 26];
+        stream.read_exact(&mut request).unwrap();
         stream.write_all(reply.as_bytes()).unwrap();
-        command
+        request
     });
     let mut command = glasscache();
     command.args(["record", &address, "--for", "10m", "--out"]);
@@ -45,11 +45,11 @@ fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
     assert_eq!(document["result"], expected);
     assert_eq!(document["error"]["exit"], 3);
     let text = std::fs::read_to_string(&file).unwrap();
-    let cells = |line: &str| -> String {
+    let without_key = |line: &str| -> String {
         let cells: Vec<&str> = line.split(',').collect();
         [&cells[..1], &cells[2..]].concat().join(",")
     };
-    let rows: Vec<String> = text.lines().skip(1).map(cells).collect();
+    let rows: Vec<String> = text.lines().skip(1).map(without_key).collect();
     assert_eq!(
         rows,
         ["5.000010,,get,", "5.000021,5,set,60", "5.000030,5,get,"]

@@ -53,8 +53,8 @@ impl Proxy {
 
     /// Ends the log; the exit code and the result.
     fn stop(self) -> (Option<i32>, Value) {
-        let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
-        nix::sys::signal::kill(id, nix::sys::signal::SIGINT).unwrap();
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::SIGINT).unwrap();
         let output = self.child.wait_with_output().unwrap();
         let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
         (output.status.code(), document["result"].take())
@@ -69,14 +69,14 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends commands, reads as many bytes as `reply` has, and checks that they are equal.
-fn expect_reply(stream: &mut TcpStream, commands: &[u8], reply: &[u8]) {
+/// Sends commands, reads as many bytes as `expected_reply` has, and checks that they are equal.
+fn expect_reply(stream: &mut TcpStream, commands: &[u8], expected_reply: &[u8]) {
     stream.write_all(commands).unwrap();
-    let mut received = vec![0; reply.len()];
+    let mut received = vec![0; expected_reply.len()];
     stream.read_exact(&mut received).unwrap();
     assert_eq!(
         String::from_utf8_lossy(&received),
-        String::from_utf8_lossy(reply)
+        String::from_utf8_lossy(expected_reply)
     );
 }
 
@@ -118,9 +118,9 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
     assert!(result["hop_us"].as_f64() > Some(0.0));
 
     let log = read_folder(folder.path()).unwrap().log;
-    let key = |&item: &u32| log.items.keys[item as usize].as_str();
+    let key_of = |&item: &u32| log.items.keys[item as usize].as_str();
     let mut requests: Vec<Vec<&str>> = (0..log.requests.len())
-        .map(|request| log.requests.items_of(request).iter().map(key).collect())
+        .map(|request| log.requests.items_of(request).iter().map(key_of).collect())
         .collect();
     requests.sort();
     assert_eq!(
@@ -130,8 +130,15 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
             vec!["a", "b", "a", "a", "c", "d", "with-a-cut-key"]
         ]
     );
-    let size = |key: &str| log.items.sizes[log.items.keys.iter().position(|it| it == key).unwrap()];
-    assert_eq!([size("a"), size("d"), size("c")], [3, 2, 0]);
+    let size_of = |key: &str| {
+        log.items.sizes[log
+            .items
+            .keys
+            .iter()
+            .position(|item_key| item_key == key)
+            .unwrap()]
+    };
+    assert_eq!([size_of("a"), size_of("d"), size_of("c")], [3, 2, 0]);
     assert_ne!(log.requests.instance[0], log.requests.instance[1]);
 }
 
@@ -165,7 +172,8 @@ fn large_values_pass_in_both_directions() {
         &[b"VALUE big 0 900000\r\n", &value[..], b"\r\nEND\r\n"].concat(),
     );
     drop(stream);
-    assert_eq!(proxy.stop().1["reads"], 1);
+    let (_, result) = proxy.stop();
+    assert_eq!(result["reads"], 1);
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.items.sizes, [900_000]);
 }
@@ -200,8 +208,12 @@ fn without_a_server_connections_are_closed_and_counted() {
 #[test]
 fn a_folder_that_cannot_be_written_stops_no_conversation() {
     let server = Server::start(&[]);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let proxy = Proxy::start(file.path(), &format_address(&server), &["--gap", "100000"]);
+    let not_a_folder = tempfile::NamedTempFile::new().unwrap();
+    let proxy = Proxy::start(
+        not_a_folder.path(),
+        &format_address(&server),
+        &["--gap", "100000"],
+    );
     let mut stream = connect(&proxy.address);
     expect_reply(&mut stream, b"get a\r\n", b"END\r\n");
     expect_reply(&mut stream, b"get b\r\n", b"END\r\n");

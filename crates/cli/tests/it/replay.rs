@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::server::{Server, glasscache};
 
-/// So wide that no time decides a test.
-const ANY_TIME: &str = "1000000";
+/// A tolerance of the forecast (`--within`) so wide that no time decides a test.
+const WIDE_TOLERANCE_PERCENT: &str = "1000000";
 
 /// A generated log in `folder/site`, and a strategy file for it in `folder/best.strategy`.
 fn write_log_with_strategy(folder: &Path, strategy: &str) {
@@ -43,8 +43,8 @@ fn run_successfully(folder: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
     output
 }
 
@@ -53,7 +53,7 @@ fn run_replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
 }
 
 fn run_replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
-    let fixed = [
+    let fixed_arguments = [
         "replay",
         "site",
         "--target",
@@ -65,8 +65,8 @@ fn run_replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
     let mut command = glasscache();
     command
         .current_dir(folder)
-        .args(fixed)
-        .args(["--within", ANY_TIME])
+        .args(fixed_arguments)
+        .args(["--within", WIDE_TOLERANCE_PERCENT])
         .args(arguments);
     command.output().unwrap()
 }
@@ -129,9 +129,9 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
         let [name] = &list_forecast_files(folder.path())[..] else {
             panic!("one forecast");
         };
-        let file = std::fs::read_to_string(folder.path().join("site").join(name)).unwrap();
-        let file: Value = serde_json::from_str(&file).unwrap();
-        assert_eq!(file["forecast"], result["forecast"]);
+        let forecast_text = std::fs::read_to_string(folder.path().join("site").join(name)).unwrap();
+        let forecast_file: Value = serde_json::from_str(&forecast_text).unwrap();
+        assert_eq!(forecast_file["forecast"], result["forecast"]);
         let page = std::fs::read_to_string(folder.path().join("replay.html")).unwrap();
         assert!(page.contains("measured") && page.ends_with("</html>\n"));
     }
@@ -144,12 +144,12 @@ fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
     write_log_with_strategy(folder.path(), "lru:20");
     let target = format!("127.0.0.1:{}", server.port());
     for columns in [60, 80, 120] {
-        let line = format!(
-            "replay site --target {target} --strategy best.strategy --fill --within {ANY_TIME}"
+        let command_line = format!(
+            "replay site --target {target} --strategy best.strategy --fill --within {WIDE_TOLERANCE_PERCENT}"
         );
         let output = glasscache()
             .current_dir(folder.path())
-            .args(line.split(' '))
+            .args(command_line.split(' '))
             .env("COLUMNS", columns.to_string())
             .output()
             .unwrap();
@@ -170,17 +170,17 @@ fn a_part_that_is_truncated_is_named_in_both_outputs_and_the_others_are_replayed
     let left_out = &parse_document(&output)["result"]["left_out_parts"];
     assert_eq!(left_out, &serde_json::json!([]));
     for stem in ["items", "requests"] {
-        let part = |number: u32| site.join(format!("{stem}-0-{number:06}.parquet"));
-        std::fs::rename(site.join(format!("{stem}.parquet")), part(0)).unwrap();
-        std::fs::write(part(1), "PAR1").unwrap();
+        let part_path = |number: u32| site.join(format!("{stem}-0-{number:06}.parquet"));
+        std::fs::rename(site.join(format!("{stem}.parquet")), part_path(0)).unwrap();
+        std::fs::write(part_path(1), "PAR1").unwrap();
     }
     let output = run_replay(folder.path(), &server, &["--html", "replay.html"]);
     let document = parse_document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
     assert_eq!(document["result"]["measured"]["all"]["requests"], 400);
-    let part = document["result"]["left_out_parts"][0].as_str().unwrap();
+    let left_out_part = document["result"]["left_out_parts"][0].as_str().unwrap();
     let expected = "requests-0-000001.parquet (4 bytes) was skipped: items-0-000001.parquet: not a valid Parquet file";
-    assert!(part.starts_with(expected), "{part}");
+    assert!(left_out_part.starts_with(expected), "{left_out_part}");
     let page = std::fs::read_to_string(folder.path().join("replay.html")).unwrap();
     assert!(page.contains("requests-0-000001.parquet (4 bytes) was skipped"));
 }
@@ -205,15 +205,18 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     write_log_with_strategy(folder.path(), "lru:20");
-    let file = folder.path().join("forecast.json");
-    std::fs::write(&file, "of yesterday").unwrap();
+    let forecast_path = folder.path().join("forecast.json");
+    std::fs::write(&forecast_path, "of yesterday").unwrap();
     let output = run_replay(
         folder.path(),
         &server,
         &["--fill", "--forecast", "forecast.json"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "of yesterday");
+    assert_eq!(
+        std::fs::read_to_string(&forecast_path).unwrap(),
+        "of yesterday"
+    );
     assert_eq!(
         parse_document(&output)["result"],
         Value::Null,
@@ -273,7 +276,7 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
 }
 
 #[test]
-fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_one_that_is_none_is_refused() {
+fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_an_invalid_one_is_refused() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     write_log_with_strategy(folder.path(), "lru:9+children");
@@ -284,24 +287,24 @@ fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_one_that_is_
         .filter(|line| line.starts_with("child "))
         .collect();
     children.reverse();
-    let lines = format!(
+    let strategy_text = format!(
         "glasscache-strategy 1\nstrategy fixed:1+lru:9+children+subtree:2\nkey of-another-day\n{}\nchild {} new-child\n",
         children.join("\n"),
         children[0].split(' ').nth(1).unwrap(),
     );
-    std::fs::write(folder.path().join("best.strategy"), lines).unwrap();
+    std::fs::write(folder.path().join("best.strategy"), strategy_text).unwrap();
     let output = run_replay(folder.path(), &server, &["--fill"]);
     let result = &parse_document(&output)["result"];
     assert_eq!(output.status.code(), Some(0), "{result}");
     assert_eq!(result["error"]["all"]["keys"], 0.0);
 
     let two_parents = "glasscache-strategy 1\nstrategy children\nchild a c\nchild b c\n";
-    for (text, words) in [(two_parents, "under a and under b"), ("lru:9\n", "line 1")] {
+    for (text, expected_words) in [(two_parents, "under a and under b"), ("lru:9\n", "line 1")] {
         std::fs::write(folder.path().join("best.strategy"), text).unwrap();
         let output = run_replay(folder.path(), &server, &[]);
         assert_eq!(output.status.code(), Some(4));
         let message = parse_document(&output)["error"]["message"].to_string();
-        assert!(message.contains(words), "{message}");
+        assert!(message.contains(expected_words), "{message}");
     }
 }
 
@@ -316,18 +319,18 @@ fn a_replay_keeps_the_recorded_pace() {
         "{\"key\":\"a\",\"parent\":null,\"size\":9}\n",
     )
     .unwrap();
-    let request = |time_us: u64| {
+    let format_request = |time_us: u64| {
         format!(
             "{{\"request\":{time_us},\"time_us\":{time_us},\"instance\":0,\"base_us\":9,\"page\":null,\"items\":[\"a\"]}}\n"
         )
     };
     std::fs::write(
         site.join("requests.jsonl"),
-        request(5_000_000) + &request(7_000_000),
+        format_request(5_000_000) + &format_request(7_000_000),
     )
     .unwrap();
-    let file = "glasscache-strategy 1\nstrategy remote\n";
-    std::fs::write(folder.path().join("best.strategy"), file).unwrap();
+    let strategy_text = "glasscache-strategy 1\nstrategy remote\n";
+    std::fs::write(folder.path().join("best.strategy"), strategy_text).unwrap();
     let started_at = std::time::Instant::now();
     let output = run_replay(folder.path(), &server, &["--fill", "--speed", "4"]);
     assert_eq!(output.status.code(), Some(0));

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::server::glasscache;
 
-fn run_report(folder: &Path, more: &[&str]) -> Output {
+fn run_report(folder: &Path, more_arguments: &[&str]) -> Output {
     let mut command = glasscache();
-    command.arg("report").arg(folder).args(more);
+    command.arg("report").arg(folder).args(more_arguments);
     command.output().unwrap()
 }
 
@@ -44,25 +44,25 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
     );
     std::fs::remove_file(path.join("0-trace.json")).unwrap();
     write_result(path, "curve.json", &["curve", "t.csv"]);
-    let profile = [
+    let profile_arguments = [
         "profile", "--calls", "400", "--sizes", "1,1000", "--widths", "1,10",
     ];
-    write_result(path, "profile.json", &profile); // it also writes latency.json, which does not belong into the report
+    write_result(path, "profile.json", &profile_arguments); // it also writes latency.json, which does not belong in the report
     let output = run_report(path, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for part in [
+    for expected_part in [
         "2 results on",
         "profile.json: glasscache profile --calls 400 --sizes 1,1000",
         "A get of 1.0 KB from embedded takes",
         "curve.json: glasscache curve t.csv --json",
         "latency.json",
     ] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(expected_part), "{expected_part} in {text}");
     }
     let page = std::fs::read_to_string(path.join("report.html")).unwrap();
-    for part in ["miss ratio by size", "to repeat it", "cores", "</html>"] {
-        assert!(page.contains(part), "{part}");
+    for expected_part in ["miss ratio by size", "to repeat it", "cores", "</html>"] {
+        assert!(page.contains(expected_part), "{expected_part}");
     }
     let output = run_report(path, &["--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();

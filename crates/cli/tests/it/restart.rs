@@ -50,17 +50,17 @@ fn set_until_closed(mut stream: TcpStream) -> u64 {
 }
 
 /// Reads every key; none may have a wrong value. Returns how many were there.
-fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
+fn count_readable(connection: &mut TestConnection, key_count: u64) -> u64 {
     let mut found_count = 0;
-    for number in 0..keys {
+    for number in 0..key_count {
         let line = connection.request(&format!("get key{number}\r\n"));
         if line == "END" {
             continue;
         }
         let value = build_value(number);
         assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
-        assert_eq!(connection.line(), value);
-        assert_eq!(connection.line(), "END");
+        assert_eq!(connection.read_line(), value);
+        assert_eq!(connection.read_line(), "END");
         found_count += 1;
     }
     found_count
@@ -70,9 +70,9 @@ fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
 fn items_come_back_after_sigusr1_and_not_after_sigterm() {
     let memory = Memory::new();
     let mut server = memory.start();
-    let keys = 2000;
+    let key_count = 2000;
     let mut connection = server.connect();
-    for number in 0..keys {
+    for number in 0..key_count {
         let value = build_value(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(connection.request(&request), "STORED");
@@ -80,11 +80,11 @@ fn items_come_back_after_sigusr1_and_not_after_sigterm() {
     send_signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
     let mut server = memory.start();
-    assert_eq!(count_readable(&mut server.connect(), keys), keys);
+    assert_eq!(count_readable(&mut server.connect(), key_count), key_count);
     send_signal(&server, Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     let server = memory.start();
-    assert_eq!(count_readable(&mut server.connect(), keys), 0);
+    assert_eq!(count_readable(&mut server.connect(), key_count), 0);
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn the_time_without_a_server_counts_towards_a_ttl() {
     let memory = Memory::new();
     let mut server = memory.start();
     let mut connection = server.connect();
-    let stored = Instant::now();
+    let stored_at = Instant::now();
     assert_eq!(connection.request("set short 0 3 1\r\nx\r\n"), "STORED");
     assert_eq!(connection.request("set long 0 10000 1\r\nx\r\n"), "STORED");
     send_signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
-    while stored.elapsed() < Duration::from_secs(4) {
+    while stored_at.elapsed() < Duration::from_secs(4) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let server = memory.start();
@@ -122,7 +122,7 @@ fn the_time_without_a_server_counts_towards_a_ttl() {
     let reply = connection.request("mg long t\r\n");
     let ttl_s: u64 = reply.strip_prefix("HD t").unwrap().parse().unwrap();
     assert!(ttl_s <= 9996, "{ttl_s}");
-    assert!(ttl_s >= 9990 - stored.elapsed().as_secs(), "{ttl_s}");
+    assert!(ttl_s >= 9990 - stored_at.elapsed().as_secs(), "{ttl_s}");
 }
 
 #[test]
@@ -132,27 +132,27 @@ fn a_server_that_was_killed_leaves_an_empty_cache() {
         let server = memory.start();
         // Opened here: the server may be killed before the writer's first step.
         let stream = connect(&server);
-        let keys = std::thread::scope(|scope| {
+        let key_count = std::thread::scope(|scope| {
             let writer = scope.spawn(|| set_until_closed(stream));
             std::thread::sleep(Duration::from_millis(round * 37 % 300));
             send_signal(&server, Signal::SIGKILL);
             writer.join().unwrap()
         });
         drop(server);
-        assert_eq!(count_readable(&mut memory.start().connect(), keys), 0);
+        assert_eq!(count_readable(&mut memory.start().connect(), key_count), 0);
     }
 }
 
 #[test]
 fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
     let memory = Memory::new();
-    let (mut whole, mut empty) = (0, 0);
+    let (mut whole_count, mut empty_count) = (0, 0);
     for round in 0..read_kills_per_kind() {
         let mut server = memory.start();
         let mut connection = server.connect();
         assert_eq!(connection.request("flush_all\r\n"), "OK");
-        let keys = 200 + round % 7 * 100;
-        for number in 0..keys {
+        let key_count = 200 + round % 7 * 100;
+        for number in 0..key_count {
             let value = build_value(number);
             let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
             assert_eq!(connection.request(&request), "STORED");
@@ -163,7 +163,7 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
             send_signal(&server, Signal::SIGKILL);
         }
         server.wait();
-        // One that is killed at its start.
+        // The next server is killed at its start.
         let mut command = glasscache();
         let file = memory.file();
         command.args(["serve", "-p", "0", "-s"]);
@@ -175,30 +175,37 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
         std::thread::sleep(Duration::from_millis(round * 11 % 60));
         killed.kill().unwrap();
         killed.wait().unwrap();
-        let found = count_readable(&mut memory.start().connect(), keys);
-        assert!(found == keys || found == 0, "{found} of {keys}");
-        *(if found == 0 { &mut empty } else { &mut whole }) += 1;
+        let found_count = count_readable(&mut memory.start().connect(), key_count);
+        assert!(
+            found_count == key_count || found_count == 0,
+            "{found_count} of {key_count}"
+        );
+        *(if found_count == 0 {
+            &mut empty_count
+        } else {
+            &mut whole_count
+        }) += 1;
     }
-    eprintln!("{whole} whole, {empty} empty");
+    eprintln!("{whole_count} whole, {empty_count} empty");
 }
 
 #[test]
 fn a_second_server_and_a_foreign_snapshot_end_with_code_3_and_one_sentence() {
     let memory = Memory::new();
     let server = memory.start();
-    let refusal = || {
+    let run_and_read_refusal = || {
         let mut command = glasscache();
         command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
         let output = command.arg(memory.file()).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         (output.status.code(), text)
     };
-    let (code, text) = refusal();
+    let (code, text) = run_and_read_refusal();
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("is in use by another server"), "{text}");
     drop(server);
     std::fs::write(memory.folder.path().join("memory.meta"), "").unwrap();
-    let (code, text) = refusal();
+    let (code, text) = run_and_read_refusal();
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("is not the snapshot"), "{text}");
 }
@@ -217,7 +224,7 @@ fn the_log_reports_whether_items_came_back() {
         assert_eq!(reply, "STORED");
         send_signal(&server, Signal::SIGUSR1);
         let mut text = String::new();
-        std::io::Read::read_to_string(&mut server.stderr(), &mut text).unwrap();
+        std::io::Read::read_to_string(&mut server.take_stderr(), &mut text).unwrap();
         log.push_str(&text);
         assert_eq!(server.wait(), Some(0));
     }
@@ -225,13 +232,13 @@ fn the_log_reports_whether_items_came_back() {
         .lines()
         .filter(|line| line.contains("memory file"))
         .collect();
-    let file = file.display();
+    let path_text = file.display();
     assert_eq!(lines.len(), 4, "{log}");
-    let ends = |line: &str, end: &str| {
-        assert_eq!(line, format!("glasscache: memory file {file}{end}"));
+    let assert_line = |line: &str, end: &str| {
+        assert_eq!(line, format!("glasscache: memory file {path_text}{end}"));
     };
-    ends(lines[0], " starts empty: no server has saved it");
-    ends(lines[1], ": 1 items are saved");
+    assert_line(lines[0], " starts empty: no server has saved it");
+    assert_line(lines[1], ": 1 items are saved");
     assert!(lines[2].contains(": 1 items are back after "), "{log}");
-    ends(lines[3], ": 1 items are saved");
+    assert_line(lines[3], ": 1 items are saved");
 }

@@ -209,16 +209,16 @@ fn the_unix_socket_replaces_tcp_and_is_removed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
+    let mut start_line = String::new();
     BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut line)
+        .read_line(&mut start_line)
         .unwrap();
-    assert!(line.contains("listens on"), "{line}");
+    assert!(start_line.contains("listens on"), "{start_line}");
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"version\r\n").unwrap();
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).unwrap();
-    assert!(line.starts_with("VERSION "));
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).unwrap();
+    assert!(reply.starts_with("VERSION "));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!path.exists());
@@ -236,7 +236,7 @@ fn the_daemon_listens_when_the_command_returns() {
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(0));
-    let id: i32 = std::fs::read_to_string(&pid_file)
+    let pid: i32 = std::fs::read_to_string(&pid_file)
         .unwrap()
         .trim()
         .parse()
@@ -249,7 +249,7 @@ fn the_daemon_listens_when_the_command_returns() {
         .parse()
         .unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_daemon_that_cannot_start_reports_its_error() {
 
 #[test]
 fn a_public_address_requires_the_public_flag() {
-    let serve = |flags: &[&str]| {
+    let new_command = |flags: &[&str]| {
         let mut command = glasscache();
         command
             .args(["serve", "-u", "root", "-p", "-1", "-l", "0.0.0.0"])
@@ -273,17 +273,15 @@ fn a_public_address_requires_the_public_flag() {
             .env("MEMCACHED_DEBUG", "1");
         command
     };
-    let refused = serve(&[]).output().unwrap();
+    let refused = new_command(&[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "the variable opens nothing");
-    let server = Server::run(serve(&["--public", "-o", "relaxed_privileges"]));
+    let server = Server::run(new_command(&["--public", "-o", "relaxed_privileges"]));
     assert_eq!(server.connect().request("debugtime 5\r\n"), "OK");
     drop(server);
-    assert_eq!(
-        run_and_read_refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]).0,
-        Some(2)
-    );
-    let public = Server::start(&["-l", "0.0.0.0", "--public"]);
-    assert_eq!(public.connect().request("debugtime 5\r\n"), "ERROR");
+    let (code, text) = run_and_read_refusal(&["serve", "-p", "-1", "-l", "0.0.0.0"]);
+    assert_eq!(code, Some(2), "{text}");
+    let public_server = Server::start(&["-l", "0.0.0.0", "--public"]);
+    assert_eq!(public_server.connect().request("debugtime 5\r\n"), "ERROR");
 }
 
 #[test]
@@ -293,9 +291,9 @@ fn config_show_is_a_valid_settings_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("glasscache.toml");
     std::fs::write(&file, &output.stdout).unwrap();
-    let again = run_glasscache(&["config", "show", "--config", file.to_str().unwrap()]);
+    let second_output = run_glasscache(&["config", "show", "--config", file.to_str().unwrap()]);
     assert_eq!(
-        String::from_utf8(again.stdout).unwrap(),
+        String::from_utf8(second_output.stdout).unwrap(),
         String::from_utf8(output.stdout).unwrap()
     );
 }
@@ -327,20 +325,20 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
         .args(["serve", "-u", "root", "-p", "-1", "--cluster-file"])
         .arg(&file);
     let mut server = Server::run_with_stderr(command, Stdio::piped());
-    let mut stderr = BufReader::new(server.stderr());
-    let mut line = || {
+    let mut stderr = BufReader::new(server.take_stderr());
+    let mut read_line = || {
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
         line
     };
-    assert!(line().contains("listens on"));
+    assert!(read_line().contains("listens on"));
     let hangup = || kill(Pid::from_raw(server.id() as i32), Signal::SIGHUP).unwrap();
     std::fs::write(&file, "2\na|127.0.0.1|1 b|127.0.0.1|2\n").unwrap();
     hangup();
-    assert!(line().contains("was read again"));
+    assert!(read_line().contains("was read again"));
     std::fs::write(&file, "no version").unwrap();
     hangup();
-    assert!(line().contains("the nodes stay as they were"));
+    assert!(read_line().contains("the nodes stay as they were"));
     let mut connection = server.connect();
     connection.send(b"config get cluster\r\n");
     let reply = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
@@ -357,36 +355,34 @@ fn a_second_sigterm_ends_a_stuck_server_immediately() {
         .args(["serve", "-u", "root", "-p", "-1", "--watchdog", "0"])
         .env("MEMCACHED_DEBUG", "1");
     let mut server = Server::run(command);
-    let ticks = server.cpu_ticks();
+    let ticks_before = server.read_cpu_ticks();
     let mut connection = server.connect();
     connection.send(b"misbehave loop\r\n");
     // A signal that arrives before the worker reads the line ends the server in the ordinary way.
-    wait_until(|| server.cpu_ticks() > ticks + 10);
+    wait_until(|| server.read_cpu_ticks() > ticks_before + 10);
     // Equal signals that are sent before the first is handled are merged, so the signal is sent until it has been
     // handled twice.
-    let id = Pid::from_raw(server.id() as i32);
-    let ended = std::iter::repeat_with(|| kill(id, Signal::SIGTERM))
+    let pid = Pid::from_raw(server.id() as i32);
+    let has_ended = std::iter::repeat_with(|| kill(pid, Signal::SIGTERM))
         .inspect(|_| std::thread::sleep(std::time::Duration::from_millis(20)))
         .take(500)
         .any(|_| server.has_ended());
-    assert!(ended);
+    assert!(has_ended);
     assert_eq!(server.wait(), Some(143));
 }
 
 #[test]
 fn the_watchdog_is_off_or_at_least_two_seconds() {
-    for wrong in ["1", "3601", "x"] {
-        let (code, text) = run_and_read_refusal(&["serve", "--watchdog", wrong]);
+    for wrong_seconds in ["1", "3601", "x"] {
+        let (code, text) = run_and_read_refusal(&["serve", "--watchdog", wrong_seconds]);
         assert_eq!(code, Some(2));
         assert!(
             text.ends_with("must be 0 or a whole number from 2 to 3600"),
             "{text}"
         );
     }
-    assert_eq!(
-        run_and_read_refusal(&["serve", "--failure-exit", "0"]).0,
-        Some(2)
-    );
+    let (code, text) = run_and_read_refusal(&["serve", "--failure-exit", "0"]);
+    assert_eq!(code, Some(2), "{text}");
 }
 
 #[test]
@@ -465,19 +461,26 @@ fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
     let file = folder.path().join("users");
     std::fs::write(&file, "foo:bar\n").unwrap();
     let server = Server::start(&["-l", "0.0.0.0", "-S", "-Y", file.to_str().unwrap()]);
-    let mut text = server.connect();
-    assert_eq!(text.request("version\r\n"), "CLIENT_ERROR unauthenticated");
-    assert_eq!(text.request("set a 0 0 7\r\nfoo bar\r\n"), "STORED");
-    assert_eq!(text.request("get a\r\n"), "END");
-    let mut binary = server.connect();
-    binary.send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
-    let response = binary.read_exactly(24 + b"Authenticated".len());
+    let mut text_connection = server.connect();
+    assert_eq!(
+        text_connection.request("version\r\n"),
+        "CLIENT_ERROR unauthenticated"
+    );
+    assert_eq!(
+        text_connection.request("set a 0 0 7\r\nfoo bar\r\n"),
+        "STORED"
+    );
+    assert_eq!(text_connection.request("get a\r\n"), "END");
+    let mut binary_connection = server.connect();
+    binary_connection
+        .send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
+    let response = binary_connection.read_exactly(24 + b"Authenticated".len());
     assert!(response.ends_with(b"Authenticated"), "{response:?}");
-    text.send(b"stats settings\r\n");
-    let rows = String::from_utf8(text.read_through(b"END\r\n")).unwrap();
+    text_connection.send(b"stats settings\r\n");
+    let rows = String::from_utf8(text_connection.read_through(b"END\r\n")).unwrap();
     assert!(rows.contains("STAT auth_enabled_sasl yes"), "{rows}");
-    let in_text = format!("STAT auth_enabled_ascii {}", file.display());
-    assert!(rows.contains(&in_text), "{rows}");
+    let ascii_row = format!("STAT auth_enabled_ascii {}", file.display());
+    assert!(rows.contains(&ascii_row), "{rows}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// What the process writes on stderr, if the test wanted a pipe there.
-    pub(crate) fn stderr(&mut self) -> ChildStderr {
+    pub(crate) fn take_stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
     }
 
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// The processor time the process has used, in ticks of the kernel's clock (`proc_pid_stat(5)`, fields 14 and 15).
-    pub(crate) fn cpu_ticks(&self) -> u64 {
+    pub(crate) fn read_cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
         // The second field, the command's name in parentheses, may contain spaces; the third one follows it.
         let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -192,9 +192,9 @@ impl Drop for Server {
 }
 
 /// Waits until something is true of a server, and fails the test if it does not become true.
-pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool) {
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + START_TIMEOUT;
-    while !is_true() {
+    while !condition() {
         assert!(Instant::now() < deadline, "the server did not get there");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -239,11 +239,11 @@ impl TestConnection {
     /// Sends a request and returns the first line of the reply, without its end.
     pub(crate) fn request(&mut self, request: &str) -> String {
         self.send(request.as_bytes());
-        self.line()
+        self.read_line()
     }
 
     /// The next line, without its end.
-    pub(crate) fn line(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line).unwrap();
         String::from_utf8_lossy(&line).trim_end().to_owned()
@@ -274,8 +274,8 @@ impl TestConnection {
     }
 
     /// Reads this many bytes.
-    pub(crate) fn read_exactly(&mut self, count: usize) -> Vec<u8> {
-        let mut bytes = vec![0; count];
+    pub(crate) fn read_exactly(&mut self, byte_count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; byte_count];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
     }

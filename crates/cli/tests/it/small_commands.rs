@@ -7,8 +7,8 @@ use crate::server::{Server, glasscache};
 
 struct RunResult {
     code: i32,
-    out: String,
-    err: String,
+    stdout: String,
+    stderr: String,
 }
 
 fn run_at(server: &str, arguments: &[&str], input: &str) -> RunResult {
@@ -26,8 +26,8 @@ fn run_at(server: &str, arguments: &[&str], input: &str) -> RunResult {
     let output = child.wait_with_output().unwrap();
     RunResult {
         code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
@@ -35,31 +35,35 @@ fn run_at(server: &str, arguments: &[&str], input: &str) -> RunResult {
 fn set_values_are_read_back() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "from stdin");
+    let run = |arguments: &[&str]| run_at(&address, arguments, "from stdin");
     assert_eq!(
-        glasscache(&["set", "greeting", "hello", "--flags", "7"]).out,
+        run(&["set", "greeting", "hello", "--flags", "7"]).stdout,
         "stored\n"
     );
-    assert_eq!(glasscache(&["get", "greeting"]).out, "hello");
-    assert_eq!(glasscache(&["set", "piped"]).code, 0);
-    assert_eq!(glasscache(&["get", "piped"]).out, "from stdin");
-    let json = glasscache(&["get", "greeting", "nothing", "--json"]);
-    assert_eq!((json.code, json.err.as_str()), (1, ""));
-    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(run(&["get", "greeting"]).stdout, "hello");
+    assert_eq!(run(&["set", "piped"]).code, 0);
+    assert_eq!(run(&["get", "piped"]).stdout, "from stdin");
+    let json = run(&["get", "greeting", "nothing", "--json"]);
+    assert_eq!((json.code, json.stderr.as_str()), (1, ""));
+    let document: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let first = &document["result"][0];
     assert_eq!(first["value"], "hello");
     assert_eq!(first["flags"], 7);
-    let refused = glasscache(&["set", "greeting", "again", "--add"]);
-    assert_eq!((refused.code, refused.out.as_str()), (1, "not stored\n"));
+    let refused = run(&["set", "greeting", "again", "--add"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, "not stored\n"));
     assert_eq!(
-        glasscache(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code,
+        run(&["set", "greeting", "later", "--replace", "--ttl", "9999999"]).code,
         0
     );
-    assert_eq!(glasscache(&["get", "greeting"]).out, "later");
-    assert_eq!(glasscache(&["delete", "greeting"]).code, 0);
-    let missing = glasscache(&["delete", "greeting"]);
+    assert_eq!(run(&["get", "greeting"]).stdout, "later");
+    assert_eq!(run(&["delete", "greeting"]).code, 0);
+    let missing = run(&["delete", "greeting"]);
     assert_eq!(
-        (missing.code, missing.out.as_str(), missing.err.as_str()),
+        (
+            missing.code,
+            missing.stdout.as_str(),
+            missing.stderr.as_str()
+        ),
         (1, "", "glasscache: greeting: not there\n")
     );
 }
@@ -68,24 +72,19 @@ fn set_values_are_read_back() {
 fn prints_version_counters_and_keys() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "");
+    let run = |arguments: &[&str]| run_at(&address, arguments, "");
     assert!(
-        glasscache(&["ping"])
-            .out
+        run(&["ping"])
+            .stdout
             .starts_with(&format!("{address} 1.6."))
     );
-    glasscache(&["set", "a%b", "x"]);
-    assert_eq!(glasscache(&["keys"]).out, "a%b\n");
-    assert!(glasscache(&["keys", "--long"]).out.contains("size="));
-    assert_eq!(glasscache(&["keys", "--limit", "0"]).out, "");
-    let stats: serde_json::Value =
-        serde_json::from_str(&glasscache(&["stats", "--json"]).out).unwrap();
+    run(&["set", "a%b", "x"]);
+    assert_eq!(run(&["keys"]).stdout, "a%b\n");
+    assert!(run(&["keys", "--long"]).stdout.contains("size="));
+    assert_eq!(run(&["keys", "--limit", "0"]).stdout, "");
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"]).stdout).unwrap();
     assert_eq!(stats["result"][0]["rows"]["curr_items"], 1);
-    assert!(
-        glasscache(&["stats", "settings"])
-            .out
-            .contains("item_size_max")
-    );
+    assert!(run(&["stats", "settings"]).stdout.contains("item_size_max"));
 }
 
 #[test]
@@ -93,8 +92,9 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
     let (first, second) = (Server::start(&[]), Server::start(&[]));
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_address = silent.local_addr().unwrap().to_string();
-    let [first, second] = [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
-    let servers = format!("{silent_address},{first},127.0.0.1:1,{second}");
+    let [first_address, second_address] =
+        [&first, &second].map(|server| format!("127.0.0.1:{}", server.port()));
+    let servers = format!("{silent_address},{first_address},127.0.0.1:1,{second_address}");
     let arguments = ["ping", "--json", "--timeout-ms", "2000", "-s", &servers];
     let pinged = glasscache().args(arguments).output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&pinged.stdout).unwrap();
@@ -102,7 +102,7 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
     let responding: Vec<_> = rows.iter().map(|row| row["server"].clone()).collect();
     assert_eq!(
         (pinged.status.code(), responding),
-        (Some(3), vec![first.into(), second.into()])
+        (Some(3), vec![first_address.into(), second_address.into()])
     );
     // The time of one server has no part of another's: the silent one took two seconds.
     assert!(
@@ -120,38 +120,38 @@ fn ping_reports_every_server_though_one_is_down_and_one_is_silent() {
 fn stats_prints_a_summary_and_every_group() {
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let glasscache = |arguments: &[&str]| run_at(&address, arguments, "");
+    let run = |arguments: &[&str]| run_at(&address, arguments, "");
     assert_eq!(
-        glasscache(&["stats", "detail", "on"]).out,
+        run(&["stats", "detail", "on"]).stdout,
         "counting by key prefix; see glasscache stats detail dump\n"
     );
-    glasscache(&["set", "user:1", "x"]);
-    glasscache(&["get", "user:1"]);
-    glasscache(&["get", "user:2"]);
-    let dump = glasscache(&["stats", "detail", "dump"]);
-    assert_eq!(dump.out, "user  get 2 hit 1 set 1 del 0\n");
-    let summary = glasscache(&["stats", "--interval-ms", "1"]).out;
+    run(&["set", "user:1", "x"]);
+    run(&["get", "user:1"]);
+    run(&["get", "user:2"]);
+    let dump = run(&["stats", "detail", "dump"]);
+    assert_eq!(dump.stdout, "user  get 2 hit 1 set 1 del 0\n");
+    let summary = run(&["stats", "--interval-ms", "1"]).stdout;
     assert_eq!(summary.lines().count(), 10, "{summary}");
     assert!(
         summary.contains("hit ratio    50.0 % since start"),
         "{summary}"
     );
-    assert!(glasscache(&["stats", "--all"]).out.lines().count() > 80);
-    let reset = glasscache(&["stats", "reset"]);
-    assert_eq!((reset.code, reset.out.as_str()), (0, "counters set to 0\n"));
-    let unknown = glasscache(&["stats", "nosuch"]);
+    assert!(run(&["stats", "--all"]).stdout.lines().count() > 80);
+    let reset = run(&["stats", "reset"]);
+    assert_eq!(
+        (reset.code, reset.stdout.as_str()),
+        (0, "counters set to 0\n")
+    );
+    let unknown = run(&["stats", "nosuch"]);
     assert_eq!(unknown.code, 1);
     assert!(
-        unknown.err.contains("the group was \"nosuch\""),
+        unknown.stderr.contains("the group was \"nosuch\""),
         "{}",
-        unknown.err
+        unknown.stderr
     );
-    let without_effect = glasscache(&["stats", "--all", "--interval-ms", "5"]);
+    let without_effect = run(&["stats", "--all", "--interval-ms", "5"]);
     assert_eq!(without_effect.code, 2);
-    assert_eq!(
-        glasscache(&["stats", "--json", "--interval-ms", "5"]).code,
-        2
-    );
+    assert_eq!(run(&["stats", "--json", "--interval-ms", "5"]).code, 2);
 }
 
 #[test]
@@ -164,14 +164,14 @@ fn why_splits_misses_by_cause_and_prefix() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut first = [0; 8];
+    let mut stderr_start = [0; 8];
     child
         .stderr
         .as_mut()
         .unwrap()
-        .read_exact(&mut first)
+        .read_exact(&mut stderr_start)
         .unwrap();
-    assert_eq!(&first, b"watching");
+    assert_eq!(&stderr_start, b"watching");
     let mut connection = server.connect();
     for (request, reply) in [
         ("set a:1 0 0 1\r\nx\r\n", "STORED\r\n"),
@@ -204,7 +204,7 @@ fn why_splits_misses_by_cause_and_prefix() {
 
 #[test]
 fn why_rejects_invalid_options() {
-    for (arguments, words) in [
+    for (arguments, expected_words) in [
         (&["why", "--for-s", "0"][..], "--for-s"),
         (&["why", "--prefix-of", ""], "--prefix-of"),
         (
@@ -214,7 +214,11 @@ fn why_rejects_invalid_options() {
     ] {
         let refused = run_at("127.0.0.1:1", arguments, "");
         assert_eq!(refused.code, 2, "{arguments:?}");
-        assert!(refused.err.contains(words), "{}", refused.err);
+        assert!(
+            refused.stderr.contains(expected_words),
+            "{}",
+            refused.stderr
+        );
     }
     assert_eq!(run_at("127.0.0.1:1", &["why"], "").code, 3);
 }
@@ -235,7 +239,7 @@ fn each_command_prints_json() {
 #[test]
 fn a_failing_command_prints_json_too() {
     let failed = run_at("127.0.0.1:1", &["ping", "--json"], "");
-    let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&failed.stdout).unwrap();
     assert_eq!((failed.code, &document["error"]["exit"]), (3, &3.into()));
     assert!(
         document["error"]["message"]
@@ -265,14 +269,14 @@ fn a_failing_command_prints_json_too() {
 
 #[test]
 fn rejects_options_of_another_mode() {
-    for (arguments, missing) in [
+    for (arguments, expected_option) in [
         (&["simulate", "log", "--memory", "8M"][..], "--search"),
         (&["simulate", "log", "--seed", "8"], "--draw"),
     ] {
         let output = glasscache().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(text.contains(missing), "{text}");
+        assert!(text.contains(expected_option), "{text}");
     }
 }
 
@@ -316,8 +320,8 @@ fn completions_and_manual_pages_name_every_command() {
     let script = String::from_utf8(output.stdout).unwrap();
     assert!(script.contains("simulate") && script.contains("why"));
     let folder = tempfile::tempdir().unwrap();
-    let status = glasscache().arg("man").arg(folder.path()).output().unwrap();
-    assert!(status.status.success());
+    let man_output = glasscache().arg("man").arg(folder.path()).output().unwrap();
+    assert!(man_output.status.success());
     for page in ["glasscache.1", "glasscache-serve.1", "glasscache-why.1"] {
         assert!(folder.path().join(page).is_file(), "{page}");
     }
@@ -336,17 +340,29 @@ fn completions_and_manual_pages_name_every_command() {
 fn exit_codes_distinguish_usage_errors_from_missing_keys() {
     let unreachable_address = "127.0.0.1:1";
     let unreachable = run_at(unreachable_address, &["ping"], "");
-    assert_eq!(unreachable.code, 3, "{}", unreachable.err);
-    assert!(unreachable.err.contains("hint: "), "{}", unreachable.err);
-    assert!(unreachable.err.contains("--server"), "{}", unreachable.err);
-    assert!(!unreachable.err.contains("11211"), "{}", unreachable.err);
+    assert_eq!(unreachable.code, 3, "{}", unreachable.stderr);
+    assert!(
+        unreachable.stderr.contains("hint: "),
+        "{}",
+        unreachable.stderr
+    );
+    assert!(
+        unreachable.stderr.contains("--server"),
+        "{}",
+        unreachable.stderr
+    );
+    assert!(
+        !unreachable.stderr.contains("11211"),
+        "{}",
+        unreachable.stderr
+    );
     assert_eq!(run_at(unreachable_address, &["keys"], "").code, 3);
     let usage = run_at(unreachable_address, &["get", "a b"], "");
     assert_eq!(usage.code, 2);
     assert!(
-        usage.err.contains("must be 1 to 250 bytes"),
+        usage.stderr.contains("must be 1 to 250 bytes"),
         "{}",
-        usage.err
+        usage.stderr
     );
     assert_eq!(run_at("no port:x", &["ping"], "").code, 2);
 }

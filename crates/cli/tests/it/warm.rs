@@ -1,4 +1,4 @@
-//! `warm` over real sockets: ours to ours, memcached to ours and back, and what goes wrong in between.
+//! `warm` over real sockets: between two of our servers, from memcached to ours and back, and with failures in between.
 //!
 //! A relay between the command and a server acts at one point of the conversation, such as after the list of items and
 //! before the first is read; what it acts on is a real server.
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::server::{Server, TestConnection, glasscache, wait_until};
 
-/// A real memcached, where the tests have one.
-const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
+/// The environment variable with the path of a real memcached, if the tests have one.
+const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
 
 fn format_address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
@@ -49,7 +49,7 @@ fn request_value(server: &Server, key: &str) -> Option<String> {
     if connection.request(&format!("get {key}\r\n")) == "END" {
         return None;
     }
-    Some(connection.line())
+    Some(connection.read_line())
 }
 
 /// Passes each connection on to a server; `may_pass` sees each chunk that the client sends, and cuts the connection by
@@ -64,15 +64,17 @@ fn start_relay(
     let may_pass = std::sync::Arc::new(may_pass);
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
-            let server = TcpStream::connect(&upstream).unwrap();
-            let (mut replies, mut to_client) =
-                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            let server_stream = TcpStream::connect(&upstream).unwrap();
+            let (mut from_server, mut to_client) = (
+                server_stream.try_clone().unwrap(),
+                client.try_clone().unwrap(),
+            );
             std::thread::spawn(move || {
-                let _ = std::io::copy(&mut replies, &mut to_client);
+                let _ = std::io::copy(&mut from_server, &mut to_client);
                 let _ = to_client.shutdown(Shutdown::Both);
             });
             let may_pass = may_pass.clone();
-            std::thread::spawn(move || forward_requests(client, server, &*may_pass));
+            std::thread::spawn(move || forward_requests(client, server_stream, &*may_pass));
         }
     });
     listen_address
@@ -93,7 +95,7 @@ fn forward_requests(
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// What every pair of servers has to do: values, flags and TTLs arrive, and what the new one has stays.
+/// Checks for a pair of servers: values, flags and TTLs arrive, and items that the new server already has stay.
 fn assert_items_arrive(from: &Server, to: &Server) {
     let mut connection = from.connect();
     let large = "x".repeat(300_000);
@@ -121,16 +123,16 @@ fn assert_items_arrive(from: &Server, to: &Server) {
     assert_eq!(result["already_present"], 1);
     assert_eq!(result["end"], "complete");
     let mut connection = to.connect();
-    let mut fields = |key: &str| connection.request(&format!("mg {key} s f t\r\n"));
-    assert_eq!(fields("plain"), "HD s1 f0 t-1");
-    assert_eq!(fields("flags"), "HD s1 f4000000000 t-1");
-    assert_eq!(fields("empty"), "HD s0 f0 t-1");
-    assert_eq!(fields("large"), "HD s300000 f1 t-1");
-    assert_eq!(fields("many:77"), "HD s3 f77 t-1");
-    let ttl_s = |reply: String| -> i64 { reply.split(" t").nth(1).unwrap().parse().unwrap() };
-    assert!((3000..=3600).contains(&ttl_s(fields("hour"))));
+    let mut request_fields = |key: &str| connection.request(&format!("mg {key} s f t\r\n"));
+    assert_eq!(request_fields("plain"), "HD s1 f0 t-1");
+    assert_eq!(request_fields("flags"), "HD s1 f4000000000 t-1");
+    assert_eq!(request_fields("empty"), "HD s0 f0 t-1");
+    assert_eq!(request_fields("large"), "HD s300000 f1 t-1");
+    assert_eq!(request_fields("many:77"), "HD s3 f77 t-1");
+    let parse_ttl_s = |reply: String| -> i64 { reply.split(" t").nth(1).unwrap().parse().unwrap() };
+    assert!((3000..=3600).contains(&parse_ttl_s(request_fields("hour"))));
     // An absolute time: the clocks of both servers tick once a second, each at its own moment.
-    let year_s = ttl_s(fields("year"));
+    let year_s = parse_ttl_s(request_fields("year"));
     assert!((31_530_000..=31_536_002).contains(&year_s), "{year_s}");
     assert_eq!(connection.request("mg YSBi b v\r\n"), "VA 1");
     assert_eq!(request_value(to, "kept").as_deref(), Some("newer"));
@@ -149,7 +151,7 @@ fn items_of_ours_arrive_at_ours_with_flags_and_ttls() {
 
 #[test]
 fn items_of_memcached_arrive_at_ours_and_the_other_way_round() {
-    let Some(path) = std::env::var_os(ORACLE) else {
+    let Some(path) = std::env::var_os(ORACLE_VARIABLE) else {
         return;
     };
     assert_items_arrive(&Server::memcached(&path), &Server::start(&[]));
@@ -163,12 +165,12 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
     for number in 0..2000 {
         send_set(&mut connection, &format!("cold:{number}"), 0, 0, &value);
     }
-    // The access that the server reports has seconds: these are read in a later one.
-    let mut idle_s = || -> u32 {
+    // The server reports access times in whole seconds: the items below are read in a later second.
+    let mut request_idle_s = || -> u32 {
         let reply = connection.request("mg cold:1999 l u\r\n");
         reply.strip_prefix("HD l").unwrap().parse().unwrap()
     };
-    wait_until(|| idle_s() >= 2);
+    wait_until(|| request_idle_s() >= 2);
     for number in 0..50 {
         assert_eq!(
             connection.request(&format!("mg cold:{number} s\r\n")),
@@ -187,27 +189,27 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
         result["examined_items"].as_u64().unwrap() < 2000,
         "{result}"
     );
-    let relayed = Server::start(&["-m", "64"]);
-    let recorded = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let recording = recorded.clone();
-    let relay_address = start_relay(&relayed, move |chunk| {
-        recording.lock().unwrap().extend_from_slice(chunk);
+    let relayed_server = Server::start(&["-m", "64"]);
+    let recorded_bytes = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let relay_recording = recorded_bytes.clone();
+    let relay_address = start_relay(&relayed_server, move |chunk| {
+        relay_recording.lock().unwrap().extend_from_slice(chunk);
         true
     });
     let output = run_warm(&format_address(&from), &relay_address, &[]);
     assert_eq!(output.status.code(), Some(0));
-    let sent = String::from_utf8_lossy(&recorded.lock().unwrap()).into_owned();
-    let stores = sent
+    let sent_text = String::from_utf8_lossy(&recorded_bytes.lock().unwrap()).into_owned();
+    let store_requests = sent_text
         .lines()
         .filter_map(|line| line.strip_prefix("ms cold:"));
-    let order: Vec<u32> = stores
+    let sent_numbers: Vec<u32> = store_requests
         .map(|line| line.split(' ').next().unwrap().parse().unwrap())
         .collect();
-    assert_eq!(order.len(), 2000);
+    assert_eq!(sent_numbers.len(), 2000);
     assert!(
-        order[..50].iter().all(|number| *number < 50),
+        sent_numbers[..50].iter().all(|number| *number < 50),
         "{:?}",
-        &order[..50]
+        &sent_numbers[..50]
     );
 }
 
@@ -366,9 +368,9 @@ fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
 fn a_server_that_wants_a_login_or_is_not_there_is_named_in_one_sentence() {
     let from = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
-    let users = folder.path().join("users");
-    std::fs::write(&users, "user:password\n").unwrap();
-    let to = Server::start(&["-Y", users.to_str().unwrap()]);
+    let users_path = folder.path().join("users");
+    std::fs::write(&users_path, "user:password\n").unwrap();
+    let to = Server::start(&["-Y", users_path.to_str().unwrap()]);
     let output = run_warm(&format_address(&from), &format_address(&to), &[]);
     assert_eq!(output.status.code(), Some(4));
     let message = parse_document(&output)["error"]["message"].to_string();
@@ -398,11 +400,11 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     for number in 0..100 {
         send_set(&mut connection, &number.to_string(), 0, 0, "x");
     }
-    let batches = std::sync::atomic::AtomicU32::new(0);
+    let piece_count = std::sync::atomic::AtomicU32::new(0);
     // Each batch sends two pieces of gets; the third batch is cut off.
     let relay_address = start_relay(&from, move |chunk| {
-        let is_gets = chunk.starts_with(b"mg ");
-        !is_gets || batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
+        let is_piece_of_gets = chunk.starts_with(b"mg ");
+        !is_piece_of_gets || piece_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
     });
     let output = run_warm(&relay_address, &format_address(&to), &["--rate", "500"]);
     assert_eq!(output.status.code(), Some(3));
@@ -410,9 +412,12 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     assert_eq!(document["result"]["copied_items"], 20, "{document}");
     assert_eq!(document["result"]["end"], "failed");
     assert_eq!(document["error"]["kind"], "unreachable");
-    let again = warm_and_parse_result(&from, &to);
+    let second_result = warm_and_parse_result(&from, &to);
     assert_eq!(
-        (&again["copied_items"], &again["already_present"]),
+        (
+            &second_result["copied_items"],
+            &second_result["already_present"]
+        ),
         (&80.into(), &20.into())
     );
 }
@@ -461,8 +466,8 @@ fn request_at(address: &str, request: &str) -> String {
         .unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut reply = [0; 256];
-    let length = stream.read(&mut reply).unwrap();
-    String::from_utf8_lossy(&reply[..length]).into_owned()
+    let reply_bytes = stream.read(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[..reply_bytes]).into_owned()
 }
 
 fn request_value_at(address: &str, key: &str) -> Option<String> {

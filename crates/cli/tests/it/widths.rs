@@ -10,30 +10,34 @@ use crate::server::{Server, glasscache};
 const WIDTHS: [usize; 3] = [60, 80, 120];
 
 /// Beginnings of lines that are copied into a shell, which must stay in one piece.
-const COMMAND_LINES: [&str; 2] = ["To copy: ", "next: "];
+const COMMAND_LINE_PREFIXES: [&str; 2] = ["To copy: ", "next: "];
 
-/// What a command prints on a terminal of this many columns; no limit without.
-fn run_line(folder: &Path, line: &str, columns: Option<usize>) -> String {
+/// What a command prints on a terminal of `columns`; `None` sets no limit.
+fn run_command_line(folder: &Path, command_line: &str, columns: Option<usize>) -> String {
     let mut command = glasscache();
-    command.args(line.split_whitespace()).current_dir(folder);
+    command
+        .args(command_line.split_whitespace())
+        .current_dir(folder);
     match columns {
         Some(columns) => command.env("COLUMNS", columns.to_string()),
         None => command.env_remove("COLUMNS"),
     };
     let output = command.output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {message}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command_line}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Lines that a terminal would break, although they could have been shorter.
 fn find_too_long_lines(text: &str, columns: usize) -> Vec<&str> {
-    let is_broken = |line: &&str| {
-        let is_command = COMMAND_LINES.iter().any(|start| line.starts_with(start));
+    let is_too_long = |line: &&str| {
+        let is_command = COMMAND_LINE_PREFIXES
+            .iter()
+            .any(|start| line.starts_with(start));
         let is_one_word = line.split_whitespace().count() < 2;
         line.chars().count() > columns && !is_command && !is_one_word
     };
-    text.lines().filter(is_broken).collect()
+    text.lines().filter(is_too_long).collect()
 }
 
 fn collect_words(text: &str) -> BTreeSet<&str> {
@@ -43,36 +47,49 @@ fn collect_words(text: &str) -> BTreeSet<&str> {
 /// A folder with a key stream, a request log, sizes, and files to store.
 fn write_data_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
-    run_line(
-        path,
+    let folder_path = folder.path();
+    run_command_line(
+        folder_path,
         "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
         None,
     );
-    run_line(
-        path,
+    run_command_line(
+        folder_path,
         "generate topic-tree site --requests 2000 --items 300",
         None,
     );
-    run_line(path, "generate zipf again.csv --requests 10", None);
-    // The same log as a part, beside one of which only the beginning is there.
-    let cut = path.join("cut");
-    std::fs::create_dir(&cut).unwrap();
-    std::fs::copy(path.join("site/latency.json"), cut.join("latency.json")).unwrap();
+    run_command_line(folder_path, "generate zipf again.csv --requests 10", None);
+    // The same log as a complete part, next to a part of which only the beginning exists.
+    let cut_folder = folder_path.join("cut");
+    std::fs::create_dir(&cut_folder).unwrap();
+    std::fs::copy(
+        folder_path.join("site/latency.json"),
+        cut_folder.join("latency.json"),
+    )
+    .unwrap();
     for stem in ["items", "requests"] {
-        let whole = std::fs::read(path.join(format!("site/{stem}.parquet"))).unwrap();
-        std::fs::write(cut.join(format!("{stem}-0-000000.parquet")), &whole).unwrap();
-        std::fs::write(cut.join(format!("{stem}-0-000001.parquet")), &whole[..100]).unwrap();
+        let complete_part =
+            std::fs::read(folder_path.join(format!("site/{stem}.parquet"))).unwrap();
+        std::fs::write(
+            cut_folder.join(format!("{stem}-0-000000.parquet")),
+            &complete_part,
+        )
+        .unwrap();
+        std::fs::write(
+            cut_folder.join(format!("{stem}-0-000001.parquet")),
+            &complete_part[..100],
+        )
+        .unwrap();
     }
     std::fs::write(
-        path.join("sizes.csv"),
+        folder_path.join("sizes.csv"),
         "size,count\n100,50\n2000,20\n90000,3\n",
     )
     .unwrap();
-    std::fs::create_dir(path.join("files")).unwrap();
+    std::fs::create_dir(folder_path.join("files")).unwrap();
     for number in 0..40 {
         let text = format!("{{\"name\": \"value {number}\", \"tags\": [1, 2, 3]}}\n").repeat(20);
-        std::fs::write(path.join(format!("files/page-{number}.json")), text).unwrap();
+        std::fs::write(folder_path.join(format!("files/page-{number}.json")), text).unwrap();
     }
     folder
 }
@@ -80,7 +97,7 @@ fn write_data_folder() -> tempfile::TempDir {
 #[test]
 fn commands_on_files_fit_the_terminal_and_lose_no_word() {
     let folder = write_data_folder();
-    for line in [
+    for command_line in [
         "curve keys.csv",
         "curve keys.csv --mode bytes --policies all --capacities 10k,50k,100k,200k,400k,600k",
         "curve keys.csv --server --capacities 2m,64m --cost-per-gb 10 --miss-cost-ms 5",
@@ -102,18 +119,18 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "bench --list",
         "generate zipf again.csv --requests 10",
     ] {
-        let unlimited_output = run_line(folder.path(), line, None);
+        let unlimited_output = run_command_line(folder.path(), command_line, None);
         for columns in WIDTHS {
-            let text = run_line(folder.path(), line, Some(columns));
+            let text = run_command_line(folder.path(), command_line, Some(columns));
             assert_eq!(
                 find_too_long_lines(&text, columns),
                 Vec::<&str>::new(),
-                "{line} at {columns}:\n{text}"
+                "{command_line} at {columns}:\n{text}"
             );
             assert_eq!(
                 collect_words(&text),
                 collect_words(&unlimited_output),
-                "{line} at {columns}:\n{text}"
+                "{command_line} at {columns}:\n{text}"
             );
         }
     }
@@ -122,16 +139,16 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
 #[test]
 fn commands_on_servers_fit_the_terminal() {
     let folder = write_data_folder();
-    let (server, other) = (Server::start(&[]), Server::start(&[]));
+    let (server, other_server) = (Server::start(&[]), Server::start(&[]));
     let address = format!("127.0.0.1:{}", server.port());
-    let vs = format!("127.0.0.1:{}", other.port());
-    let load = "--for 100ms --warm-up 50ms --keys 200 --connections 2";
-    let shared = "--sizes 100,1000 --widths 1,10 --calls 200 --latency-out latency.json";
-    let lines = [
-        format!("bench {address} {load}"),
-        format!("bench {address} --vs {vs} {load}"),
-        format!("profile {address} {shared}"),
-        format!("profile {address} --vs {vs} --wide {shared}"),
+    let other_address = format!("127.0.0.1:{}", other_server.port());
+    let load_arguments = "--for 100ms --warm-up 50ms --keys 200 --connections 2";
+    let profile_arguments = "--sizes 100,1000 --widths 1,10 --calls 200 --latency-out latency.json";
+    let command_lines = [
+        format!("bench {address} {load_arguments}"),
+        format!("bench {address} --vs {other_address} {load_arguments}"),
+        format!("profile {address} {profile_arguments}"),
+        format!("profile {address} --vs {other_address} --wide {profile_arguments}"),
         format!("codec files --server {address}"),
         format!("codec files --server {address} --all"),
         "tour files".to_owned(),
@@ -143,20 +160,20 @@ fn commands_on_servers_fit_the_terminal() {
         format!("record {address} --for 1s --out watched.csv"),
         format!("ping -s {address}"),
     ];
-    for line in lines {
+    for command_line in command_lines {
         for columns in WIDTHS {
-            let text = run_line(folder.path(), &line, Some(columns));
+            let text = run_command_line(folder.path(), &command_line, Some(columns));
             assert_eq!(
                 find_too_long_lines(&text, columns),
                 Vec::<&str>::new(),
-                "{line} at {columns}:\n{text}"
+                "{command_line} at {columns}:\n{text}"
             );
         }
     }
 }
 
 #[test]
-fn the_check_finds_a_broken_row() {
+fn the_check_finds_a_line_that_is_too_long() {
     assert_eq!(
         find_too_long_lines("a row of words\nshort", 10),
         ["a row of words"]

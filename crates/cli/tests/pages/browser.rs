@@ -30,7 +30,7 @@ pub(crate) struct Browser {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     last_id: u64,
-    session: Option<String>,
+    session_id: Option<String>,
     /// Console messages, exceptions and requests since the page was opened.
     page_problems: Vec<String>,
     is_loaded: bool,
@@ -43,7 +43,7 @@ pub(crate) fn find_browser() -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = std::env::split_paths(&path)
         .flat_map(|folder| BROWSERS.map(|name| folder.join(name)))
         .collect();
-    candidates.into_iter().find(|file| file.is_file())
+    candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
 impl Browser {
@@ -78,15 +78,15 @@ impl Browser {
             output: BufReader::new(child.stdout.take().unwrap()),
             child,
             last_id: 0,
-            session: None,
+            session_id: None,
             page_problems: Vec::new(),
             is_loaded: false,
             _profile: profile,
         };
         let tab = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
-        let attach = json!({ "targetId": tab["targetId"], "flatten": true });
-        let attached = browser.call("Target.attachToTarget", &attach);
-        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        let attach_parameters = json!({ "targetId": tab["targetId"], "flatten": true });
+        let attachment = browser.call("Target.attachToTarget", &attach_parameters);
+        browser.session_id = attachment["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
         }
@@ -97,8 +97,8 @@ impl Browser {
     fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": parameters });
-        if let Some(session) = &self.session {
-            message["sessionId"] = json!(session);
+        if let Some(session_id) = &self.session_id {
+            message["sessionId"] = json!(session_id);
         }
         self.input
             .write_all(message.to_string().as_bytes())
@@ -115,8 +115,8 @@ impl Browser {
 
     fn receive(&mut self) -> Value {
         let mut bytes = Vec::new();
-        let read = self.output.read_until(0, &mut bytes).unwrap();
-        assert!(read > 0, "the browser ended");
+        let read_bytes = self.output.read_until(0, &mut bytes).unwrap();
+        assert!(read_bytes > 0, "the browser ended");
         bytes.pop();
         let message: Value = serde_json::from_slice(&bytes).unwrap();
         let parameters = &message["params"];
@@ -177,29 +177,29 @@ impl Browser {
     }
 
     /// Console messages, exceptions and requests since the page was opened.
-    pub(crate) fn page_problems(&mut self) -> Vec<String> {
+    pub(crate) fn take_page_problems(&mut self) -> Vec<String> {
         // A call makes sure that earlier events have arrived.
         self.evaluate("0");
         std::mem::take(&mut self.page_problems)
     }
 
     /// Writes a picture of the whole page.
-    pub(crate) fn screenshot(&mut self, file: &Path) {
+    pub(crate) fn write_screenshot(&mut self, path: &Path) {
         let picture = self.call(
             "Page.captureScreenshot",
             &json!({ "format": "png", "captureBeyondViewport": true }),
         );
-        write_base64(file, &picture["data"]);
+        write_base64(path, &picture["data"]);
     }
 
     /// Prints the page on A4 and returns how many sheets it has.
-    pub(crate) fn print(&mut self, file: &Path) -> usize {
+    pub(crate) fn print_to_pdf(&mut self, path: &Path) -> usize {
         let document = self.call(
             "Page.printToPDF",
             &json!({ "preferCSSPageSize": true, "printBackground": false }),
         );
-        write_base64(file, &document["data"]);
-        let bytes = std::fs::read(file).unwrap();
+        write_base64(path, &document["data"]);
+        let bytes = std::fs::read(path).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         text.matches("/Type /Page\n").count() + text.matches("/Type /Page/").count()
     }
@@ -212,19 +212,19 @@ impl Drop for Browser {
     }
 }
 
-fn write_base64(file: &Path, data: &Value) {
+fn write_base64(path: &Path, data: &Value) {
     let decoder = Command::new("base64")
         .arg("-d")
         .stdin(Stdio::piped())
-        .stdout(std::fs::File::create(file).unwrap())
+        .stdout(std::fs::File::create(path).unwrap())
         .spawn();
     let mut decoder = decoder.unwrap();
-    let text = data.as_str().unwrap();
+    let base64_text = data.as_str().unwrap();
     decoder
         .stdin
         .take()
         .unwrap()
-        .write_all(text.as_bytes())
+        .write_all(base64_text.as_bytes())
         .unwrap();
     assert!(decoder.wait().unwrap().success());
 }

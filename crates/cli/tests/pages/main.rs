@@ -36,13 +36,13 @@ const fn new_view(width: u32, is_dark: bool, is_print: bool) -> View {
     }
 }
 
-fn run_glasscache(folder: &Path, line: &str) {
+fn run_glasscache(folder: &Path, command_line: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_glasscache"))
-        .args(line.split(' '))
+        .args(command_line.split(' '))
         .current_dir(folder)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{line}: {output:?}");
+    assert!(output.status.success(), "{command_line}: {output:?}");
 }
 
 fn write_curve(folder: &Path) {
@@ -61,7 +61,7 @@ fn write_slabs(folder: &Path) {
 
 /// Writes each kind of page and returns their names.
 fn write_pages(folder: &Path) -> Vec<&'static str> {
-    let run = |line: &str| run_glasscache(folder, line);
+    let run = |command_line: &str| run_glasscache(folder, command_line);
     write_curve(folder);
     write_slabs(folder);
     run("generate topic-tree site --requests 2000 --items 300");
@@ -77,7 +77,7 @@ fn write_pages(folder: &Path) -> Vec<&'static str> {
     run("simulate site --search --memory 64k --html search.html");
     run("simulate site --strategies fixed:20+lru:20+children --save best.strategy");
     let server = server::Server::start(&[]);
-    // However long the calls take on a busy machine, the forecast holds.
+    // The wide `--within` lets the forecast hold, however long the calls take on a busy machine.
     run(&format!(
         "replay site --target 127.0.0.1:{} --strategy best.strategy --fill --forecast forecast.json --within 1000000 --html replay.html",
         server.port()
@@ -86,9 +86,9 @@ fn write_pages(folder: &Path) -> Vec<&'static str> {
     run("profile --calls 300 --sizes 1,100,10000 --widths 1,10 --html profile.html");
     run("codec files --html codec.html");
     std::fs::create_dir(folder.join("results")).unwrap();
-    for (name, line) in [("curve", "curve keys.csv"), ("slabs", "slabs sizes.csv")] {
+    for (name, command_line) in [("curve", "curve keys.csv"), ("slabs", "slabs sizes.csv")] {
         let output = Command::new(env!("CARGO_BIN_EXE_glasscache"))
-            .args(line.split(' '))
+            .args(command_line.split(' '))
             .arg("--json")
             .current_dir(folder)
             .output()
@@ -113,10 +113,10 @@ fn write_pages(folder: &Path) -> Vec<&'static str> {
 }
 
 /// The browser, or a note that says how many tests are skipped without one.
-fn start_browser(tests: usize) -> Option<Browser> {
+fn start_browser(test_count: usize) -> Option<Browser> {
     let program = browser::find_browser();
     if program.is_none() {
-        eprintln!("no Chromium is installed: {tests} browser test skipped");
+        eprintln!("no Chromium is installed: {test_count} browser test skipped");
     }
     program.map(|program| Browser::start(&program))
 }
@@ -152,36 +152,37 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
     let folder = tempfile::tempdir().unwrap();
     let screenshot_folder = find_screenshot_folder();
     for page in write_pages(folder.path()) {
-        let file = folder.path().join(page);
-        for (name, view) in VIEWS {
-            browser.open(&file, view);
+        let page_path = folder.path().join(page);
+        for (view_name, view) in VIEWS {
+            browser.open(&page_path, view);
             let faults = browser.evaluate(CHECKS);
-            assert_eq!(faults, serde_json::json!([]), "{page} {name}");
+            assert_eq!(faults, serde_json::json!([]), "{page} {view_name}");
             assert_eq!(
-                browser.page_problems(),
+                browser.take_page_problems(),
                 Vec::<String>::new(),
-                "{page} {name}"
+                "{page} {view_name}"
             );
             if let Some(screenshot_folder) = &screenshot_folder {
-                browser.screenshot(
-                    &screenshot_folder.join(page.replace(".html", &format!("-{name}.png"))),
+                browser.write_screenshot(
+                    &screenshot_folder.join(page.replace(".html", &format!("-{view_name}.png"))),
                 );
             }
         }
-        let sheets = browser.print(&folder.path().join("page.pdf"));
+        let sheets = browser.print_to_pdf(&folder.path().join("page.pdf"));
         assert!((1..=12).contains(&sheets), "{page}: {sheets} sheets");
     }
     // The checks detect a bad page.
-    let bad = "<style>p{color:#aaa;width:3000px}</style><p>pale</p><script>console.error('x')</script>\
+    let bad_page = "<style>p{color:#aaa;width:3000px}</style><p>pale</p><script>console.error('x')</script>\
                <img src=\"http://example.invalid/x.png\">";
-    std::fs::write(folder.path().join("bad.html"), bad).unwrap();
-    browser.open(&folder.path().join("bad.html"), VIEWS[0].1);
+    std::fs::write(folder.path().join("bad.html"), bad_page).unwrap();
+    let (_, view) = VIEWS[0];
+    browser.open(&folder.path().join("bad.html"), view);
     let faults = browser.evaluate(CHECKS).to_string();
     assert!(
         faults.contains("contrast") && faults.contains("wider"),
         "{faults}"
     );
-    assert!(browser.page_problems().len() >= 2);
+    assert!(browser.take_page_problems().len() >= 2);
 }
 
 #[test]
@@ -191,7 +192,8 @@ fn charts_show_values_switch_lines_and_save_their_data() {
     };
     let folder = tempfile::tempdir().unwrap();
     write_curve(folder.path());
-    browser.open(&folder.path().join("curve.html"), VIEWS[0].1);
+    let (_, view) = VIEWS[0];
+    browser.open(&folder.path().join("curve.html"), view);
     let values = browser.evaluate(
         "(() => { const svg = document.querySelector('svg.chart'), box = svg.getBoundingClientRect();
            svg.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + box.width / 2, clientY: box.top + 90 }));
@@ -202,21 +204,21 @@ fn charts_show_values_switch_lines_and_save_their_data() {
         values.contains("size of the cache: ") && values.contains("LRU"),
         "{values}"
     );
-    let hidden = browser.evaluate(
+    let button_and_line_states = browser.evaluate(
         "(() => { const button = document.querySelector('.legend button'); button.click();
            return [button.getAttribute('aria-pressed'), document.querySelector('[data-series=\"0\"]').style.display]; })()",
     );
-    assert_eq!(hidden, serde_json::json!(["false", "none"]));
-    let saved = browser.evaluate(
+    assert_eq!(button_and_line_states, serde_json::json!(["false", "none"]));
+    let saved_file = browser.evaluate(
         "(async () => { let link; HTMLAnchorElement.prototype.click = function () { link = [this.download, fetch(this.href)]; };
            document.querySelector('.tools button').click();
            return [link[0], await (await link[1]).text()]; })()",
     );
-    assert_eq!(saved[0], "miss-ratio-by-size.csv");
-    let rows: Vec<&str> = saved[1].as_str().unwrap().lines().collect();
+    assert_eq!(saved_file[0], "miss-ratio-by-size.csv");
+    let rows: Vec<&str> = saved_file[1].as_str().unwrap().lines().collect();
     assert!(rows.len() > 100, "{} rows", rows.len());
     assert!(rows[1].starts_with("LRU (exact),"), "{}", rows[1]);
-    assert_eq!(browser.page_problems(), Vec::<String>::new());
+    assert_eq!(browser.take_page_problems(), Vec::<String>::new());
 }
 
 #[test]
@@ -226,29 +228,36 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
     };
     let folder = tempfile::tempdir().unwrap();
     write_slabs(folder.path());
-    browser.open(&folder.path().join("slabs.html"), VIEWS[0].1);
-    let sorted = browser.evaluate(
+    let (_, view) = VIEWS[0];
+    browser.open(&folder.path().join("slabs.html"), view);
+    let columns = browser.evaluate(
         "(() => { const table = [...document.querySelectorAll('table')]
              .find((table) => table.tHead.rows[0].cells.length > 5);
            const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[5].textContent));
            const button = table.tHead.rows[0].cells[5].querySelector('button');
            button.click(); const up = column(); button.click(); return [up, column()]; })()",
     );
-    let numbers = |list: &serde_json::Value| -> Vec<f64> {
+    let parse_numbers = |list: &serde_json::Value| -> Vec<f64> {
         let list = list.as_array().unwrap().iter();
         list.filter_map(serde_json::Value::as_f64).collect()
     };
-    let (up, mut down) = (numbers(&sorted[0]), numbers(&sorted[1]));
-    assert!(up.len() > 2 && up.is_sorted(), "{up:?}");
-    down.reverse();
-    assert!(down.is_sorted(), "{down:?}");
-    let copied = browser.evaluate(
+    let (ascending, mut descending) = (parse_numbers(&columns[0]), parse_numbers(&columns[1]));
+    assert!(
+        ascending.len() > 2 && ascending.is_sorted(),
+        "{ascending:?}"
+    );
+    descending.reverse();
+    assert!(descending.is_sorted(), "{descending:?}");
+    let copied_text = browser.evaluate(
         "(async () => { let text; Object.defineProperty(navigator, 'clipboard',
              { value: { writeText: async (what) => { text = what; } } });
            document.querySelector('code.copy + button').click();
            await new Promise((done) => setTimeout(done)); return text; })()",
     );
-    let copied = copied.as_str().unwrap();
-    assert!(copied.starts_with("memcached -o slab_sizes="), "{copied}");
-    assert_eq!(browser.page_problems(), Vec::<String>::new());
+    let copied_text = copied_text.as_str().unwrap();
+    assert!(
+        copied_text.starts_with("memcached -o slab_sizes="),
+        "{copied_text}"
+    );
+    assert_eq!(browser.take_page_problems(), Vec::<String>::new());
 }

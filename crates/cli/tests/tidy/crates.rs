@@ -1,4 +1,4 @@
-//! Which crate may use which, and what the pure ones may not do.
+//! Which crate may use which other crate, and what pure crates must not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,15 +20,15 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),
 ];
-/// Additional crates that the tests of a crate may use: the crate itself with its checks on, for the page of errors the
-/// table of replies, the simulator that a client with a strategy is compared with, and the record of a client's calls.
+/// Additional crates that the tests of a crate may use: the crate itself with its checks on; the table of replies for
+/// the page of errors; the simulator that a client with a strategy is compared with; the record of a client's calls.
 const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] = [
     ("cli", &["protocol"]),
     ("store", &["store"]),
     ("world", &["record", "sim"]),
 ];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
-const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];
+const PURE_CRATES: [&str; 4] = ["protocol", "store", "strategy", "sim"];
 
 /// What the rules of a pure crate must forbid at least.
 const MUST_BE_FORBIDDEN: &[&str] = &[
@@ -77,18 +77,22 @@ fn parse_manifest(file: &str) -> Table {
 }
 
 fn find_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
-    let allowed: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into();
-    let allowed_for_tests: BTreeMap<&str, &[&str]> = ALLOWED_DEV_DEPENDENCIES.into();
-    let Some(allowed) = allowed.get(name) else {
+    let allowed_by_crate: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into();
+    let allowed_for_tests_by_crate: BTreeMap<&str, &[&str]> = ALLOWED_DEV_DEPENDENCIES.into();
+    let Some(allowed) = allowed_by_crate.get(name) else {
         return vec![format!("crates/{name} is in no layer")];
     };
-    let for_tests = allowed_for_tests.get(name).copied().unwrap_or_default();
+    let allowed_for_tests = allowed_for_tests_by_crate
+        .get(name)
+        .copied()
+        .unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
-        for other in list_our_dependencies(kind, manifest, workspace) {
-            let is_for_tests = kind == "dev-dependencies" && for_tests.contains(&other.as_str());
-            if !allowed.contains(&other.as_str()) && !is_for_tests {
-                violations.push(format!("{name} uses {other} ({kind})"));
+        for used_crate in list_our_dependencies(kind, manifest, workspace) {
+            let is_for_tests =
+                kind == "dev-dependencies" && allowed_for_tests.contains(&used_crate.as_str());
+            if !allowed.contains(&used_crate.as_str()) && !is_for_tests {
+                violations.push(format!("{name} uses {used_crate} ({kind})"));
             }
         }
     }
@@ -100,21 +104,21 @@ fn list_our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec
     let targets = manifest
         .get("target")
         .and_then(|targets| targets.as_table());
-    let of_targets = targets
+    let target_tables = targets
         .into_iter()
         .flatten()
         .filter_map(|(_, table)| table.get(kind));
-    let tables = manifest.get(kind).into_iter().chain(of_targets);
-    let shared = workspace
+    let tables = manifest.get(kind).into_iter().chain(target_tables);
+    let shared_dependencies = workspace
         .get("workspace")
         .and_then(|table| table.get("dependencies"));
     let mut used = Vec::new();
     for (name, dependency) in tables.filter_map(|table| table.as_table()).flatten() {
         let is_shared = dependency.get("workspace").is_some();
-        let shared = shared
-            .and_then(|shared| shared.get(name))
+        let shared_dependency = shared_dependencies
+            .and_then(|dependencies| dependencies.get(name))
             .filter(|_| is_shared);
-        let package = [Some(dependency), shared]
+        let package = [Some(dependency), shared_dependency]
             .into_iter()
             .flatten()
             .find_map(|dependency| dependency.get("package")?.as_str())
@@ -127,7 +131,7 @@ fn list_our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec
 #[test]
 fn the_architecture_diagram_matches_the_allowed_uses() {
     let diagram_dependencies = parse_diagram(&read("ARCHITECTURE.md").unwrap());
-    let differs = |(name, allowed): &(&str, &[&str])| {
+    let find_difference = |(name, allowed): &(&str, &[&str])| {
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
         let diagram_names: Option<BTreeSet<&str>> = diagram_dependencies
             .get(*name)
@@ -135,7 +139,10 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
         (diagram_names.as_ref() != Some(&allowed))
             .then(|| format!("{name}: drawn {diagram_names:?}"))
     };
-    let findings: Vec<String> = ALLOWED_DEPENDENCIES.iter().filter_map(differs).collect();
+    let findings: Vec<String> = ALLOWED_DEPENDENCIES
+        .iter()
+        .filter_map(find_difference)
+        .collect();
     assert_none(
         &findings,
         "the diagram in ARCHITECTURE.md shows the allowed uses",
@@ -145,7 +152,7 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
 /// The arrows in the first diagram of a document: each crate with the crates that it uses.
 fn parse_diagram(document: &str) -> BTreeMap<String, BTreeSet<String>> {
     let drawing = document.split("```").nth(1).unwrap_or_default();
-    let names = |column: &str| -> Vec<String> {
+    let split_names = |column: &str| -> Vec<String> {
         let names = column.trim().split(", ").filter(|name| !name.contains(' '));
         names.map(str::to_owned).collect()
     };
@@ -155,10 +162,10 @@ fn parse_diagram(document: &str) -> BTreeMap<String, BTreeSet<String>> {
         for pair in parts.windows(2) {
             // Columns are two spaces apart: the user is the last column before an arrow, the used crates are the
             // first after it.
-            let users = pair[0].trim_end().rsplit("  ").next().unwrap_or_default();
-            let used = pair[1].split("  ").next().unwrap_or_default();
-            for user in names(users) {
-                diagram_dependencies.insert(user, names(used).into_iter().collect());
+            let user_column = pair[0].trim_end().rsplit("  ").next().unwrap_or_default();
+            let used_column = pair[1].split("  ").next().unwrap_or_default();
+            for user in split_names(user_column) {
+                diagram_dependencies.insert(user, split_names(used_column).into_iter().collect());
             }
         }
     }
@@ -167,7 +174,7 @@ fn parse_diagram(document: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn pure_crates_forbid_sockets_files_clocks_and_threads() {
-    let rules = PURE.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
+    let rules = PURE_CRATES.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
     assert_none(
         &find_crates_with_wrong_rules(&rules),
         "pure crates have the same rules",
@@ -185,8 +192,8 @@ fn the_rules_of_pure_crates_name_every_way_out() {
 }
 
 /// Whether the rules of a crate forbid a type or function.
-fn does_forbid(rules: &str, name: &str) -> bool {
-    let rules: Table = rules.parse().unwrap();
+fn does_forbid(rules_text: &str, name: &str) -> bool {
+    let rules: Table = rules_text.parse().unwrap();
     let lists = ["disallowed-types", "disallowed-methods"].map(|key| rules.get(key));
     let entries = lists
         .into_iter()
@@ -200,12 +207,13 @@ fn does_forbid(rules: &str, name: &str) -> bool {
 
 /// The crates whose rules are missing or differ from those of the first.
 fn find_crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
-    let (_, first) = &rules[0];
-    let lacks = rules
+    let (_, first_rules) = &rules[0];
+    let wrong_crates = rules
         .iter()
-        .filter(|(_, text)| text.is_none() || text != first);
-    let lacks = lacks.map(|(name, _)| format!("crates/{name}/clippy.toml is missing or differs"));
-    lacks.collect()
+        .filter(|(_, text)| text.is_none() || text != first_rules);
+    wrong_crates
+        .map(|(name, _)| format!("crates/{name}/clippy.toml is missing or differs"))
+        .collect()
 }
 
 mod tests {

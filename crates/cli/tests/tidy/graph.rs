@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A module's path from the root; the root itself is empty.
 pub(super) type Path = Vec<String>;
 
-/// How the root is called among its modules.
+/// The name of the root among its modules.
 pub(super) const ROOT: &str = "(root)";
 
 /// A name that one module imports from another, as written in the source.
@@ -18,7 +18,7 @@ pub(super) struct Import {
     pub(super) from: Path,
     /// The importing module: that of the file, or an inline module in it.
     pub(super) scope: Path,
-    /// What is named, from the root.
+    /// The path of what is imported, from the root.
     pub(super) names: Path,
     /// The name under which it is available here.
     pub(super) alias: Option<String>,
@@ -51,7 +51,7 @@ pub(super) fn resolve_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<
             Some(((import.scope.as_slice(), alias), &import.names))
         })
         .collect();
-    let used = imports.iter().filter_map(|import| {
+    let uses = imports.iter().filter_map(|import| {
         let names = resolve_alias(&import.names, modules, &aliases);
         let to = find_module(&names, modules).to_vec();
         let is_reexported = import.is_public && to.starts_with(&import.from);
@@ -61,13 +61,13 @@ pub(super) fn resolve_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<
             names,
         })
     });
-    used.collect()
+    uses.collect()
 }
 
 /// The longest prefix of `names` that is a module.
 fn find_module<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] {
-    let longest = (0..=names.len()).rev();
-    let mut prefixes = longest.map(|length| &names[..length]);
+    let lengths = (0..=names.len()).rev();
+    let mut prefixes = lengths.map(|length| &names[..length]);
     prefixes
         .find(|prefix| modules.contains(*prefix))
         .unwrap_or_default()
@@ -89,12 +89,12 @@ fn resolve_alias(
         let Some(target) = aliases.get(&(&names[..length], name.as_str())) else {
             break;
         };
-        let next_names = names[length + 1..].to_vec();
-        let next = [target.as_slice(), &next_names].concat();
-        if next == names {
+        let remaining_names = names[length + 1..].to_vec();
+        let resolved_names = [target.as_slice(), &remaining_names].concat();
+        if resolved_names == names {
             break;
         }
-        names = next;
+        names = resolved_names;
     }
     names
 }
@@ -122,20 +122,24 @@ pub(super) fn find_cycles(uses: &[Use]) -> Vec<Cycle> {
         level.entry(from).or_default().insert(to);
     }
     let mut cycles = Vec::new();
-    for (parent, used_by) in levels {
-        let reached: BTreeMap<&str, BTreeSet<&str>> = used_by
+    for (parent, uses_by_module) in levels {
+        let reached_by_module: BTreeMap<&str, BTreeSet<&str>> = uses_by_module
             .keys()
-            .map(|from| (*from, find_reachable(from, &used_by)))
+            .map(|from| (*from, find_reachable(from, &uses_by_module)))
             .collect();
-        let mut seen = BTreeSet::new();
-        for (module, reaches) in &reached {
-            let is_with = |other: &&&str| reached.get(**other).is_some_and(|r| r.contains(module));
-            let members: Vec<String> = reaches
+        let mut seen_members = BTreeSet::new();
+        for (module, reached) in &reached_by_module {
+            let reaches_back = |other: &&&str| {
+                reached_by_module
+                    .get(**other)
+                    .is_some_and(|reached| reached.contains(module))
+            };
+            let members: Vec<String> = reached
                 .iter()
-                .filter(is_with)
+                .filter(reaches_back)
                 .map(|member| (*member).to_owned())
                 .collect();
-            if reaches.contains(module) && seen.insert(members.clone()) {
+            if reached.contains(module) && seen_members.insert(members.clone()) {
                 let parent = parent.join("::");
                 cycles.push(Cycle { parent, members });
             }
@@ -147,13 +151,18 @@ pub(super) fn find_cycles(uses: &[Use]) -> Vec<Cycle> {
 /// The modules that are reachable by one or more uses.
 fn find_reachable<'m>(
     from: &str,
-    used_by: &BTreeMap<&'m str, BTreeSet<&'m str>>,
+    uses_by_module: &BTreeMap<&'m str, BTreeSet<&'m str>>,
 ) -> BTreeSet<&'m str> {
     let mut reached = BTreeSet::new();
-    let mut open: Vec<&str> = used_by.get(from).into_iter().flatten().copied().collect();
-    while let Some(module) = open.pop() {
+    let mut unvisited: Vec<&str> = uses_by_module
+        .get(from)
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
+    while let Some(module) = unvisited.pop() {
         if reached.insert(module) {
-            open.extend(used_by.get(module).into_iter().flatten());
+            unvisited.extend(uses_by_module.get(module).into_iter().flatten());
         }
     }
     reached

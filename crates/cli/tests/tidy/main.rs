@@ -1,9 +1,9 @@
 //! Checks rules of the codebase that compilers and linters cannot check.
 //!
-//! Checked over the files that git knows or would add: which crates use which (`crates`), no cycles among modules
-//! (`modules`), no retired words in names (`names`), the opening sentence of each source file, `unsafe` in its folder,
-//! licences and versions of other packages (`packages`),
-//! no path of a private machine, no undeclared source file, no unfinished work.
+//! The files are those that git knows or would add. The rules: which crates use which (`crates`), no cycles among
+//! modules (`modules`), no retired words in names (`names`), the opening sentence of each source file, `unsafe` in its
+//! folder, licences and versions of other packages (`packages`), no path of a private machine, no undeclared source
+//! file, no unfinished work.
 
 mod crates;
 mod graph;
@@ -24,14 +24,14 @@ use self::tree::{assert_none, has_ending, list_files, read};
 /// The only folder with hand-written `unsafe`.
 const UNSAFE_FOLDER: &str = "crates/store/src/memory/";
 /// Prefixes of paths of one machine, split so that this file does not contain them.
-const PRIVATE: [[&str; 2]; 4] = [
+const PRIVATE_PATHS: [[&str; 2]; 4] = [
     ["/wo", "rk/"],
     ["/ro", "ot/"],
     ["/ho", "me/"],
     ["/Us", "ers/"],
 ];
 /// Marks of unfinished work, split for the same reason.
-const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
+const UNFINISHED_MARKS: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
 /// The text of a Rust file without comments and string literals; approximate, but enough to find a word.
 fn strip_comments(text: &str) -> String {
@@ -44,36 +44,36 @@ fn strip_comments(text: &str) -> String {
 
 #[test]
 fn each_source_file_opens_with_a_sentence() {
-    let opens = |file: &String| {
+    let opens_with_sentence = |file: &String| {
         let text = read(file).unwrap_or_default();
         let mut lines = text.lines().skip_while(|line| line.starts_with("#!"));
-        let first = lines.next().unwrap_or_default();
+        let first_line = lines.next().unwrap_or_default();
         match Path::new(file)
             .extension()
             .and_then(|ending| ending.to_str())
         {
-            Some("rs") => first.starts_with("//! ") && first.len() > 12,
-            Some("py") => first.starts_with("\"\"\"") || text.trim().is_empty(),
+            Some("rs") => first_line.starts_with("//! ") && first_line.len() > 12,
+            Some("py") => first_line.starts_with("\"\"\"") || text.trim().is_empty(),
             _ => true,
         }
     };
     let sources = list_files()
         .into_iter()
         .filter(|file| has_ending(file, &["rs", "py"]));
-    let findings: Vec<String> = sources.filter(|file| !opens(file)).collect();
+    let findings: Vec<String> = sources.filter(|file| !opens_with_sentence(file)).collect();
     assert_none(&findings, "each source file begins with a description");
 }
 
 #[test]
 fn unsafe_stays_in_its_folder() {
-    let word = ["un", "safe"].concat();
+    let unsafe_word = ["un", "safe"].concat();
     let is_used = |text: &str| {
         let code = strip_comments(text);
         ["{", " fn", " impl", " extern", " trait"]
             .iter()
             .any(|next| {
-                code.contains(&format!("{word}{next}"))
-                    || code.contains(&format!("{word} {}", next.trim()))
+                code.contains(&format!("{unsafe_word}{next}"))
+                    || code.contains(&format!("{unsafe_word} {}", next.trim()))
             })
     };
     let sources = list_files()
@@ -92,27 +92,28 @@ fn unsafe_stays_in_its_folder() {
 
 #[test]
 fn no_file_names_a_private_machine() {
-    let texts = [
+    let text_endings = [
         "rs", "py", "toml", "md", "sh", "yml", "json", "mk", "rb", "php", "go", "java", "c", "cfg",
         "txt",
     ];
     let mut findings = Vec::new();
     for file in list_files() {
-        let is_text =
-            has_ending(&file, &texts) || file.ends_with("Makefile") || file.starts_with("scripts/");
+        let is_text = has_ending(&file, &text_endings)
+            || file.ends_with("Makefile")
+            || file.starts_with("scripts/");
         if !is_text {
             continue;
         }
-        for (number, line) in read(&file).unwrap_or_default().lines().enumerate() {
+        for (line_index, line) in read(&file).unwrap_or_default().lines().enumerate() {
             let is_private = |parts: &[&str; 2]| {
                 let path = parts.concat();
-                line.match_indices(&path).any(|(at, _)| {
+                line.match_indices(&path).any(|(start, _)| {
                     // Part of a longer path, as in a URL or `bench/work/`, is something else.
-                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}*".contains(c))
+                    !line[..start].ends_with(|c: char| c.is_alphanumeric() || "._-}*".contains(c))
                 })
             };
-            if PRIVATE.iter().any(is_private) {
-                findings.push(format!("{file}:{}: {}", number + 1, line.trim()));
+            if PRIVATE_PATHS.iter().any(is_private) {
+                findings.push(format!("{file}:{}: {}", line_index + 1, line.trim()));
             }
         }
     }
@@ -136,7 +137,7 @@ fn every_source_file_is_declared() {
         if is_root || parts[2] == "examples" && stem == "main" {
             continue;
         }
-        let (stem, folder) = if stem == "mod" {
+        let (module_name, folder) = if stem == "mod" {
             (
                 folder.file_name().unwrap().to_str().unwrap(),
                 folder.parent().unwrap(),
@@ -144,14 +145,14 @@ fn every_source_file_is_declared() {
         } else {
             (stem, folder)
         };
-        let parents = [
+        let parent_files = [
             folder.join("mod.rs"),
             folder.join("lib.rs"),
             folder.join("main.rs"),
             folder.with_extension("rs"),
         ];
-        let declaration = format!("mod {stem};");
-        let is_named = parents.iter().any(|parent| {
+        let declaration = format!("mod {module_name};");
+        let is_declared = parent_files.iter().any(|parent| {
             read(&parent.to_string_lossy())
                 .is_some_and(|text| strip_comments(&text).contains(&declaration))
         }) || files.iter().any(|other| {
@@ -159,10 +160,10 @@ fn every_source_file_is_declared() {
                 && Path::new(other).parent() == Some(folder)
                 && read(other).is_some_and(|text| {
                     strip_comments(&text).contains(&declaration)
-                        || text.contains(&format!("\"{stem}.rs\""))
+                        || text.contains(&format!("\"{module_name}.rs\""))
                 })
         });
-        if !is_named {
+        if !is_declared {
             findings.push(file.clone());
         }
     }
@@ -170,18 +171,18 @@ fn every_source_file_is_declared() {
 }
 
 #[test]
-fn no_unfinished_work() {
+fn no_file_marks_unfinished_work() {
     let mut findings = Vec::new();
     for file in list_files()
         .into_iter()
         .filter(|file| has_ending(file, &["rs", "py", "toml", "sh"]))
     {
-        for (number, line) in read(&file).unwrap_or_default().lines().enumerate() {
-            if UNFINISHED
+        for (line_index, line) in read(&file).unwrap_or_default().lines().enumerate() {
+            if UNFINISHED_MARKS
                 .iter()
                 .any(|parts| line.contains(&parts.concat()))
             {
-                findings.push(format!("{file}:{}: {}", number + 1, line.trim()));
+                findings.push(format!("{file}:{}: {}", line_index + 1, line.trim()));
             }
         }
     }

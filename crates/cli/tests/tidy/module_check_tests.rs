@@ -1,5 +1,5 @@
-//! Tests of the checks in `modules`, and of what these read by (`graph`, `rust_imports`, `python_imports`): deliberate
-//! violations in sources that are not on disk.
+//! Tests of the checks in `modules` and of the readers that they use (`graph`, `rust_imports`, `python_imports`):
+//! deliberate violations in sources that are not on disk.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,27 @@ fn read_rust_uses(files: &[(&str, &str)]) -> Vec<Use> {
 }
 
 fn to_source_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
-    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
-    files.iter().map(owned).collect()
+    let to_owned_pair = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+    files.iter().map(to_owned_pair).collect()
 }
 
 #[test]
 fn finds_cycles_in_every_syntax() {
-    let plain = "use crate::b::B;";
+    let direct_import = "use crate::b::B;";
     for (a, b) in [
-        (plain, "use crate::a;"),
-        (plain, "fn f() { crate::a::f(); }"),
-        (plain, "use super::a::f as g;"),
-        (plain, "fn f(a: &super::a::A) {}"),
-        (plain, "pub(crate) use crate::{c::C, a::{self, A}};"),
-        (plain, "mod inner { use super::super::a::A; }"),
-        (plain, "macro_rules! m { () => { $crate::a::f() } }"),
-        (plain, "const QUOTE: char = '\"'; use crate::a::A; // \""),
+        (direct_import, "use crate::a;"),
+        (direct_import, "fn f() { crate::a::f(); }"),
+        (direct_import, "use super::a::f as g;"),
+        (direct_import, "fn f(a: &super::a::A) {}"),
+        (direct_import, "pub(crate) use crate::{c::C, a::{self, A}};"),
+        (direct_import, "mod inner { use super::super::a::A; }"),
+        (direct_import, "macro_rules! m { () => { $crate::a::f() } }"),
         (
-            plain,
+            direct_import,
+            "const QUOTE: char = '\"'; use crate::a::A; // \"",
+        ),
+        (
+            direct_import,
             "fn f<'a>(x: &'a u8) { let _ = br#\"\"\"#; crate::a::f() }",
         ),
         ("use crate::c::B;", "use crate::a::A;"),
@@ -70,14 +73,14 @@ fn ignores_names_that_are_not_uses() {
 
 #[test]
 fn ignores_test_only_files() {
-    for (declaration, loops) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
+    for (declaration, expected_cycles) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
         let found = find_cycles(&read_rust_uses(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::B;"),
             ("b.rs", declaration),
             ("b/checks.rs", "use crate::a::A;"),
         ]));
-        assert_eq!(found.len(), loops, "{declaration}");
+        assert_eq!(found.len(), expected_cycles, "{declaration}");
     }
 }
 
@@ -103,7 +106,7 @@ fn finds_cycles_with_the_root() {
 
 #[test]
 fn finds_python_cycles_in_every_syntax() {
-    for (imports, is_loop) in [
+    for (imports, has_cycle) in [
         ("from glasscache.a import f", true),
         ("import glasscache.a", true),
         ("from . import a", true),
@@ -125,7 +128,7 @@ fn finds_python_cycles_in_every_syntax() {
         let (modules, imported) =
             python_imports::read_modules("glasscache", &to_source_map(&files));
         let found = find_cycles(&resolve_uses(&modules, &imported));
-        assert_eq!(!found.is_empty(), is_loop, "{imports}: {found:?}");
+        assert_eq!(!found.is_empty(), has_cycle, "{imports}: {found:?}");
     }
 }
 
@@ -133,13 +136,14 @@ fn finds_python_cycles_in_every_syntax() {
 fn finds_sockets_in_pure_folders_but_not_in_comments() {
     let found = find_impure_names("use rustix::net::send;\nfn f(socket: &OwnedFd) {}");
     assert_eq!(found, ["rustix::net", "OwnedFd"]);
-    let none = find_impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
-    assert_eq!(none, Vec::<&str>::new());
+    let comment_names =
+        find_impure_names("// rustix::net is elsewhere\nconst A: &str = \"OwnedFd\";");
+    assert_eq!(comment_names, Vec::<&str>::new());
 }
 
 #[test]
 fn finds_upward_uses_and_unlisted_modules() {
-    let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
+    let order: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
     let module_uses = read_rust_uses(&[
         ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
         ("upper.rs", "use crate::lower::L; use crate::new::N;"),
@@ -147,9 +151,9 @@ fn finds_upward_uses_and_unlisted_modules() {
         ("beside.rs", "use crate::lower::L;"),
         ("new.rs", ""),
     ]);
-    let found = find_order_violations(rows, &module_uses);
+    let violations = find_order_violations(order, &module_uses);
     assert_eq!(
-        found,
+        violations,
         [
             "beside uses lower::L",
             "lower uses upper::U",

@@ -9,10 +9,10 @@ use super::tree::{assert_none, has_ending, list_files, read};
 use super::{python_imports, rust_imports};
 
 /// Known cycles: crate or package, module, members. A cycle that was removed or reduced must be removed here.
-const KNOWN: &[(&str, &str, &[&str])] = &[];
+const KNOWN_CYCLES: &[(&str, &str, &[&str])] = &[];
 
 /// The modules of a crate from top to bottom; a module uses only modules on later lines.
-const ORDERS: &[(&str, &[&[&str]])] = &[
+const MODULE_ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "protocol",
         &[
@@ -103,7 +103,7 @@ const PURE_FOLDERS: &[&str] = &[
     "crates/server/src/session/",
 ];
 /// Names that a pure folder must not use.
-const IMPURE: &[&str] = &[
+const IMPURE_NAMES: &[&str] = &[
     "rustix::net",
     "rustix::event",
     "rustix::io",
@@ -134,18 +134,18 @@ fn read_uses_by_crate() -> BTreeMap<String, Vec<Use>> {
                 has_ending(path, &["py"]).then_some((PYTHON, path))
             });
         if let Some((name, path)) = source {
-            let of_name = sources.entry(name.to_owned()).or_default();
-            of_name.insert(path.to_owned(), read(&file).unwrap());
+            let files_by_path = sources.entry(name.to_owned()).or_default();
+            files_by_path.insert(path.to_owned(), read(&file).unwrap());
         }
     }
-    let uses_of = |(name, files): (String, BTreeMap<String, String>)| {
+    let resolve_crate = |(name, files): (String, BTreeMap<String, String>)| {
         let (modules, imports) = match name.as_str() {
             PYTHON => python_imports::read_modules("glasscache", &files),
             _ => rust_imports::read_modules(&files),
         };
         (name, resolve_uses(&modules, &imports))
     };
-    sources.into_iter().map(uses_of).collect()
+    sources.into_iter().map(resolve_crate).collect()
 }
 
 /// The name of the Python package in the lists of this file.
@@ -155,14 +155,14 @@ const PYTHON: &str = "python";
 fn sibling_modules_have_no_cycles() {
     let mut findings = Vec::new();
     for (name, module_uses) in read_uses_by_crate() {
-        let known: Vec<_> = KNOWN.iter().filter(|known| known.0 == name).collect();
-        let known: Vec<Cycle> = known
+        let known_cycles: Vec<Cycle> = KNOWN_CYCLES
             .iter()
-            .map(|known| new_cycle(known.1, known.2))
+            .filter(|(crate_name, _, _)| *crate_name == name)
+            .map(|(_, parent, members)| new_cycle(parent, members))
             .collect();
-        let found = find_cycles(&module_uses);
-        for cycle in &found {
-            if known.contains(cycle) {
+        let found_cycles = find_cycles(&module_uses);
+        for cycle in &found_cycles {
+            if known_cycles.contains(cycle) {
                 continue;
             }
             let is_smaller = |known: &Cycle| {
@@ -172,7 +172,7 @@ fn sibling_modules_have_no_cycles() {
                         .iter()
                         .all(|member| known.members.contains(member))
             };
-            findings.push(if known.iter().any(is_smaller) {
+            findings.push(if known_cycles.iter().any(is_smaller) {
                 format!(
                     "{name}: a known cycle is smaller now, update the list: {}",
                     describe_cycle(cycle)
@@ -185,13 +185,13 @@ fn sibling_modules_have_no_cycles() {
                 )
             });
         }
-        for cycle in &known {
-            let is_left = |found: &&Cycle| {
+        for cycle in &known_cycles {
+            let remains = |found: &Cycle| {
                 let members = &found.members;
                 found.parent == cycle.parent
                     && members.iter().all(|member| cycle.members.contains(member))
             };
-            if !found.iter().any(|found| is_left(&found)) {
+            if !found_cycles.iter().any(remains) {
                 findings.push(format!(
                     "{name}: a known cycle is gone, remove it from the list: {}",
                     describe_cycle(cycle)
@@ -236,20 +236,20 @@ fn list_example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
 
 #[test]
 fn modules_use_only_modules_below_them() {
-    let all = read_uses_by_crate();
+    let uses_by_crate = read_uses_by_crate();
     let mut findings = Vec::new();
-    for (name, rows) in ORDERS {
+    for (name, rows) in MODULE_ORDERS {
         findings.extend(
-            find_order_violations(rows, &all[*name])
+            find_order_violations(rows, &uses_by_crate[*name])
                 .iter()
-                .map(|found| format!("{name}: {found}")),
+                .map(|violation| format!("{name}: {violation}")),
         );
     }
     assert_none(&findings, "modules use only modules below them");
 }
 
 pub(super) fn find_order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<String> {
-    let row = |module: &str| rows.iter().position(|row| row.contains(&module));
+    let find_row = |module: &str| rows.iter().position(|row| row.contains(&module));
     let mut violations = Vec::new();
     for used in module_uses
         .iter()
@@ -258,10 +258,10 @@ pub(super) fn find_order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Ve
         let Some(([], from, to)) = to_sibling_use(used) else {
             continue;
         };
-        let finding = format!("{} uses {}", used.from.join("::"), used.names.join("::"));
-        match (row(from), row(to)) {
+        let violation = format!("{} uses {}", used.from.join("::"), used.names.join("::"));
+        match (find_row(from), find_row(to)) {
             (Some(upper), Some(lower)) if upper < lower => {}
-            (Some(_), Some(_)) => violations.push(finding),
+            (Some(_), Some(_)) => violations.push(violation),
             (None, _) => violations.push(format!("{from} is not in the declared order")),
             (_, None) => violations.push(format!("{to} is not in the declared order")),
         }
@@ -285,6 +285,6 @@ fn pure_folders_do_no_io() {
 
 pub(super) fn find_impure_names(text: &str) -> Vec<&'static str> {
     let code = super::strip_comments(text);
-    let names = IMPURE.iter().copied();
+    let names = IMPURE_NAMES.iter().copied();
     names.filter(|name| code.contains(name)).collect()
 }

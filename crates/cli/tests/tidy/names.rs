@@ -1,7 +1,7 @@
 //! Retired words: names that are private dialect instead of the standard terms of the field.
 //!
-//! Checked are the names that a file declares (items, fields, variants, parameters, `let` bindings) and file names. A
-//! name of another crate may be used. Folders are added to `CHECKED` when their names are done.
+//! The test checks file names and the names that a file declares (items, fields, variants, parameters, `let` bindings).
+//! A name of another crate may be used. Folders are added to `CHECKED_FOLDERS` when their names are done.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::tokens::split_into_tokens;
 use super::tree::{assert_none, has_ending, list_files, read};
 
 /// Folders whose names are checked.
-const CHECKED: &[&str] = &[
+const CHECKED_FOLDERS: &[&str] = &[
     "crates/cli/",
     "crates/client/",
     "crates/lab/",
@@ -30,7 +30,7 @@ const CHECKED: &[&str] = &[
 ];
 
 /// Words that are not part of a name, and the terms to use instead.
-const RETIRED: &[(&str, &str)] = &[
+const RETIRED_WORDS: &[(&str, &str)] = &[
     ("hear hears heard", "receive, read ahead"),
     ("ask asks asked asking unasked", "request, send"),
     ("answer answers answered answering", "reply, respond"),
@@ -70,7 +70,9 @@ const RETIRED: &[(&str, &str)] = &[
 fn names_contain_no_retired_words() {
     let mut findings = Vec::new();
     for file in list_files() {
-        let is_checked = CHECKED.iter().any(|folder| file.starts_with(folder));
+        let is_checked = CHECKED_FOLDERS
+            .iter()
+            .any(|folder| file.starts_with(folder));
         if !is_checked || !has_ending(&file, &["rs", "py"]) {
             continue;
         }
@@ -99,8 +101,8 @@ fn find_replacement(name: &str) -> Option<&'static str> {
             .split(' ')
             .any(|word| parts.iter().any(|part| part == word))
     };
-    let found = RETIRED.iter().find(|(words, _)| is_retired(words));
-    found.map(|(_, instead)| *instead)
+    let rule = RETIRED_WORDS.iter().find(|(words, _)| is_retired(words));
+    rule.map(|(_, replacement)| *replacement)
 }
 
 /// The parts of a name in snake case or camel case, in lower case.
@@ -123,24 +125,30 @@ fn split_name(name: &str) -> Vec<String> {
 fn list_declared_names(text: &str) -> Vec<&str> {
     let tokens = split_into_tokens(text);
     let mut names = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        let rest = &tokens[at + 1..];
+    for (index, token) in tokens.iter().enumerate() {
+        let next_tokens = &tokens[index + 1..];
         match *token {
             "fn" => {
-                names.extend(rest.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(rest, "(")));
+                names.extend(next_tokens.first());
+                names.extend(list_names_before_colons(find_bracketed_tokens(
+                    next_tokens,
+                    "(",
+                )));
             }
             "struct" | "union" => {
-                names.extend(rest.first());
-                names.extend(list_names_before_colons(find_bracketed_tokens(rest, "{")));
+                names.extend(next_tokens.first());
+                names.extend(list_names_before_colons(find_bracketed_tokens(
+                    next_tokens,
+                    "{",
+                )));
             }
             "enum" => {
-                names.extend(rest.first());
-                names.extend(list_variant_names(find_bracketed_tokens(rest, "{")));
+                names.extend(next_tokens.first());
+                names.extend(list_variant_names(find_bracketed_tokens(next_tokens, "{")));
             }
-            "trait" | "type" | "const" | "static" | "mod" => names.extend(rest.first()),
+            "trait" | "type" | "const" | "static" | "mod" => names.extend(next_tokens.first()),
             "let" => {
-                let name = rest.iter().find(|token| **token != "mut");
+                let name = next_tokens.iter().find(|token| **token != "mut");
                 // A capital begins the path of a pattern, which declares nothing.
                 names.extend(name.filter(|name| !name.starts_with(char::is_uppercase)));
             }
@@ -152,18 +160,18 @@ fn list_declared_names(text: &str) -> Vec<&str> {
 }
 
 /// The tokens of an item within its first bracket of this kind, if it comes before the end of the item.
-fn find_bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
-    let mut angles = 0_i32;
-    for (at, token) in rest.iter().enumerate() {
-        let is_arrow = at > 0 && rest[at - 1] == "-";
+fn find_bracketed_tokens<'a, 't>(next_tokens: &'a [&'t str], open: &str) -> &'a [&'t str] {
+    let mut angle_depth = 0_i32;
+    for (index, token) in next_tokens.iter().enumerate() {
+        let is_arrow = index > 0 && next_tokens[index - 1] == "-";
         match *token {
-            "<" => angles += 1,
-            ">" if !is_arrow => angles -= 1,
-            token if token == open && angles == 0 => {
-                let length = measure_group(&rest[at..]);
-                return &rest[at + 1..at + length - 1];
+            "<" => angle_depth += 1,
+            ">" if !is_arrow => angle_depth -= 1,
+            token if token == open && angle_depth == 0 => {
+                let length = group_length(&next_tokens[index..]);
+                return &next_tokens[index + 1..index + length - 1];
             }
-            ";" | "{" if angles == 0 => break,
+            ";" | "{" if angle_depth == 0 => break,
             _ => {}
         }
     }
@@ -171,16 +179,16 @@ fn find_bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t st
 }
 
 /// The number of tokens of a bracketed group, brackets included.
-fn measure_group(tokens: &[&str]) -> usize {
+fn group_length(tokens: &[&str]) -> usize {
     let mut depth = 0;
-    for (at, token) in tokens.iter().enumerate() {
+    for (index, token) in tokens.iter().enumerate() {
         depth += match *token {
             "(" | "[" | "{" => 1,
             ")" | "]" | "}" => -1,
             _ => 0,
         };
         if depth == 0 {
-            return at + 1;
+            return index + 1;
         }
     }
     tokens.len().max(2)
@@ -188,35 +196,36 @@ fn measure_group(tokens: &[&str]) -> usize {
 
 /// Fields and parameters: the names before a colon, outside inner brackets.
 fn list_names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = list_top_level_tokens(body);
-    let is_named = |pair: &&[&str]| pair[1] == ":";
-    top.windows(2)
-        .filter(is_named)
+    let top_level_tokens = list_top_level_tokens(body);
+    let ends_with_colon = |pair: &&[&str]| pair[1] == ":";
+    top_level_tokens
+        .windows(2)
+        .filter(ends_with_colon)
         .map(|pair| pair[0])
         .collect()
 }
 
 /// The variants of an enum: the first name after each comma, outside inner brackets.
 fn list_variant_names<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = list_top_level_tokens(body);
-    let variants = top.split(|token| *token == ",");
-    let first = |variant: &[&'t str]| variant.iter().copied().find(|token| *token != "#");
-    variants.filter_map(first).collect()
+    let top_level_tokens = list_top_level_tokens(body);
+    let variants = top_level_tokens.split(|token| *token == ",");
+    let find_name = |variant: &[&'t str]| variant.iter().copied().find(|token| *token != "#");
+    variants.filter_map(find_name).collect()
 }
 
 /// The tokens outside inner brackets.
 fn list_top_level_tokens<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let mut top = Vec::new();
-    let mut at = 0;
-    while let Some(token) = body.get(at) {
+    let mut top_level_tokens = Vec::new();
+    let mut index = 0;
+    while let Some(token) = body.get(index) {
         if ["(", "[", "{"].contains(token) {
-            at += measure_group(&body[at..]);
+            index += group_length(&body[index..]);
         } else {
-            top.push(*token);
-            at += 1;
+            top_level_tokens.push(*token);
+            index += 1;
         }
     }
-    top
+    top_level_tokens
 }
 
 mod tests {

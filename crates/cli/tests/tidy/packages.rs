@@ -1,4 +1,4 @@
-//! Packages of others: their licences, versions that occur twice, and dependencies that nothing uses.
+//! External packages: their licences, versions that occur twice, and dependencies that nothing uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::tokens::split_into_tokens;
 use super::tree::{assert_none, has_ending, list_files, read};
 
 /// Licences that may be combined with ours.
-const LICENCES: &[&str] = &[
+const ALLOWED_LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -25,8 +25,8 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Packages that occur in several versions because packages of others need different ones.
-const DUPLICATES: &[&str] = &[
+/// Packages that occur in several versions because other external packages need different ones.
+const KNOWN_DUPLICATES: &[&str] = &[
     "base64",
     "bit-vec",
     "getrandom",
@@ -40,7 +40,7 @@ const DUPLICATES: &[&str] = &[
 ];
 
 /// Packages whose library has another name.
-const RENAMED: &[(&str, &str)] = &[("md-5", "md5")];
+const RENAMED_LIBRARIES: &[(&str, &str)] = &[("md-5", "md5")];
 
 #[test]
 fn licences_of_packages_are_allowed() {
@@ -52,11 +52,11 @@ fn licences_of_packages_are_allowed() {
     assert!(output.status.success(), "cargo metadata failed");
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    let refused = packages.iter().filter_map(|package| {
+    let violations = packages.iter().filter_map(|package| {
         let licence = package["license"].as_str().unwrap_or("none");
         (!is_allowed(licence)).then(|| format!("{}: {licence}", package["name"]))
     });
-    assert_none(&refused.collect::<Vec<_>>(), "licences are allowed");
+    assert_none(&violations.collect::<Vec<_>>(), "licences are allowed");
 }
 
 /// Whether one choice of a licence expression is allowed as a whole.
@@ -67,33 +67,34 @@ fn is_allowed(expression: &str) -> bool {
         .map(|part| part.trim_matches(['(', ')']));
     parts.into_iter().all(|part| {
         part.split(" OR ")
-            .any(|licence| LICENCES.contains(&licence.trim()))
+            .any(|licence| ALLOWED_LICENCES.contains(&licence.trim()))
     })
 }
 
 #[test]
 fn packages_occur_in_one_version() {
-    let lock = read("Cargo.lock").unwrap();
+    let lock_text = read("Cargo.lock").unwrap();
     assert_none(
-        &find_duplicate_packages(&lock),
+        &find_duplicate_packages(&lock_text),
         "packages occur in one version",
     );
 }
 
 /// Packages with several versions, without those for Windows only and the known ones.
-fn find_duplicate_packages(lock: &str) -> Vec<String> {
-    let lock: Table = lock.parse().unwrap();
+fn find_duplicate_packages(lock_text: &str) -> Vec<String> {
+    let lock: Table = lock_text.parse().unwrap();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in lock["package"].as_array().unwrap() {
-        let text = |key| package.get(key).and_then(|value| value.as_str());
-        if let (Some(name), Some(version)) = (text("name"), text("version")) {
+        let read_text = |key| package.get(key).and_then(|value| value.as_str());
+        if let (Some(name), Some(version)) = (read_text("name"), read_text("version")) {
             versions.entry(name).or_default().insert(version);
         }
     }
-    let is_known = |name: &str| name.starts_with("windows-") || DUPLICATES.contains(&name);
+    let is_known = |name: &str| name.starts_with("windows-") || KNOWN_DUPLICATES.contains(&name);
     versions.retain(|name, versions| versions.len() > 1 && !is_known(name));
-    let list = versions.into_iter();
-    list.map(|(name, versions)| format!("{name}: {versions:?}"))
+    let duplicates = versions.into_iter();
+    duplicates
+        .map(|(name, versions)| format!("{name}: {versions:?}"))
         .collect()
 }
 
@@ -108,10 +109,10 @@ fn every_dependency_is_used() {
         else {
             continue;
         };
-        let sources = files
+        let source_files = files
             .iter()
             .filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
-        let sources: String = sources.filter_map(|file| read(file)).collect();
+        let sources: String = source_files.filter_map(|file| read(file)).collect();
         let unused = find_unused_dependencies(&read(file).unwrap(), &sources);
         findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
     }
@@ -119,20 +120,22 @@ fn every_dependency_is_used() {
 }
 
 /// Dependencies of a manifest that the sources of the crate do not name.
-fn find_unused_dependencies(manifest: &str, sources: &str) -> Vec<String> {
-    let manifest: Table = manifest.parse().unwrap();
-    let names: BTreeSet<&str> = split_into_tokens(sources).into_iter().collect();
+fn find_unused_dependencies(manifest_text: &str, sources: &str) -> Vec<String> {
+    let manifest: Table = manifest_text.parse().unwrap();
+    let source_words: BTreeSet<&str> = split_into_tokens(sources).into_iter().collect();
     let kinds = ["dependencies", "build-dependencies", "dev-dependencies"];
     let tables = kinds
         .iter()
         .filter_map(|kind| manifest.get(*kind)?.as_table());
     let is_unused = |name: &&String| {
-        let renamed = RENAMED.iter().find(|(package, _)| package == name);
+        let renamed = RENAMED_LIBRARIES
+            .iter()
+            .find(|(package, _)| package == name);
         let library = renamed.map_or_else(
             || name.replace('-', "_"),
             |(_, library)| (*library).to_owned(),
         );
-        !names.contains(library.as_str())
+        !source_words.contains(library.as_str())
     };
     tables
         .flat_map(Table::keys)
@@ -146,15 +149,15 @@ fn every_crate_has_the_minimum_version_of_the_workspace() {
     let manifests = list_files()
         .into_iter()
         .filter(|file| file.starts_with("crates/") && file.ends_with("/Cargo.toml"));
-    let lacking = manifests.filter(|file| !inherits_rust_version(&read(file).unwrap()));
+    let violations = manifests.filter(|file| !inherits_rust_version(&read(file).unwrap()));
     assert_none(
-        &lacking.collect::<Vec<_>>(),
+        &violations.collect::<Vec<_>>(),
         "crates inherit rust-version, below which cargo refuses to build",
     );
 }
 
-fn inherits_rust_version(manifest: &str) -> bool {
-    let manifest: Table = manifest.parse().unwrap();
+fn inherits_rust_version(manifest_text: &str) -> bool {
+    let manifest: Table = manifest_text.parse().unwrap();
     let version = manifest["package"].get("rust-version");
     version
         .and_then(|version| version.get("workspace"))
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn finds_licences_that_are_not_allowed() {
-        for (expression, allowed) in [
+        for (expression, expected) in [
             ("MIT OR Apache-2.0", true),
             ("MIT/Apache-2.0", true),
             ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
@@ -175,7 +178,7 @@ mod tests {
             ("MIT AND GPL-3.0-only", false),
             ("none", false),
         ] {
-            assert_eq!(is_allowed(expression), allowed, "{expression}");
+            assert_eq!(is_allowed(expression), expected, "{expression}");
         }
     }
 
@@ -184,10 +187,10 @@ mod tests {
         let package = |name: &str, version: &str| {
             format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n")
         };
-        let once = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
-        assert_eq!(find_duplicate_packages(&once), Vec::<String>::new());
+        let lock_text = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
+        assert_eq!(find_duplicate_packages(&lock_text), Vec::<String>::new());
         assert_eq!(
-            find_duplicate_packages(&(once + &package("a", "2.0.0"))).len(),
+            find_duplicate_packages(&(lock_text + &package("a", "2.0.0"))).len(),
             1
         );
     }

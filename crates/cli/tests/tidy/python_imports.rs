@@ -42,20 +42,20 @@ fn to_module_path(file: &str) -> Path {
 /// The import statements of a source, each on one line.
 fn list_import_statements(text: &str) -> Vec<String> {
     let mut statements = Vec::new();
-    let mut is_text = false;
+    let mut is_in_docstring = false;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
-        let was_text = is_text;
-        is_text ^= line.matches("\"\"\"").count() % 2 == 1;
+        let was_in_docstring = is_in_docstring;
+        is_in_docstring ^= line.matches("\"\"\"").count() % 2 == 1;
         let line = line.trim();
-        if was_text || !(line.starts_with("from ") || line.starts_with("import ")) {
+        if was_in_docstring || !(line.starts_with("from ") || line.starts_with("import ")) {
             continue;
         }
         let mut statement = strip_comment(line).to_owned();
         while statement.contains('(') && !statement.contains(')') {
-            let Some(next) = lines.next() else { break };
+            let Some(next_line) = lines.next() else { break };
             statement.push(' ');
-            statement.push_str(strip_comment(next).trim());
+            statement.push_str(strip_comment(next_line).trim());
         }
         statements.push(statement);
     }
@@ -72,7 +72,7 @@ fn parse_imported_names(
     package: &str,
     folder: &[String],
 ) -> Vec<(Path, Option<String>)> {
-    let path = |text: &str| -> Path { text.split('.').map(str::to_owned).collect() };
+    let to_path = |text: &str| -> Path { text.split('.').map(str::to_owned).collect() };
     let Some((source, names)) = statement
         .strip_prefix("from ")
         .and_then(|rest| rest.split_once(" import "))
@@ -81,32 +81,36 @@ fn parse_imported_names(
         let paths = modules.split(',').filter_map(|module| {
             let name = module.split_whitespace().next()?;
             let below = name.strip_prefix(package)?.strip_prefix('.')?;
-            Some((path(below), None))
+            Some((to_path(below), None))
         });
         return paths.collect();
     };
     let source = source.trim();
-    let dots = source.len() - source.trim_start_matches('.').len();
-    let base = match dots {
+    let dot_count = source.len() - source.trim_start_matches('.').len();
+    let base = match dot_count {
         0 if source == package => Path::new(),
         0 => match source.strip_prefix(&format!("{package}.")) {
-            Some(below) => path(below),
+            Some(below) => to_path(below),
             None => return Vec::new(),
         },
         _ => {
-            let kept = folder.len().saturating_sub(dots - 1);
-            let below = path(&source[dots..]);
-            let below = below.into_iter().filter(|name| !name.is_empty());
-            folder[..kept].iter().cloned().chain(below).collect()
+            let kept_folders = folder.len().saturating_sub(dot_count - 1);
+            let source_path = to_path(&source[dot_count..]);
+            let below = source_path.into_iter().filter(|name| !name.is_empty());
+            folder[..kept_folders]
+                .iter()
+                .cloned()
+                .chain(below)
+                .collect()
         }
     };
     let names = names.trim_matches(|c: char| c.is_whitespace() || c == '(' || c == ')');
-    let each = names.split(',').filter_map(|name| {
-        let mut words = name.split_whitespace();
+    let imported = names.split(',').filter_map(|text| {
+        let mut words = text.split_whitespace();
         let name = words.next()?.to_owned();
         let alias = words.nth(1).unwrap_or(&name).to_owned();
         let path = base.iter().cloned().chain([name]).collect();
         Some((path, Some(alias)))
     });
-    each.collect()
+    imported.collect()
 }

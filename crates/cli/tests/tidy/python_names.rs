@@ -1,25 +1,25 @@
 //! The names that a Python source declares: functions, classes, parameters, and targets of assignments and loops.
 
 /// Ends a statement, as a token.
-const END: &str = "\n";
+const END_OF_STATEMENT: &str = "\n";
 
 /// The declared names, in their order.
 pub(super) fn list_declared_names(text: &str) -> Vec<&str> {
     let tokens = split_into_tokens(text);
     let mut names = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        let rest = &tokens[at + 1..];
-        let is_first = at == 0 || tokens[at - 1] == END;
+    for (index, token) in tokens.iter().enumerate() {
+        let next_tokens = &tokens[index + 1..];
+        let starts_statement = index == 0 || tokens[index - 1] == END_OF_STATEMENT;
         match *token {
             "def" => {
-                names.extend(rest.first());
-                names.extend(list_parameters(rest));
+                names.extend(next_tokens.first());
+                names.extend(list_parameters(next_tokens));
             }
-            "class" | "for" | "as" => names.extend(rest.first()),
-            "self" if is_first && rest.first() == Some(&".") => {
-                names.extend(find_assigned_name(&rest[1..]));
+            "class" | "for" | "as" => names.extend(next_tokens.first()),
+            "self" if starts_statement && next_tokens.first() == Some(&".") => {
+                names.extend(find_assigned_name(&next_tokens[1..]));
             }
-            _ if is_first => names.extend(find_assigned_name(&tokens[at..])),
+            _ if starts_statement => names.extend(find_assigned_name(&tokens[index..])),
             _ => {}
         }
     }
@@ -30,24 +30,26 @@ pub(super) fn list_declared_names(text: &str) -> Vec<&str> {
 /// The name that a statement annotates or assigns.
 fn find_assigned_name<'t>(statement: &[&'t str]) -> Option<&'t str> {
     match statement {
-        [name, ":", next, ..] if *next != END => Some(name),
+        [name, ":", next, ..] if *next != END_OF_STATEMENT => Some(name),
         [name, "=", next, ..] if *next != "=" => Some(name),
         _ => None,
     }
 }
 
 /// The parameters of a function: the names after its bracket and after the commas in it.
-fn list_parameters<'t>(rest: &[&'t str]) -> Vec<&'t str> {
+fn list_parameters<'t>(tokens_after_def: &[&'t str]) -> Vec<&'t str> {
     let mut depth = 0;
     let mut names = Vec::new();
-    for (at, token) in rest.iter().enumerate() {
+    for (index, token) in tokens_after_def.iter().enumerate() {
         match *token {
             "(" | "[" | "{" => depth += 1,
             ")" | "]" | "}" => depth -= 1,
-            _ if depth == 1 && matches!(rest[at - 1], "(" | "," | "*") => names.push(*token),
+            _ if depth == 1 && matches!(tokens_after_def[index - 1], "(" | "," | "*") => {
+                names.push(*token);
+            }
             _ => {}
         }
-        if at > 0 && depth == 0 {
+        if index > 0 && depth == 0 {
             break;
         }
     }
@@ -59,20 +61,20 @@ fn split_into_tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
     let mut depth = 0_i32;
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &bytes[at..];
+    let mut index = 0;
+    while index < bytes.len() {
+        let rest = &bytes[index..];
         let length = match rest[0] {
-            b'#' => measure_until(rest, |rest| rest[0] == b'\n'),
+            b'#' => length_until(rest, |rest| rest[0] == b'\n'),
             b'"' | b'\'' => string_length(rest),
             b'\n' if depth <= 0 => {
-                tokens.push(END);
+                tokens.push(END_OF_STATEMENT);
                 1
             }
             c if c.is_ascii_alphanumeric() || c == b'_' => {
                 let is_end = |rest: &[u8]| !rest[0].is_ascii_alphanumeric() && rest[0] != b'_';
-                let length = measure_until(rest, is_end);
-                tokens.push(&text[at..at + length]);
+                let length = length_until(rest, is_end);
+                tokens.push(&text[index..index + length]);
                 length
             }
             c if c.is_ascii_punctuation() => {
@@ -81,31 +83,31 @@ fn split_into_tokens(text: &str) -> Vec<&str> {
                     b')' | b']' | b'}' => -1,
                     _ => 0,
                 };
-                tokens.push(&text[at..=at]);
+                tokens.push(&text[index..=index]);
                 1
             }
             _ => 1,
         };
-        at += length;
+        index += length;
     }
     tokens
 }
 
-fn measure_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
-    let end = (0..bytes.len()).find(|at| is_end(&bytes[*at..]));
+fn length_until(bytes: &[u8], is_end: impl Fn(&[u8]) -> bool) -> usize {
+    let end = (0..bytes.len()).find(|index| is_end(&bytes[*index..]));
     end.unwrap_or(bytes.len())
 }
 
 /// The length of a string, quotes included.
 fn string_length(bytes: &[u8]) -> usize {
     let quote = [bytes[0]; 3];
-    let width = if bytes.starts_with(&quote) { 3 } else { 1 };
-    let mut at = width;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            _ if bytes[at..].starts_with(&quote[..width]) => return at + width,
-            _ => at += 1,
+    let quote_length = if bytes.starts_with(&quote) { 3 } else { 1 };
+    let mut index = quote_length;
+    while index < bytes.len() {
+        match bytes[index] {
+            b'\\' => index += 2,
+            _ if bytes[index..].starts_with(&quote[..quote_length]) => return index + quote_length,
+            _ => index += 1,
         }
     }
     bytes.len()

@@ -12,11 +12,11 @@ fn workspace_root() -> PathBuf {
 
 /// Every file that git tracks or would add, as a path from the root.
 pub(super) fn list_files() -> Vec<String> {
-    let listed = Command::new("git")
+    let git_output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(workspace_root())
         .output();
-    let text = match listed {
+    let text = match git_output {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
         // Outside a repository (for example in a source archive) the folders are listed directly.
         _ => list_files_by_walking(),
@@ -33,7 +33,7 @@ pub(super) fn list_files() -> Vec<String> {
 }
 
 fn list_files_by_walking() -> String {
-    let mut found = String::new();
+    let mut listing = String::new();
     let mut folders: Vec<PathBuf> = [
         "crates",
         "tests",
@@ -49,12 +49,12 @@ fn list_files_by_walking() -> String {
             if entry.path().is_dir() {
                 folders.push(entry.path());
             } else if let Ok(path) = entry.path().strip_prefix(workspace_root()) {
-                found.push_str(&path.to_string_lossy());
-                found.push('\n');
+                listing.push_str(&path.to_string_lossy());
+                listing.push('\n');
             }
         }
     }
-    found
+    listing
 }
 
 pub(super) fn read(file: &str) -> Option<String> {

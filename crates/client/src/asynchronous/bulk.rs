@@ -20,7 +20,10 @@ impl AsyncClient {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in request_rounds(requests) {
             let mut permits = Vec::with_capacity(round.len());
-            for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
+            for (slot, _) in round
+                .iter()
+                .filter_map(|&request_index| requests.get(request_index))
+            {
                 let server = self.core.server(*slot)?;
                 permits.push(acquire_permit(&server, budget).await?);
             }
@@ -29,14 +32,14 @@ impl AsyncClient {
                 call.set_nonblocking();
             }
             receive_first_replies(&mut calls).await;
-            for (request, (mut call, error)) in round.into_iter().zip(calls) {
-                let Some(bulk_result) = results.get_mut(request) else {
+            for (request_index, (mut call, error)) in round.into_iter().zip(calls) {
+                let Some(bulk_result) = results.get_mut(request_index) else {
                     continue;
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
                     let mut handle_counted_reply = handle_and_count_replies(
-                        request,
+                        request_index,
                         &mut bulk_result.reply_count,
                         handle_reply,
                     );

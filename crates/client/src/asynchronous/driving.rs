@@ -41,7 +41,7 @@ pub(super) async fn receive_first_replies(calls: &mut [CallWithError<'_>]) {
         match next_event(call).await {
             Ok(CallEvent::Reply(reply)) => call.set_unread_reply(reply),
             Ok(_) => {} // a call without a reply
-            Err(failure) => *error = Some(failure),
+            Err(step_error) => *error = Some(step_error),
         }
     });
     join_all(

@@ -23,7 +23,7 @@ impl BulkDelete {
         }
     }
 
-    /// The failure in a reply, if it is one.
+    /// The index of the key that was not removed and why, if a reply is a failure.
     pub fn failure(&self, reply: BulkReply<'_>) -> Option<(usize, Error)> {
         let index = *self
             .partitions

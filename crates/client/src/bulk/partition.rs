@@ -8,8 +8,8 @@ use crate::client::Client;
 use crate::engine::BulkResult;
 use crate::request::Request;
 
-/// Keys with a request each that go to one server together: their replies are received while the next ones are sent.
-const BATCH_KEYS_MAX: usize = 10_000;
+/// Keys of a partition whose keys have a request each: their replies are received while later requests are sent.
+const PARTITION_KEYS_MAX: usize = 10_000;
 
 /// Keys or items of a bulk call that go to one server in one request.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct Partition {
     pub slot: usize,
     /// Indices of its keys or items in the call.
     pub indices: Vec<usize>,
+    /// The number of its keys, or the bytes of its values: what its maximum limits.
     weight: usize,
 }
 
@@ -41,11 +42,19 @@ pub trait Partitioned {
     fn partitions(&self) -> &[Partition];
 
     /// The request of a partition, by its entries.
-    fn request<'a>(&'a self, partition: usize, entries: &'a [Self::Entry<'a>]) -> Request<'a>;
+    fn request<'a>(&'a self, partition_index: usize, entries: &'a [Self::Entry<'a>])
+    -> Request<'a>;
 
-    /// The requests of all partitions, each with the slot of its server; `entries` are those of each partition.
-    fn requests<'a>(&'a self, entries: &'a [Vec<Self::Entry<'a>>]) -> Vec<ServerRequest<'a>> {
-        let partitions = self.partitions().iter().zip(entries).enumerate();
+    /// The requests of all partitions, each with the slot of its server.
+    fn requests<'a>(
+        &'a self,
+        entries_by_partition: &'a [Vec<Self::Entry<'a>>],
+    ) -> Vec<ServerRequest<'a>> {
+        let partitions = self
+            .partitions()
+            .iter()
+            .zip(entries_by_partition)
+            .enumerate();
         partitions
             .map(|(partition_index, (partition, entries))| {
                 (partition.slot, [self.request(partition_index, entries)])
@@ -54,12 +63,16 @@ pub trait Partitioned {
     }
 
     /// The entries of one partition, given the entry at each index of the call.
-    fn entries_of<E>(&self, partition: usize, entry: impl Fn(usize) -> Option<E>) -> Vec<E> {
-        let partition = self.partitions().get(partition);
+    fn entries_of<E>(
+        &self,
+        partition_index: usize,
+        entry_at: impl Fn(usize) -> Option<E>,
+    ) -> Vec<E> {
+        let partition = self.partitions().get(partition_index);
         let indices = partition
             .into_iter()
             .flat_map(|partition| &partition.indices);
-        indices.filter_map(|&index| entry(index)).collect()
+        indices.filter_map(|&index| entry_at(index)).collect()
     }
 
     /// The entries of each partition.
@@ -88,10 +101,10 @@ pub trait Partitioned {
         self.partitions().iter().map(|partition| partition.slot)
     }
 
-    /// The entries without a reply.
+    /// The entries without a reply, and why.
     fn failures_without_reply(&self, results: &[BulkResult]) -> Failures {
-        let failed = self.partitions().iter().zip(results);
-        failed
+        let partitions_and_results = self.partitions().iter().zip(results);
+        partitions_and_results
             .flat_map(|(partition, bulk_result)| {
                 bulk_result.failures_without_reply(&partition.indices)
             })
@@ -104,7 +117,7 @@ pub(super) fn partition_keys(client: &Client, keys: &[WireKey<'_>]) -> Vec<Parti
     let mut partitions = Vec::new();
     for (index, key) in keys.iter().enumerate() {
         let slot = client.slot_of(key.bytes);
-        add_to_partition(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
+        add_to_partition(&mut partitions, index, slot, 1, PARTITION_KEYS_MAX);
     }
     partitions
 }
@@ -117,11 +130,12 @@ pub(super) fn add_to_partition(
     weight: usize,
     weight_max: usize,
 ) {
-    let mut same_slot = partitions
+    let mut partitions_of_slot = partitions
         .iter_mut()
         .rev()
         .filter(|partition| partition.slot == slot);
-    match same_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max) {
+    match partitions_of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max)
+    {
         Some(partition) => {
             partition.indices.push(index);
             partition.weight += weight;

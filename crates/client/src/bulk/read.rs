@@ -30,8 +30,8 @@ pub struct BulkRead {
 /// Bytes of the values that a bulk read has received, and how long decoding them took.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTotals {
-    pub(crate) bytes: u64,
-    pub(crate) time: Duration,
+    pub(crate) value_bytes: u64,
+    pub(crate) decoding_time: Duration,
 }
 
 impl BulkRead {
@@ -69,13 +69,13 @@ impl BulkRead {
         totals: &mut ReadTotals,
         handle_value: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<(), Error> {
-        let begin = Instant::now();
-        totals.bytes += self.for_each_value(reply, handle_value)?;
-        totals.time += begin.elapsed();
+        let start = Instant::now();
+        totals.value_bytes += self.for_each_value(reply, handle_value)?;
+        totals.decoding_time += start.elapsed();
         Ok(())
     }
 
-    /// Passes the values of a reply with the indices of their keys to `handle_value`; returns their bytes.
+    /// Passes the values of a reply with the indices of their keys to `handle_value`; returns how many bytes they have.
     pub fn for_each_value(
         &self,
         reply: BulkReply<'_>,
@@ -87,14 +87,14 @@ impl BulkRead {
             .partitions
             .get(reply.request_index)
             .ok_or(Error::Closed)?;
-        let mut bytes = 0;
+        let mut value_bytes = 0;
         for found in pipeline.found_values() {
-            bytes += found.value_bytes as u64;
+            value_bytes += found.value_bytes as u64;
             if let Some(&index) = partition.indices.get(found.key_index) {
                 handle_value(index, found, pipeline.body(found));
             }
         }
-        Ok(bytes)
+        Ok(value_bytes)
     }
 }
 
@@ -105,9 +105,9 @@ impl Partitioned for BulkRead {
         &self.partitions
     }
 
-    fn request<'a>(&'a self, partition: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
+    fn request<'a>(&'a self, partition_index: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
         let (prefix, cas) = (&self.namespace, self.cas);
-        match self.base64_keys.get(&partition) {
+        match self.base64_keys.get(&partition_index) {
             Some(key) => Request::Get {
                 key: key.wire_key(),
                 cas,
@@ -133,16 +133,16 @@ impl Client {
     ) -> Result<Failures, Error> {
         let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
         let bulk_read = BulkRead::new(self, keys, cas)?;
-        let entries = bulk_read.entries_by_partition(keys);
+        let entries_by_partition = bulk_read.entries_by_partition(keys);
         let mut totals = ReadTotals::default();
-        let requests = bulk_read.requests(&entries);
+        let requests = bulk_read.requests(&entries_by_partition);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             bulk_read.add_reply(reply, &mut totals, |index, found, body| {
                 recorded_call.set_size(index, body.len());
                 handle_value(index, found, body);
             })
         })?;
-        self.count_bulk(keys.len(), totals.bytes, budget, totals.time);
+        self.count_bulk(keys.len(), totals.value_bytes, budget, totals.decoding_time);
         Ok(bulk_read.failures_without_reply(&results))
     }
 }

@@ -19,19 +19,26 @@ use crate::value::MANIFEST_FLAGS;
 
 /// A bulk read of wire keys, partitioned by server.
 #[derive(Debug)]
-pub struct BulkReadWithTtls(Vec<Partition>);
+pub struct BulkReadWithTtls {
+    partitions: Vec<Partition>,
+}
 
 impl BulkReadWithTtls {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.membership.watch();
-        Self(partition_keys(client, keys))
+        Self {
+            partitions: partition_keys(client, keys),
+        }
     }
 
     /// Adds the items in a reply: one reply for each key, or one for all keys from a server without meta commands.
     pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
-        let partition = self.0.get(reply.request_index).ok_or(Error::Closed)?;
+        let partition = self
+            .partitions
+            .get(reply.request_index)
+            .ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();
@@ -40,7 +47,7 @@ impl BulkReadWithTtls {
             }
             return Ok(());
         }
-        fetched.mark_without_ttls();
+        fetched.mark_lacking_ttls();
         for &index in &partition.indices {
             fetched.record_item(index, None, None);
         }
@@ -55,8 +62,8 @@ impl BulkReadWithTtls {
 
 /// The values of a read that were found, with the indices of their keys.
 pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
-    let found = values.into_iter().enumerate();
-    found
+    let indexed_values = values.into_iter().enumerate();
+    indexed_values
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
         .collect()
 }
@@ -80,7 +87,7 @@ impl Partitioned for BulkReadWithTtls {
     type Entry<'a> = WireKey<'a>;
 
     fn partitions(&self) -> &[Partition] {
-        &self.0
+        &self.partitions
     }
 
     fn request<'a>(&'a self, _: usize, keys: &'a [WireKey<'a>]) -> Request<'a> {
@@ -95,34 +102,34 @@ impl Client {
         keys: &[WireKey<'_>],
         fetched: &FetchedItems,
         budget: &Budget<'_>,
-        read_time: Duration,
+        decoding_time: Duration,
     ) {
         let (key, class) = match keys {
             &[key] => (Some(key), CallClass::Single(OperationKind::Read, 0)),
             keys => (None, CallClass::Bulk(keys.len(), 0)),
         };
-        let call = RequestSummary {
+        let summary = RequestSummary {
             key,
             class,
-            found_bytes: fetched.bytes(),
+            found_bytes: fetched.value_bytes(),
             has_value: fetched.has_value(),
             spent: budget.spent,
         };
-        self.count_read(call, budget, read_time);
+        self.count_read(summary, budget, decoding_time);
     }
 
     /// Counts the keys of a read that were served by the process itself.
     pub fn count_near_hits(&self, read: &NearRead) {
-        let (keys, bytes) = read.hit_keys_and_bytes();
-        if keys > 0 && self.options().costs {
-            self.costs().count_near(keys, bytes);
+        let (hit_count, value_bytes) = read.hit_count_and_bytes();
+        if hit_count > 0 && self.options().costs {
+            self.costs().count_near(hit_count, value_bytes);
         }
     }
 
     /// Counts a value that was served by the process itself.
-    pub fn count_near_hit(&self, bytes: usize) {
+    pub fn count_near_hit(&self, value_bytes: usize) {
         if self.options().costs {
-            self.costs().count_near(1, bytes);
+            self.costs().count_near(1, value_bytes);
         }
     }
 }

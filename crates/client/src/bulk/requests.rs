@@ -38,22 +38,22 @@ pub struct BulkReply<'r> {
 /// a connection that another call of its own bulk call holds. They begin in the order of their slots,
 /// so that no two bulk calls wait for each other.
 pub(crate) fn request_rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
-    let mut request_rounds: Vec<Vec<usize>> = Vec::new();
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (index, (slot, _)) in requests.iter().enumerate() {
-        let earlier_requests = requests
+        let earlier_count = requests
             .iter()
             .take(index)
             .filter(|(request_slot, _)| request_slot == slot)
             .count();
-        match request_rounds.get_mut(earlier_requests) {
+        match rounds.get_mut(earlier_count) {
             Some(round) => round.push(index),
-            None => request_rounds.push(vec![index]),
+            None => rounds.push(vec![index]),
         }
     }
-    for round in &mut request_rounds {
+    for round in &mut rounds {
         round.sort_by_key(|&index| requests.get(index).map(|(slot, _)| *slot));
     }
-    request_rounds
+    rounds
 }
 
 impl Client {
@@ -87,14 +87,14 @@ impl Client {
         for round in request_rounds(requests) {
             let mut calls = self.create_calls(requests, &round, budget)?;
             receive(&mut calls)?;
-            for (request, (mut call, error)) in round.into_iter().zip(calls) {
-                let Some(bulk_result) = results.get_mut(request) else {
+            for (request_index, (mut call, error)) in round.into_iter().zip(calls) {
+                let Some(bulk_result) = results.get_mut(request_index) else {
                     continue;
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
                     let mut handle_counted_reply = handle_and_count_replies(
-                        request,
+                        request_index,
                         &mut bulk_result.reply_count,
                         handle_reply,
                     );
@@ -122,42 +122,48 @@ impl Client {
     ) -> Result<Vec<CallWithError<'a>>, Error> {
         let round_requests = round.iter().filter_map(|&index| requests.get(index));
         round_requests
-            .map(|(slot, requests)| {
+            .map(|(slot, request)| {
                 let server = self.server(*slot)?;
-                let call = Call::new(server, requests, budget.started, budget.deadline);
+                let call = Call::new(server, request, budget.started, budget.deadline);
                 Ok((call, None))
             })
             .collect()
     }
 
-    /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
-    /// spent on making its values before and on `read_time` those that came.
-    pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, read_time: Duration) {
-        let call = RequestSummary {
+    /// Counts a bulk call. Its calls overlap, so its wire time is the time of the whole, less the time for encoding
+    /// the values that were sent and `decoding_time`, the time for decoding those that were received.
+    pub fn count_bulk(
+        &self,
+        key_count: usize,
+        value_bytes: u64,
+        budget: &Budget<'_>,
+        decoding_time: Duration,
+    ) {
+        let summary = RequestSummary {
             key: None,
-            class: CallClass::Bulk(keys, 0),
-            found_bytes: bytes as usize,
+            class: CallClass::Bulk(key_count, 0),
+            found_bytes: value_bytes as usize,
             has_value: false,
             spent: budget.spent,
         };
-        self.count_read(call, budget, read_time);
+        self.count_read(summary, budget, decoding_time);
     }
 
     /// As [`Self::count_bulk`], of this call.
     pub(super) fn count_read(
         &self,
-        mut call: RequestSummary<'_>,
+        mut summary: RequestSummary<'_>,
         budget: &Budget<'_>,
-        read_time: Duration,
+        decoding_time: Duration,
     ) {
         if self.is_observed() {
-            let spent = &mut call.spent;
+            let spent = &mut summary.spent;
             let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
-            let client_time = read_time + Duration::from_nanos(encode_ns);
+            let client_time = decoding_time + Duration::from_nanos(encode_ns);
             let wire_time = budget.started.elapsed().saturating_sub(client_time);
-            spent.add_time(CostPart::Deserialise, read_time);
+            spent.add_time(CostPart::Deserialise, decoding_time);
             spent.add_time(CostPart::Wire, wire_time);
-            self.observe(&call);
+            self.observe(&summary);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bulk writes: quiet sets closed by one `mn`, so that a batch is one round trip and each failure
+//! Bulk writes: quiet sets closed by one `mn`, so that a partition is one round trip and each failure
 //! has its key. A server without meta commands sends one reply for each value, and so does any for an append or an add.
 
 use std::collections::VecDeque;
@@ -16,8 +16,8 @@ use crate::pipeline::Reply;
 use crate::request::{Item, Request};
 use crate::write_outcome::{WriteOutcome, write_outcome_of_code};
 
-/// Bytes of values that go to one server in one batch; the rest follows after the reply.
-const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Bytes of values that go to one server in one request; the rest follows after the reply.
+const PARTITION_BYTES_MAX: usize = 1 << 20;
 
 /// A bulk write, partitioned by server.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub struct BulkStore {
     exptime: i64,
     /// The failures of values that are not sent at all, because they are longer than this client sends.
     too_long_failures: Failures,
-    bytes: u64,
+    value_bytes: u64,
 }
 
 /// The failures in the replies so far.
 #[derive(Debug, Default)]
 pub struct StoreFailures {
-    failed: VecDeque<(ItemAndSlot, Error)>,
+    failed_items: VecDeque<(ItemAndSlot, Error)>,
     /// Partitions in which a value was refused without being named.
     partitions_with_unnamed_refusals: Vec<usize>,
 }
@@ -47,11 +47,11 @@ impl BulkStore {
             mode,
             exptime,
             too_long_failures: Vec::new(),
-            bytes: 0,
+            value_bytes: 0,
         };
         for (index, item) in items.iter().enumerate() {
-            let bytes = item.body.len();
-            bulk_store.bytes += bytes as u64;
+            let body_bytes = item.body.len();
+            bulk_store.value_bytes += body_bytes as u64;
             if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit_bytes) {
                 bulk_store.too_long_failures.push((index, error));
                 continue;
@@ -61,8 +61,8 @@ impl BulkStore {
                 &mut bulk_store.partitions,
                 index,
                 slot,
-                bytes,
-                BATCH_BYTES_MAX,
+                body_bytes,
+                PARTITION_BYTES_MAX,
             );
         }
         bulk_store
@@ -76,7 +76,7 @@ impl BulkStore {
 
     /// Bytes of all values.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.value_bytes
     }
 
     /// Adds the failures in a reply: one for all from a server with quiet sets, else one a value.
@@ -90,15 +90,15 @@ impl BulkStore {
             return;
         };
         let StoreFailures {
-            failed,
+            failed_items,
             partitions_with_unnamed_refusals,
         } = store_failures;
         let mut add_failure = |reply_index: usize, error: Error| {
             if let Some(&index) = partition.indices.get(reply_index) {
-                failed.push_back(((index, partition.slot), error));
+                failed_items.push_back(((index, partition.slot), error));
             }
         };
-        let not_stored = |outcome| Error::NotStored {
+        let not_stored_error = |outcome| Error::NotStored {
             server: reply.server.to_owned(),
             outcome,
         };
@@ -107,7 +107,9 @@ impl BulkStore {
                 for (reply_index, code) in failed_replies {
                     add_failure(
                         reply_index,
-                        not_stored(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
+                        not_stored_error(
+                            write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored),
+                        ),
                     );
                 }
                 if !refusals.is_empty() {
@@ -121,26 +123,26 @@ impl BulkStore {
                 };
                 match store_outcome(parsed, item.key, item.body.len(), reply.server) {
                     Ok(WriteOutcome::Done) => {}
-                    Ok(outcome) => add_failure(reply.reply_index, not_stored(outcome)),
+                    Ok(outcome) => add_failure(reply.reply_index, not_stored_error(outcome)),
                     Err(error) => add_failure(reply.reply_index, error),
                 }
             }
         }
     }
 
-    /// The steps that remain after the reply to every batch.
+    /// The steps that remain after the reply to every request.
     pub fn remaining_steps<I: Items>(
         &self,
         items: I,
         results: &[BulkResult],
         store_failures: StoreFailures,
     ) -> StoreManySteps<I> {
-        let mut failed = store_failures.failed;
+        let mut failed_items = store_failures.failed_items;
         let mut to_retry = VecDeque::new();
         for (partition_index, (partition, bulk_result)) in
             self.partitions.iter().zip(results).enumerate()
         {
-            // A value without a form in its server's command set keeps the others of its batch from being sent.
+            // A value without a form in its server's command set keeps the others of its partition from being sent.
             let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
             if is_unsupported
                 || store_failures
@@ -153,16 +155,17 @@ impl BulkStore {
                         .iter()
                         .map(|&index| (index, partition.slot)),
                 );
-                failed.retain(|((index, _), _)| !partition.indices.contains(index));
+                failed_items.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
                 let without_reply = bulk_result.failures_without_reply(&partition.indices);
-                failed.extend(without_reply.map(|(index, error)| ((index, partition.slot), error)));
+                failed_items
+                    .extend(without_reply.map(|(index, error)| ((index, partition.slot), error)));
             }
         }
-        // Their limit is this client's own: no server is queried for it.
+        // This client's own limit refused them: slot 0 stands for no server.
         let too_long_failures = self.too_long_failures.iter().cloned();
-        failed.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed)
+        failed_items.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
+        StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed_items)
     }
 }
 

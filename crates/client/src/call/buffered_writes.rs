@@ -28,7 +28,7 @@ impl Server {
     }
 
     /// Sends the buffered writes before `deadline`; those that cannot be sent count as lost.
-    pub(crate) fn flush_quiet_writes(
+    pub(crate) fn flush_buffered_writes(
         self: &Arc<Self>,
         started: Instant,
         deadline: Instant,
@@ -43,8 +43,8 @@ impl Server {
                 Err(error) => break Err(error),
             }
         };
-        if !call.had_write_batch {
-            self.write_buffer.drop_buffered();
+        if !call.has_taken_batch {
+            self.write_buffer.drop_buffered_writes();
         }
         result
     }

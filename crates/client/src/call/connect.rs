@@ -13,7 +13,7 @@ use crate::pool::PooledConnection;
 use crate::thread_id::this_thread_id;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
-use crate::transport::connect::Candidates;
+use crate::transport::connect::CandidateAddresses;
 use crate::transport::connect::{self, ConnectError};
 #[cfg(feature = "tokio")]
 use crate::transport::socket::AsyncSocket;
@@ -41,7 +41,7 @@ impl Call<'_> {
                 return Err(Error::Deadline(self.unsent_context(Phase::Wait)).into());
             }
         };
-        self.had_write_batch = self.write_batch.is_some();
+        self.has_taken_batch = self.write_batch.is_some();
         let thread_id = match &self.write_batch {
             Some(write_batch) if self.requests.is_empty() => write_batch.writer_thread_id,
             // Another call has sent the batch. A connection opened for nothing would be one on which the next batch
@@ -93,7 +93,8 @@ impl Call<'_> {
                 return Ok(None);
             };
             let addresses = resolved.map_err(ConnectError::Failed)?;
-            self.candidates = Candidates::new(server.resolver.last_connected_first(addresses));
+            self.candidates =
+                CandidateAddresses::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
         let (fd, candidates) =
@@ -108,8 +109,10 @@ impl Call<'_> {
             Ok(socket) => socket,
             Err(error) => return Err(self.mark_down(error.to_string()).into()),
         };
-        let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
-        let socket_connection = SocketConnection::new(socket, server, bytes_max, Instant::now());
+        let (server_state, value_bytes_max) =
+            (&self.server.state, self.server.options.value_bytes_max);
+        let socket_connection =
+            SocketConnection::new(socket, server_state, value_bytes_max, Instant::now());
         if let Some(connection) = &mut self.connection {
             connection.replace(Some(Box::new(socket_connection)));
         }
@@ -135,9 +138,9 @@ impl Call<'_> {
         Ok(fd.into())
     }
 
-    /// Tries the next address, or ends the call with the last failure.
-    fn connect_to_next(&mut self, failure: String) -> Result<(), StepError> {
-        match self.candidates.begin_next(self.deadline, failure) {
+    /// Tries the next address, or ends the call; `last_reason` is why the last address failed.
+    fn connect_to_next(&mut self, last_reason: String) -> Result<(), StepError> {
+        match self.candidates.begin_next(self.deadline, last_reason) {
             Ok(fd) => self.wait_for_connection(fd),
             Err(reason) => Err(self.mark_down(reason).into()),
         }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::{Call, CallStage};
 use crate::engine::connection::{ConnectionEvent, Failure, NoReplyReason};
 use crate::engine::health::HealthEffect;
-use crate::engine::retry::{FORKED, FailedRequest, FailureCause, RetryDecision};
+use crate::engine::retry::{FORK_REASON, FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Context, Error, Phase};
 use crate::pool::PooledConnection;
 use crate::request::Request;
@@ -198,7 +198,7 @@ impl Call<'_> {
             retry_is_safe: self.requests.iter().all(Request::is_repeatable),
             ..self.unsent_context(Phase::Read)
         };
-        Error::Unavailable(context, FORKED.to_owned())
+        Error::Unavailable(context, FORK_REASON.to_owned())
     }
 
     /// The error of a call that cannot connect; the server counts as down from now on.

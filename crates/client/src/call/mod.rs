@@ -28,7 +28,7 @@ use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
 use crate::request::Request;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
-use crate::transport::connect::Candidates;
+use crate::transport::connect::CandidateAddresses;
 use crate::write_buffer::WriteBatch;
 use failure::StepError;
 #[cfg(feature = "tokio")]
@@ -71,12 +71,12 @@ pub enum CallEvent {
 #[derive(Debug)]
 pub struct Call<'a> {
     server: Arc<Server>,
-    /// Where it began: a child of a fork during the call does not continue it.
+    /// The process in which it began: a child of a fork during the call does not continue it.
     process: Process,
     requests: &'a [Request<'a>],
     connection: Option<PooledConnection>,
     /// The addresses at which a connection that is being made can still be tried.
-    candidates: Candidates,
+    candidates: CandidateAddresses,
     stage: CallStage,
     deadline: Instant,
     times: CallTimes,
@@ -102,8 +102,8 @@ pub struct Call<'a> {
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
     write_batch: Option<WriteBatch>,
-    /// There were such writes.
-    had_write_batch: bool,
+    /// It has taken a batch of buffered writes, to send it before its requests.
+    has_taken_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -119,7 +119,7 @@ impl<'a> Call<'a> {
             process: Process::current(),
             requests,
             connection: None,
-            candidates: Candidates::default(),
+            candidates: CandidateAddresses::default(),
             stage: CallStage::Start,
             deadline,
             times: CallTimes::new(now),
@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
             has_waited: false,
             requests_offset: 0,
             write_batch: None,
-            had_write_batch: false,
+            has_taken_batch: false,
         }
     }
 
@@ -195,10 +195,10 @@ impl<'a> Call<'a> {
         self.deadline
     }
 
-    /// The connection whose socket the call waits for, and whether until it is readable, or writable, or either.
+    /// The connection whose socket the call waits for, whether to become readable, and whether to become writable.
     fn awaited_socket(&self) -> Option<(&SocketConnection, bool, bool)> {
         let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
-        let (is_readable, is_writable) = match self.stage {
+        let (awaits_readable, awaits_writable) = match self.stage {
             CallStage::Connecting => (false, true),
             CallStage::Handshaking if socket_connection.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
@@ -210,15 +210,15 @@ impl<'a> Call<'a> {
             ),
             _ => (true, false),
         };
-        Some((socket_connection, is_readable, is_writable))
+        Some((socket_connection, awaits_readable, awaits_writable))
     }
 
     /// What the call waits for.
     fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        let (socket_connection, is_readable, is_writable) = self.awaited_socket()?;
+        let (socket_connection, awaits_readable, awaits_writable) = self.awaited_socket()?;
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, is_readable);
-        flags.set(PollFlags::OUT, is_writable);
+        flags.set(PollFlags::IN, awaits_readable);
+        flags.set(PollFlags::OUT, awaits_writable);
         Some((socket_connection.fd(), flags))
     }
 

@@ -56,8 +56,8 @@ impl Call<'_> {
             let (host, port) = self.server.endpoint.host_to_resolve()?;
             return Some(WaitFor::Lookup(host.to_owned(), port));
         }
-        let (socket_connection, is_readable, is_writable) = self.awaited_socket()?;
-        let interest = match (is_readable, is_writable) {
+        let (socket_connection, awaits_readable, awaits_writable) = self.awaited_socket()?;
+        let interest = match (awaits_readable, awaits_writable) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (_, true) => Interest::WRITABLE,
             _ => Interest::READABLE,
@@ -65,7 +65,7 @@ impl Call<'_> {
         Some(WaitFor::Socket(socket_connection.async_socket()?, interest))
     }
 
-    /// Hands over what [`WaitFor::Lookup`] was found to be.
+    /// Hands over the addresses that a [`WaitFor::Lookup`] found, or why it found none.
     pub(crate) fn set_resolved(&mut self, addresses: Resolved) {
         self.driver = Driver::Runtime(Some(addresses));
     }

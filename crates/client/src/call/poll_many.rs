@@ -31,7 +31,7 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
                     );
                 }
                 Ok(_) => {}
-                Err(failure) => *error = Some(failure),
+                Err(call_error) => *error = Some(call_error),
             }
         }
         if is_interrupted {

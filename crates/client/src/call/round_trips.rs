@@ -18,7 +18,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// buffered ones, ahead of one that does not.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 
-/// Received bytes that wait while requests are still being sent. Calls to several servers are sent side by side, so
+/// Received bytes that wait while requests are still being sent. Calls to several servers are sent at the same time, so
 /// the caller has to read only when a server replies with more than this.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
@@ -205,7 +205,7 @@ impl Call<'_> {
             .get_mut(received_bytes..)
             .filter(|remaining_target| !remaining_target.is_empty())
         {
-            let received = match socket_connection.receive_into(remaining_target, deadline) {
+            let receive_result = match socket_connection.receive_into(remaining_target, deadline) {
                 // The socket's own time-out ended early, or none could be set for so short a time.
                 Err(WaitError::WouldBlock) => {
                     let mut fds = [PollFd::from_borrowed_fd(
@@ -214,10 +214,10 @@ impl Call<'_> {
                     )];
                     wait(&mut fds, deadline).map(|()| 0)
                 }
-                received => received,
+                receive_result => receive_result,
             };
-            match received {
-                Ok(bytes) => received_bytes += bytes,
+            match receive_result {
+                Ok(new_bytes) => received_bytes += new_bytes,
                 Err(WaitError::Interrupted) => {
                     self.received_body_bytes = Some(received_bytes);
                     return Ok(false);

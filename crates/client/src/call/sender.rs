@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::pool::Server;
 use crate::write_buffer::SenderStep;
 
-/// How long it waits for the next burst before it ends.
+/// How long the thread waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread; false if the system refuses to create it.
@@ -21,10 +21,10 @@ pub(super) fn start(server: &Arc<Server>) -> bool {
     thread.spawn(move || send_until_idle(&weak_server)).is_ok()
 }
 
-fn send_until_idle(server: &Weak<Server>) {
+fn send_until_idle(weak_server: &Weak<Server>) {
     let mut is_idle = false;
     loop {
-        let Some(server) = server.upgrade() else {
+        let Some(server) = weak_server.upgrade() else {
             return;
         };
         match server
@@ -36,12 +36,12 @@ fn send_until_idle(server: &Weak<Server>) {
                 is_idle = false;
                 let now = Instant::now();
                 // No caller waits for the result; lost writes are counted.
-                let _ = server.flush_quiet_writes(now, now + server.options.timeout, &|| true);
+                let _ = server.flush_buffered_writes(now, now + server.options.timeout, &|| true);
             }
-            Some(SenderStep::Sleep(time)) => {
+            Some(SenderStep::Sleep(sleep_time)) => {
                 is_idle = false;
                 drop(server);
-                thread::sleep(time);
+                thread::sleep(sleep_time);
             }
             Some(SenderStep::Park) => {
                 drop(server);

@@ -99,10 +99,10 @@ fn responding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let accepted_count = Arc::new(AtomicUsize::new(0));
-    let count = accepted_count.clone();
+    let listener_accepted_count = accepted_count.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            count.fetch_add(1, Ordering::SeqCst);
+            listener_accepted_count.fetch_add(1, Ordering::SeqCst);
             thread::spawn(move || respond(&stream.unwrap()));
         }
     });
@@ -138,7 +138,7 @@ fn item_of<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
     }
 }
 
-fn store<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
+fn store_request<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
     Request::Store {
         mode: StoreMode::Set,
         item: item_of(key, body),

@@ -1,4 +1,4 @@
-//! What one call may take: its time, and whether it continues after a signal.
+//! What one call may take: its time, whether it continues after a signal, and the request that it belongs to.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::key::KeyEncoder;
 use crate::near::RequestScope;
 use crate::request_record::{RecordedCall, RequestRecord};
 
-/// How long a call may take, and what to do when a signal comes.
+/// How long a call may take, what to do when a signal comes, and the request that it belongs to.
 #[derive(Clone, Copy)]
 pub struct Budget<'g> {
     /// When its time began to run.
     pub started: Instant,
-    /// When it is over.
+    /// When its time is over.
     pub deadline: Instant,
     /// Whether to continue after a signal.
     pub should_continue: &'g (dyn Fn() -> bool + Sync),
@@ -86,14 +86,14 @@ impl<'g> Budget<'g> {
     pub(crate) fn begin_operation(
         &self,
         operation: &impl Operation,
-        keys: KeyEncoder<'_>,
+        encoder: KeyEncoder<'_>,
     ) -> RecordedCall<'g> {
         if self.record.is_none() {
             return RecordedCall::default();
         }
         match operation.class() {
             CallClass::Single(costs::OperationKind::Read, _) => {
-                self.begin_read(std::iter::once(keys.decode(operation.key())))
+                self.begin_read(std::iter::once(encoder.decode(operation.key())))
             }
             _ => self.begin_write(),
         }

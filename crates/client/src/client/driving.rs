@@ -39,7 +39,7 @@ impl Client {
         reader.finish_and_count(self, &call, budget.spent)
     }
 
-    /// Enqueues a quiet write, if it is part of a burst; its cost is counted.
+    /// Enqueues a quiet write, if it is part of a burst; its cost is counted. False: it was not enqueued.
     fn buffer_write<O: Operation>(
         &self,
         operation: &O,
@@ -52,7 +52,7 @@ impl Client {
             BufferResult::SendNow => return Ok(false),
             BufferResult::Enqueued | BufferResult::EnqueuedWithoutSender => {}
             BufferResult::CallerSendsBatch => {
-                server.flush_quiet_writes(
+                server.flush_buffered_writes(
                     budget.started,
                     budget.deadline,
                     budget.should_continue,
@@ -93,9 +93,12 @@ impl Client {
                 spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
             );
             let (wait_time, wire_time) = (call.times().wait_time(), call.times().wire_time());
-            let encode_after_wait = encode_time.saturating_sub(wait_time);
+            let encode_time_after_wait = encode_time.saturating_sub(wait_time);
             spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
-            spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_after_wait));
+            spent.add_time(
+                CostPart::Wire,
+                wire_time.saturating_sub(encode_time_after_wait),
+            );
             self.observe(&summary);
         }
     }

@@ -50,12 +50,12 @@ impl Client {
     ) -> Result<Self, Error> {
         options.check()?;
         options.check_servers(addresses)?;
-        let keys = KeyEncoder {
+        let encoder = KeyEncoder {
             namespace: &options.namespace,
             encoding: options.keys,
         };
         let strategy = options.strategy.clone();
-        let near = strategy.map(|strategy| ClientNearCache::new(strategy, keys).map(Arc::new));
+        let near = strategy.map(|strategy| ClientNearCache::new(strategy, encoder).map(Arc::new));
         let near = near.transpose()?;
         let options = Arc::new(options);
         let membership = Membership::new(addresses, placement, options.clone(), near.clone())?;
@@ -90,12 +90,12 @@ impl Client {
 
     /// Passes a finished call to the costs and to the observer.
     #[inline]
-    pub fn observe(&self, call: &RequestSummary<'_>) {
+    pub fn observe(&self, summary: &RequestSummary<'_>) {
         if self.options.costs {
-            self.costs.observe(call);
+            self.costs.observe(summary);
         }
         if let Some(observer) = &self.options.observer {
-            observer.observe(call);
+            observer.observe(summary);
         }
     }
 
@@ -198,7 +198,7 @@ impl Client {
             .filter(|server| server.write_buffer.has_buffered())
         {
             let now = Instant::now();
-            let _ = server.flush_quiet_writes(now, now + timeout, &|| true); // leaving has no caller to report to
+            let _ = server.flush_buffered_writes(now, now + timeout, &|| true); // leaving has no caller to report to
         }
     }
 

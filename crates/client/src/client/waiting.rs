@@ -26,13 +26,13 @@ impl Wake for ThreadWaker {
 }
 
 impl ThreadWaker {
-    /// Waits for as long as this, or until the thread is woken once more.
-    fn wait(&self, time: Duration) {
+    /// Waits until the thread is woken, for `timeout` at most.
+    fn wait(&self, timeout: Duration) {
         let is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
+        let wait_result = self
             .woken
-            .wait_timeout_while(is_woken, time, |is_woken| !*is_woken);
-        let (mut is_woken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(is_woken, timeout, |is_woken| !*is_woken);
+        let (mut is_woken, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         *is_woken = false;
     }
 }
@@ -44,15 +44,15 @@ impl Client {
         read: &mut NearRead,
         budget: &Budget<'_>,
     ) -> Result<(), Error> {
-        let thread = Arc::new(ThreadWaker::default());
-        let waker = Waker::from(thread.clone());
+        let thread_waker = Arc::new(ThreadWaker::default());
+        let waker = Waker::from(thread_waker.clone());
         while read.poll_wait(&waker).is_pending() {
             let time_left = budget.deadline.saturating_duration_since(Instant::now());
             if time_left.is_zero() {
                 self.time_out_near(read);
                 return Ok(());
             }
-            thread.wait(time_left.min(SIGNAL_DELAY_MAX));
+            thread_waker.wait(time_left.min(SIGNAL_DELAY_MAX));
             if !(budget.should_continue)() {
                 return Err(Error::Interrupted);
             }

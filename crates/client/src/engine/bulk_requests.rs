@@ -47,9 +47,9 @@ impl BulkResult {
     /// The indices of the keys without a reply, each with the error.
     pub(crate) fn failures_without_reply(
         &self,
-        indices: &[usize],
+        key_indices: &[usize],
     ) -> impl Iterator<Item = (usize, Error)> {
-        let unreplied_indices = indices.iter().skip(self.reply_count);
+        let unreplied_indices = key_indices.iter().skip(self.reply_count);
         let error = self.error.clone();
         unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
     }
@@ -79,12 +79,12 @@ pub struct BulkRequests {
 impl BulkRequests {
     /// One request to the server in each of these slots.
     pub fn new(slots: impl Iterator<Item = usize>) -> Self {
-        let request = |slot| RequestState {
+        let unsent_request = |slot| RequestState {
             slot,
             send_state: SendState::Unsent,
             retry_state: RetryState::default(),
         };
-        let requests: Vec<_> = slots.map(request).collect();
+        let requests: Vec<_> = slots.map(unsent_request).collect();
         Self {
             results: vec![BulkResult::default(); requests.len()],
             requests,
@@ -181,7 +181,10 @@ impl BulkRequests {
 
     /// Ends the unsent requests to a server that could not be connected to.
     pub fn fail_unsent(&mut self, slot: usize, error: &Error) {
-        let unsent: Vec<_> = self.unsent().filter(|unsent| unsent.1 == slot).collect();
+        let unsent: Vec<_> = self
+            .unsent()
+            .filter(|&(_, unsent_slot)| unsent_slot == slot)
+            .collect();
         for (index, _) in unsent {
             self.fail(index, error.clone());
         }

@@ -94,8 +94,8 @@ impl Steps for Counter {
         Some(Step { key, request })
     }
 
-    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
-        match reply {
+    fn handle_result(&mut self, step_result: Result<StepOutcome, Error>) {
+        match step_result {
             Err(error) => self.result = Some(Err(error)),
             Ok(StepOutcome::Number(None)) => self.is_storing = true,
             Ok(StepOutcome::Number(number)) => self.result = Some(Ok(number)),
@@ -136,31 +136,31 @@ mod tests {
         Counter::new(key, 2, true, initial)
     }
 
-    /// The result of a counter whose steps end like this, and how many there were.
+    /// How many steps there were of a counter whose steps end like this, and its result.
     fn run_steps(results: &[Result<StepOutcome, Error>]) -> (usize, Result<Option<u64>, Error>) {
         let mut counter = counter();
         let mut results = results.iter();
-        let mut count = 0;
+        let mut step_count = 0;
         while let Some(step) = counter.step() {
             match step.request {
                 Request::Arithmetic { arithmetic, .. } => {
                     assert!(
-                        count % 2 == 0
+                        step_count % 2 == 0
                             && arithmetic.initial.is_none()
                             && arithmetic.is_decrement
                             && arithmetic.delta == 2
                     );
                 }
                 Request::Store { mode, item, .. } => {
-                    assert!(count % 2 == 1 && mode == StoreMode::Add);
+                    assert!(step_count % 2 == 1 && mode == StoreMode::Add);
                     assert_eq!((item.flags, item.body), (3, &b"7"[..]));
                 }
                 request => panic!("{request:?}"),
             }
-            count += 1;
+            step_count += 1;
             counter.handle_result(results.next().unwrap().clone());
         }
-        (count, counter.finish())
+        (step_count, counter.finish())
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub trait Steps {
     fn step(&self) -> Option<Step<'_>>;
 
     /// Handles the result of that step.
-    fn handle_result(&mut self, reply: Result<StepOutcome, Error>);
+    fn handle_result(&mut self, step_result: Result<StepOutcome, Error>);
 
     /// The result of the call, once there is no further step.
     fn finish(self) -> Self::Output;

@@ -22,7 +22,7 @@ pub struct PendingWrites {
     /// Opaque of the first.
     pub first_opaque: u32,
     /// How many opaques there are, those of removals of uncertain keys among them.
-    pub count: u32,
+    pub opaque_count: u32,
     /// How many of them, the last ones, are removals of uncertain keys.
     removal_count: u32,
     /// How many of them are writes of callers.
@@ -44,17 +44,17 @@ impl PendingWrites {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.opaque_count == 0
     }
 
     /// Most bytes that a server sends of them before an acknowledgement is requested: a line for each.
     pub fn refusals_bytes_max(&self) -> usize {
-        self.count as usize * REPLY_LINE_BYTES_MAX
+        self.opaque_count as usize * REPLY_LINE_BYTES_MAX
     }
 
     /// Adds one more write.
     pub fn add_write(&mut self, request: &Request<'_>) {
-        self.count += 1;
+        self.opaque_count += 1;
         self.write_count += 1;
         keys_left_uncertain(request).for_each(|key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
@@ -65,7 +65,7 @@ impl PendingWrites {
 
     /// Adds removals of uncertain keys, after which no more writes come.
     pub fn add_removals(&mut self, count: u32) {
-        self.count += count;
+        self.opaque_count += count;
         self.removal_count += count;
     }
 
@@ -86,10 +86,10 @@ impl PendingWrites {
         failed_replies: &[(usize, MetaCode)],
         refusals_without_index: usize,
     ) {
-        let writes = (self.count - self.removal_count) as usize;
+        let first_removal_index = (self.opaque_count - self.removal_count) as usize;
         let refused_count = failed_replies
             .iter()
-            .filter(|(index, _)| *index < writes)
+            .filter(|(index, _)| *index < first_removal_index)
             .count()
             + refusals_without_index;
         let server = std::mem::take(&mut self.server);
@@ -109,10 +109,10 @@ impl PendingWrites {
 impl Drop for PendingWrites {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            let lost_writes = self.write_count.into();
+            let lost_count = self.write_count.into();
             server
                 .noreply_failures
-                .fetch_add(lost_writes, Ordering::Relaxed);
+                .fetch_add(lost_count, Ordering::Relaxed);
             server.uncertain.add(self.keys.iter());
         }
     }

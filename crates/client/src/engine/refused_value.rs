@@ -57,17 +57,19 @@ impl Steps for RefusedValueSteps {
         Some(Step { key, request })
     }
 
-    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
+    fn handle_result(&mut self, step_result: Result<StepOutcome, Error>) {
         let was_removing = self.stage == RefusedValueStage::Removing;
         self.stage = RefusedValueStage::Finished;
-        match (reply, &mut self.error) {
+        match (step_result, &mut self.error) {
             // An older value that may remain is worse than a refused one.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
             (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
                 self.stage = RefusedValueStage::Querying;
             }
-            (Ok(StepOutcome::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
+            (Ok(StepOutcome::ItemBytesMax(server_limit)), Error::TooLarge { limit, .. }) => {
+                *limit = server_limit;
+            }
             _ => {} // the limit stays unknown, or was known before
         }
     }
@@ -102,17 +104,17 @@ mod tests {
         results: [Result<StepOutcome, Error>; 2],
     ) -> (usize, Error) {
         let mut results = results.into_iter();
-        let mut count = 0;
+        let mut step_count = 0;
         while let Some(step) = steps.step() {
-            match (count, step.request) {
+            match (step_count, step.request) {
                 (0, Request::Delete { key, .. }) => assert_eq!(key, KEY),
                 (1, Request::Stats { argument }) => assert_eq!(argument, b"settings"),
                 (_, request) => panic!("{request:?}"),
             }
-            count += 1;
+            step_count += 1;
             steps.handle_result(results.next().unwrap());
         }
-        (count, steps.finish())
+        (step_count, steps.finish())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
 
 /// Why a call in a child of a fork ends that began in its parent.
-pub const FORKED: &str = "the process was forked during the call";
+pub const FORK_REASON: &str = "the process was forked during the call";
 
 /// How far a request had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl FailedRequest {
                 }
             }
             // A call that was allowed little time does not count against the server when it gives up.
-            FailureCause::Deadline(allowed) if allowed < COUNTED_TIMEOUT_MIN => {
+            FailureCause::Deadline(time_allowed) if time_allowed < COUNTED_TIMEOUT_MIN => {
                 RetryDecision::Fail(HealthEffect::None)
             }
             FailureCause::Closed { .. } | FailureCause::Deadline(_) => {
@@ -179,7 +179,7 @@ mod tests {
             connecting.decide(RESET),
             RetryDecision::Fail(HealthEffect::Down)
         );
-        for (allowed, connecting_effect, round_trip_effect) in [
+        for (time_allowed, connecting_effect, round_trip_effect) in [
             (COUNTED_TIMEOUT_MIN, HealthEffect::Down, HealthEffect::Bad),
             (
                 COUNTED_TIMEOUT_MIN / 2,
@@ -187,7 +187,7 @@ mod tests {
                 HealthEffect::None,
             ),
         ] {
-            let deadline_passed = FailureCause::Deadline(allowed);
+            let deadline_passed = FailureCause::Deadline(time_allowed);
             assert_eq!(
                 connecting.decide(deadline_passed),
                 RetryDecision::Fail(connecting_effect)

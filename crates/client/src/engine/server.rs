@@ -13,7 +13,7 @@ use crate::near::{ClientNearCache, NearWriteGuard};
 use crate::request::{CommandSet, Request};
 
 /// How the response to a login by SASL begins, if it is accepted: magic, opcode, three lengths and types, status.
-const SASL_SUCCESS: &[u8] = &[MAGIC_RESPONSE, opcode::SASL_AUTH, 0, 0, 0, 0, 0, 0];
+const SASL_SUCCESS_START: &[u8] = &[MAGIC_RESPONSE, opcode::SASL_AUTH, 0, 0, 0, 0, 0, 0];
 
 /// The state of one server, which its connections share.
 #[derive(Debug, Default)]
@@ -88,15 +88,15 @@ impl ServerState {
 
     /// What a probe sends to see whether the server is back, and what a good reply begins with; `None`: the password
     /// cannot be obtained. A login that is accepted shows that requests are served.
-    pub fn probe_request(&self) -> Option<(Vec<u8>, &'static [u8])> {
+    pub fn probe_request_and_reply(&self) -> Option<(Vec<u8>, &'static [u8])> {
         let Some(login) = &self.login else {
-            let (request, reply) = probe_request_and_reply(self.command_set());
-            return Some((request.to_vec(), reply));
+            let (request, reply_start) = probe_request_and_reply(self.command_set());
+            return Some((request.to_vec(), reply_start));
         };
         let mut request = Vec::new();
         if self.command_set() == Some(CommandSet::Binary) {
             login.write_binary(&mut request, 0).ok()?;
-            return Some((request, SASL_SUCCESS));
+            return Some((request, SASL_SUCCESS_START));
         }
         login.write(&mut request).ok()?;
         Some((request, b"STORED\r\n"))

@@ -52,10 +52,8 @@ impl Operation for Step<'_> {
             Request::Arithmetic { .. } => {
                 number_of_reply(reply, pipeline, server).map(StepOutcome::Number)
             }
-            Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {
-                let bytes = item_bytes_max(&reply).unwrap_or(0);
-                StepOutcome::ItemBytesMax(bytes)
-            }),
+            Request::Stats { .. } => refusal_to_error(reply, server)
+                .map(|reply| StepOutcome::ItemBytesMax(item_bytes_max(&reply).unwrap_or(0))),
             _ => write_outcome_of_reply(reply, server).map(StepOutcome::WriteOutcome),
         }
     }
@@ -69,6 +67,6 @@ fn item_bytes_max(reply: &Reply) -> Option<u64> {
     let Reply::Rows(rows) = reply else {
         return None;
     };
-    let limit_row = rows.iter().find(|(name, _)| name == "item_size_max")?;
-    limit_row.1.parse().ok()
+    let (_, limit) = rows.iter().find(|(name, _)| name == "item_size_max")?;
+    limit.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The steps of a bulk store after the reply to every batch: values next to one that was refused without being named
+//! The steps of a bulk store after the reply to every request: values next to one that was refused without being named
 //! are stored again, each with a reply of its own, and those that were too large leave no older value.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use super::{Failures, RefusedValueSteps, Step, StepOutcome, Steps};
 use crate::error::Error;
 use crate::request::{Item, Request};
 
-/// A value of a bulk store: its index in the call, and the index of its server.
+/// A value of a bulk store: its index in the call, and the slot of its server.
 pub(crate) type ItemAndSlot = (usize, usize);
 
 /// The items of a bulk store, wherever they are kept.
@@ -31,7 +31,7 @@ pub struct StoreManySteps<I> {
     /// On which condition, and with which expiry, they are stored.
     mode_and_exptime: (StoreMode, i64),
     to_retry: VecDeque<ItemAndSlot>,
-    failed: VecDeque<(ItemAndSlot, Error)>,
+    failed_items: VecDeque<(ItemAndSlot, Error)>,
     refused_value_steps: Option<(ItemAndSlot, RefusedValueSteps)>,
     /// The limits that servers have reported, by slot.
     limits_by_slot: BTreeMap<usize, u64>,
@@ -39,18 +39,18 @@ pub struct StoreManySteps<I> {
 }
 
 impl<I: Items> StoreManySteps<I> {
-    /// Follows a store of `items`, of which `to_retry` are stored again and some have `failed`.
+    /// Follows a store of `items`, of which `to_retry` are stored again and `failed_items` were not stored.
     pub(crate) fn new(
         items: I,
         mode_and_exptime: (StoreMode, i64),
         to_retry: VecDeque<ItemAndSlot>,
-        failed: VecDeque<(ItemAndSlot, Error)>,
+        failed_items: VecDeque<(ItemAndSlot, Error)>,
     ) -> Self {
         let mut steps = Self {
             items,
             mode_and_exptime,
             to_retry,
-            failed,
+            failed_items,
             refused_value_steps: None,
             limits_by_slot: BTreeMap::new(),
             result: Ok(Vec::new()),
@@ -62,22 +62,18 @@ impl<I: Items> StoreManySteps<I> {
     /// Continues with the next failure that needs steps, once nothing is to be stored again.
     fn take_next_refusal(&mut self) {
         while self.to_retry.is_empty() && self.refused_value_steps.is_none() {
-            let Some((index_and_slot, mut error)) = self.failed.pop_front() else {
+            let Some(((index, slot), mut error)) = self.failed_items.pop_front() else {
                 return;
             };
-            match (&mut error, self.items.item(index_and_slot.0)) {
+            match (&mut error, self.items.item(index)) {
                 (Error::TooLarge { limit, .. }, Some(item)) => {
                     if *limit == 0 {
-                        *limit = self
-                            .limits_by_slot
-                            .get(&index_and_slot.1)
-                            .copied()
-                            .unwrap_or(0);
+                        *limit = self.limits_by_slot.get(&slot).copied().unwrap_or(0);
                     }
                     self.refused_value_steps =
-                        Some((index_and_slot, RefusedValueSteps::new(item.key, error)));
+                        Some(((index, slot), RefusedValueSteps::new(item.key, error)));
                 }
-                _ => self.fail(index_and_slot, error),
+                _ => self.fail((index, slot), error),
             }
         }
     }
@@ -97,7 +93,8 @@ impl<I: Items> Steps for StoreManySteps<I> {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
             _ => {
-                let item = self.items.item(self.to_retry.front()?.0)?;
+                let &(index, _) = self.to_retry.front()?;
+                let item = self.items.item(index)?;
                 let (mode, exptime) = self.mode_and_exptime;
                 let noreply = false;
                 let request = Request::Store {
@@ -112,24 +109,25 @@ impl<I: Items> Steps for StoreManySteps<I> {
         }
     }
 
-    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
-        if reply == Err(Error::Interrupted) {
+    fn handle_result(&mut self, step_result: Result<StepOutcome, Error>) {
+        if step_result == Err(Error::Interrupted) {
             self.result = Err(Error::Interrupted);
             return;
         }
-        if let Some((index_and_slot, mut steps)) = self.refused_value_steps.take() {
-            steps.handle_result(reply);
+        if let Some(((index, slot), mut steps)) = self.refused_value_steps.take() {
+            steps.handle_result(step_result);
             if steps.step().is_some() {
-                self.refused_value_steps = Some((index_and_slot, steps));
+                self.refused_value_steps = Some(((index, slot), steps));
                 return;
             }
             let error = steps.finish();
             if let Error::TooLarge { limit, .. } = error {
-                self.limits_by_slot.insert(index_and_slot.1, limit);
+                self.limits_by_slot.insert(slot, limit);
             }
-            self.fail(index_and_slot, error);
-        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), reply) {
-            self.failed.push_back((index_and_slot, error));
+            self.fail((index, slot), error);
+        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), step_result)
+        {
+            self.failed_items.push_back((index_and_slot, error));
         }
         self.take_next_refusal();
     }
@@ -182,10 +180,11 @@ mod tests {
                 Request::Stats { .. } => "limit",
                 request => panic!("{request:?}"),
             };
-            let request = format!("{request_name} {}", String::from_utf8_lossy(step.key.bytes));
-            let reply = respond(&request);
-            requests.push(request);
-            steps.handle_result(reply);
+            let request_text =
+                format!("{request_name} {}", String::from_utf8_lossy(step.key.bytes));
+            let step_result = respond(&request_text);
+            requests.push(request_text);
+            steps.handle_result(step_result);
         }
         (requests, steps.finish())
     }
@@ -194,9 +193,9 @@ mod tests {
     fn a_refused_value_is_removed_and_the_limit_of_its_server_queried_once() {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
         let to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
-        let failed = VecDeque::from([((3, 0), too_large(9))]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed);
-        let (requests, failures) = run_steps(steps, |request_name| match request_name {
+        let failed_items = VecDeque::from([((3, 0), too_large(9))]);
+        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed_items);
+        let (requests, failures) = run_steps(steps, |request_text| match request_text {
             "store b" => Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
             "limit c" | "limit a" => Ok(StepOutcome::ItemBytesMax(3)),
@@ -219,14 +218,16 @@ mod tests {
     #[test]
     fn other_failures_need_no_step_and_an_interruption_ends_all() {
         let items = [item(b"a"), item(b"b")];
-        let failed = VecDeque::from([((1, 0), Error::Closed)]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed);
+        let failed_items = VecDeque::from([((1, 0), Error::Closed)]);
+        let steps =
+            StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
         assert_eq!(
             run_steps(steps, |_| panic!()),
             (vec![], Ok(vec![(1, Error::Closed)]))
         );
-        let failed = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed);
+        let failed_items = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
+        let steps =
+            StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed_items);
         let (requests, failures) = run_steps(steps, |_| Err(Error::Interrupted));
         assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
     }

@@ -47,21 +47,21 @@ impl OwnedKey {
 pub struct WrittenKeys {
     key_bytes: Vec<u8>,
     /// Length of each of them, and whether it is in base64.
-    key_lengths: Vec<(u8, bool)>,
+    key_forms: Vec<(u8, bool)>,
 }
 
 impl WrittenKeys {
-    /// Adds a key. One of more than 250 bytes never comes so far.
+    /// Adds a key. A key of more than 250 bytes was refused before.
     pub fn add(&mut self, key: WireKey<'_>) {
         if let Ok(length) = u8::try_from(key.bytes.len()) {
             self.key_bytes.extend_from_slice(key.bytes);
-            self.key_lengths.push((length, key.is_base64));
+            self.key_forms.push((length, key.is_base64));
         }
     }
 
     /// The first key.
     pub fn first(&self) -> Option<WireKey<'_>> {
-        let &(length, is_base64) = self.key_lengths.first()?;
+        let &(length, is_base64) = self.key_forms.first()?;
         Some(WireKey {
             bytes: self.key_bytes.get(..length.into())?,
             is_base64,
@@ -70,30 +70,27 @@ impl WrittenKeys {
 
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
-        let mut remaining_bytes = self.key_bytes.as_slice();
-        self.key_lengths
+        let mut remaining_keys = self.key_bytes.as_slice();
+        self.key_forms
             .iter()
             .filter_map(move |&(length, is_base64)| {
-                let (key, remaining) = remaining_bytes.split_at_checked(length.into())?;
-                remaining_bytes = remaining;
-                let key = WireKey {
-                    bytes: key,
-                    is_base64,
-                };
+                let (bytes, later_keys) = remaining_keys.split_at_checked(length.into())?;
+                remaining_keys = later_keys;
+                let key = WireKey { bytes, is_base64 };
                 Some(key.into())
             })
     }
 
     /// Removes the last `count` keys.
     pub fn remove_last(&mut self, count: usize) {
-        let remaining = self.key_lengths.len().saturating_sub(count);
-        let removed = self
-            .key_lengths
-            .drain(remaining..)
+        let remaining_count = self.key_forms.len().saturating_sub(count);
+        let removed_lengths = self
+            .key_forms
+            .drain(remaining_count..)
             .map(|(length, _)| usize::from(length));
-        let removed_bytes: usize = removed.sum();
+        let removed_length: usize = removed_lengths.sum();
         self.key_bytes
-            .truncate(self.key_bytes.len().saturating_sub(removed_bytes));
+            .truncate(self.key_bytes.len().saturating_sub(removed_length));
     }
 
     /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
@@ -102,11 +99,11 @@ impl WrittenKeys {
             *self = Self::default();
         }
         self.key_bytes.clear();
-        self.key_lengths.clear();
+        self.key_forms.clear();
     }
 
     fn reserved_bytes(&self) -> usize {
-        self.key_bytes.capacity() + self.key_lengths.capacity() * size_of::<(u8, bool)>()
+        self.key_bytes.capacity() + self.key_forms.capacity() * size_of::<(u8, bool)>()
     }
 }
 
@@ -132,7 +129,7 @@ impl UncertainKeys {
             .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether there is any.
+    /// Whether any key is to be removed.
     pub fn has_keys(&self) -> bool {
         self.has_keys.load(Ordering::Relaxed)
     }
@@ -198,8 +195,11 @@ mod tests {
             assert_eq!(keys.iter().count(), 0);
             keys.reserved_bytes()
         };
-        let small = reserved_after(10);
-        assert!((10 * 250..=RETAINED_BYTES_MAX).contains(&small), "{small}");
+        let small_reserved = reserved_after(10);
+        assert!(
+            (10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved),
+            "{small_reserved}"
+        );
         assert_eq!(reserved_after(10_000), 0);
     }
 }

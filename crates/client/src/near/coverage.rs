@@ -1,4 +1,5 @@
-//! Until when what the servers report of other clients' changes is complete: so long may a coherent near cache be served.
+//! How long a coherent near cache may be served: until the reports of all servers about other clients' changes are no
+//! longer known to be complete.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +9,10 @@ use super::watch::ReportLevel;
 /// what other clients changed is seen within 50 ms of its acknowledgement.
 const CONFIRMATION_VALIDITY: Duration = Duration::from_millis(40);
 
-/// Until when what the servers report is complete, for a client whose near cache follows their reports.
+/// Until when the reports of all servers are complete, for a client whose near cache follows them.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// Of each server's slot.
+    /// The slot of each server and the state of its watch.
     watches: Vec<(usize, WatchState)>,
     serve_until: ServeUntil,
 }
@@ -20,9 +21,9 @@ pub(super) struct Coverage {
 enum WatchState {
     /// It is being connected, or has not confirmed anything.
     Waiting,
-    /// All changes were reported that had been made so long ago.
+    /// All changes that were made before this time were reported.
     Confirmed(Instant),
-    /// The server reports as fast as it does, or nothing: `near_ttl` is the bound.
+    /// The server never confirms its reports, or reports nothing: only `near_ttl` bounds the age of a value.
     Unconfirmed,
 }
 
@@ -40,8 +41,14 @@ impl Coverage {
     /// Expects reports of the servers in these slots; those of others end.
     pub(super) fn set_expected_slots(&mut self, slots: &[usize]) {
         let state_of = |&slot: &usize| {
-            let known = self.watches.iter().find(|(known, _)| *known == slot);
-            (slot, known.map_or(WatchState::Waiting, |&(_, state)| state))
+            let known_watch = self
+                .watches
+                .iter()
+                .find(|(known_slot, _)| *known_slot == slot);
+            (
+                slot,
+                known_watch.map_or(WatchState::Waiting, |&(_, state)| state),
+            )
         };
         self.watches = slots.iter().map(state_of).collect();
         self.update_serve_until();
@@ -55,8 +62,8 @@ impl Coverage {
         self.set_watch_state(slot, state);
     }
 
-    pub(super) fn record_confirmation(&mut self, slot: usize, sent: Instant) {
-        self.set_watch_state(slot, WatchState::Confirmed(sent));
+    pub(super) fn record_confirmation(&mut self, slot: usize, sent_at: Instant) {
+        self.set_watch_state(slot, WatchState::Confirmed(sent_at));
     }
 
     pub(super) fn record_loss(&mut self, slot: usize) {
@@ -73,8 +80,12 @@ impl Coverage {
     }
 
     fn set_watch_state(&mut self, slot: usize, state: WatchState) {
-        if let Some(watch) = self.watches.iter_mut().find(|(known, _)| *known == slot) {
-            watch.1 = state;
+        if let Some((_, known_state)) = self
+            .watches
+            .iter_mut()
+            .find(|(known_slot, _)| *known_slot == slot)
+        {
+            *known_state = state;
             self.update_serve_until();
         }
     }
@@ -87,11 +98,11 @@ impl Coverage {
         let earlier_bound = |bound, &(_, state): &(usize, WatchState)| match (bound, state) {
             (ServeUntil::Never, _) | (_, WatchState::Waiting) => ServeUntil::Never,
             (bound, WatchState::Unconfirmed) => bound,
-            (ServeUntil::Moment(moment), WatchState::Confirmed(sent)) => {
-                ServeUntil::Moment(moment.min(sent + CONFIRMATION_VALIDITY))
+            (ServeUntil::Moment(moment), WatchState::Confirmed(sent_at)) => {
+                ServeUntil::Moment(moment.min(sent_at + CONFIRMATION_VALIDITY))
             }
-            (ServeUntil::Unbounded, WatchState::Confirmed(sent)) => {
-                ServeUntil::Moment(sent + CONFIRMATION_VALIDITY)
+            (ServeUntil::Unbounded, WatchState::Confirmed(sent_at)) => {
+                ServeUntil::Moment(sent_at + CONFIRMATION_VALIDITY)
             }
         };
         self.serve_until = self

@@ -58,8 +58,8 @@ impl NearEntry {
     }
 }
 
-/// When a value may not be served any more, that a fetch started at `started_at` found with this many seconds left (-1: no
-/// expiry); `Err`: it must not be kept.
+/// When a value may not be served any more. A fetch that started at `started_at` found it with `ttl_s` seconds left (-1:
+/// no expiry). `Err`: it must not be kept.
 ///
 /// Servers count whole seconds: what expires in `ttl_s` seconds has more than `ttl_s` - 1 left.
 pub(super) fn compute_expiry(
@@ -83,8 +83,8 @@ pub(super) fn compute_expiry(
 pub(super) struct UnusableExpiry;
 
 /// What the allocator adds to a block: its header, and rounding up to 16 bytes.
-fn block_bytes(bytes: usize) -> usize {
-    (bytes + 8).next_multiple_of(16).max(32)
+fn block_bytes(content_bytes: usize) -> usize {
+    (content_bytes + 8).next_multiple_of(16).max(32)
 }
 
 /// The counters of an `Arc`, before its bytes.
@@ -101,11 +101,11 @@ pub(super) fn entry_bytes(
     key: &NearKey,
     value: &NearValue,
 ) -> u32 {
-    let bytes = match byte_accounting {
+    let counted_bytes = match byte_accounting {
         ByteAccounting::Value => value.bytes.len(),
         ByteAccounting::Allocated => allocated_bytes(key, value),
     };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    u32::try_from(counted_bytes).unwrap_or(u32::MAX)
 }
 
 /// The memory that an item takes.

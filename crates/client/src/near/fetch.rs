@@ -55,12 +55,13 @@ impl Fetch {
         self.reason
     }
 
-    /// When the call must end, whose read must end at `deadline`: what is not read itself gets half of the time.
-    pub fn deadline(&self, deadline: Instant) -> Instant {
+    /// When the call must end if its read must end at `read_deadline`: a call for more than the read keys gets half of the
+    /// time.
+    pub fn deadline(&self, read_deadline: Instant) -> Instant {
         match self.reason {
-            FetchReason::Items => deadline,
+            FetchReason::Items => read_deadline,
             FetchReason::Load | FetchReason::Page => {
-                self.started_at + deadline.saturating_duration_since(self.started_at) / 2
+                self.started_at + read_deadline.saturating_duration_since(self.started_at) / 2
             }
         }
     }
@@ -79,12 +80,12 @@ impl FetchedItems {
     }
 
     /// Notes that a server cannot send the TTLs of its values.
-    pub fn mark_without_ttls(&mut self) {
+    pub fn mark_lacking_ttls(&mut self) {
         self.lacks_ttls = true;
     }
 
     /// Bytes of the values.
-    pub fn bytes(&self) -> usize {
+    pub fn value_bytes(&self) -> usize {
         self.values().map(|value| value.bytes.len()).sum()
     }
 

@@ -44,7 +44,10 @@ impl FetchesInFlight {
     /// Removes the keys of a fetch that ends; [`FetchInFlight::end`] follows.
     pub(super) fn remove(&mut self, keys: &[NearKey], fetch: &Arc<FetchInFlight>) {
         for key in keys {
-            if self.get(key).is_some_and(|it| Arc::ptr_eq(it, fetch)) {
+            if self
+                .get(key)
+                .is_some_and(|in_flight| Arc::ptr_eq(in_flight, fetch))
+            {
                 self.by_key.remove(key);
             }
         }
@@ -65,9 +68,9 @@ pub(super) struct FetchInFlight {
 struct FetchState {
     has_ended: bool,
     absent_keys: AbsentKeys,
-    /// Those of the reads that wait, by the number of the waiter.
+    /// The wakers of the reads that wait, by the number of the waiter.
     wakers: BTreeMap<u64, Waker>,
-    next_waiter: u64,
+    next_waiter_number: u64,
 }
 
 impl FetchInFlight {
@@ -90,7 +93,7 @@ impl FetchInFlight {
         self.state()?.absent_keys.get(key).copied()
     }
 
-    /// Ends the fetch, once, and wakes who waits. No lock may be held: a waker is the driver's.
+    /// Ends the fetch, once, and wakes the reads that wait. No lock may be held: a waker is the driver's.
     pub(super) fn end(&self, absent_keys: AbsentKeys) {
         let Some(mut state) = self.state().filter(|state| !state.has_ended) else {
             return;
@@ -106,8 +109,8 @@ impl FetchInFlight {
 /// The keys of one read that other reads of its request are fetching.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedKeys {
-    keys: Vec<AwaitedKey>,
-    /// At the fetch of the first key.
+    awaited: Vec<AwaitedKey>,
+    /// Waits for the fetch of the first key.
     waiter: Option<Waiter>,
 }
 
@@ -120,27 +123,27 @@ pub(super) struct AwaitedKey {
 
 impl AwaitedKeys {
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.awaited.is_empty()
     }
 
-    pub(super) fn extend(&mut self, keys: impl Iterator<Item = AwaitedKey>) {
-        self.keys.extend(keys);
+    pub(super) fn extend(&mut self, awaited_keys: impl Iterator<Item = AwaitedKey>) {
+        self.awaited.extend(awaited_keys);
     }
 
     /// Whether the read has to wait: for the fetch of its first key. Those of the others proceed meanwhile.
     pub(super) fn are_in_flight(&self) -> bool {
-        let first = self.keys.first();
-        first.is_some_and(|first| !first.fetch.has_ended())
+        let first_key = self.awaited.first();
+        first_key.is_some_and(|first_key| !first_key.fetch.has_ended())
     }
 
     /// Has `waker` woken, instead of an earlier one, when [`Self::are_in_flight`] may have changed; ready: it has.
     pub(super) fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        let Some(first) = self.keys.first() else {
+        let Some(first_key) = self.awaited.first() else {
             return Poll::Ready(());
         };
         let waiter = self.waiter.get_or_insert_with(|| Waiter {
-            fetch: first.fetch.clone(),
-            number: None,
+            fetch: first_key.fetch.clone(),
+            waiter_number: None,
         });
         waiter.poll(waker)
     }
@@ -148,14 +151,14 @@ impl AwaitedKeys {
     /// Removes and returns the keys whose fetch has ended.
     pub(super) fn take_ended(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        let ended = self.keys.extract_if(.., |key| key.fetch.has_ended());
+        let ended = self.awaited.extract_if(.., |key| key.fetch.has_ended());
         ended.collect()
     }
 
     /// Removes and returns all keys.
     pub(super) fn take_all(&mut self) -> Vec<AwaitedKey> {
         self.waiter = None;
-        std::mem::take(&mut self.keys)
+        std::mem::take(&mut self.awaited)
     }
 }
 
@@ -163,8 +166,8 @@ impl AwaitedKeys {
 #[derive(Debug)]
 struct Waiter {
     fetch: Arc<FetchInFlight>,
-    /// Of its waker.
-    number: Option<u64>,
+    /// Its number among the waiters of the fetch, once it has left a waker.
+    waiter_number: Option<u64>,
 }
 
 impl Waiter {
@@ -172,21 +175,23 @@ impl Waiter {
         let Some(mut state) = self.fetch.state().filter(|state| !state.has_ended) else {
             return Poll::Ready(());
         };
-        let number = *self.number.get_or_insert(state.next_waiter);
-        state.next_waiter = state.next_waiter.max(number + 1);
-        let earlier = state.wakers.insert(number, waker.clone());
+        let waiter_number = *self.waiter_number.get_or_insert(state.next_waiter_number);
+        state.next_waiter_number = state.next_waiter_number.max(waiter_number + 1);
+        let earlier_waker = state.wakers.insert(waiter_number, waker.clone());
         // Not under the lock: a waker is the driver's.
         drop(state);
-        drop(earlier);
+        drop(earlier_waker);
         Poll::Pending
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
+        let Some(waiter_number) = self.waiter_number else {
+            return;
+        };
         let state = self.fetch.state();
-        let waker = state.and_then(|mut state| state.wakers.remove(&number));
+        let waker = state.and_then(|mut state| state.wakers.remove(&waiter_number));
         drop(waker);
     }
 }

@@ -96,7 +96,8 @@ impl FixedSetLoad {
             _ => return,
         }
         let age_refresh_at = near_ttl.map(|near_ttl| now + near_ttl / 2);
-        let ttl_refresh_at = first_expiry.map(|end| now + end.saturating_duration_since(now) / 2);
+        let ttl_refresh_at =
+            first_expiry.map(|expiry| now + expiry.saturating_duration_since(now) / 2);
         let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
         let failure_retry_at = has_failed.then(|| now + LOAD_RETRY_DELAY);
         let due_times = [
@@ -134,13 +135,13 @@ impl FixedSetLoad {
         key_count: usize,
         name_of: impl Fn(&NearKey) -> String,
     ) -> Option<String> {
-        let first = self.missing_keys.first().filter(|_| !self.has_warned)?;
+        let first_missing_key = self.missing_keys.first().filter(|_| !self.has_warned)?;
         self.has_warned = true;
         Some(format!(
             "loading the fixed set failed in part: the servers do not have {} of its {key_count} keys, the first is {:?}; \
              see near_stats(), and store them or save the strategy again",
             self.missing_keys.len(),
-            name_of(first),
+            name_of(first_missing_key),
         ))
     }
 }

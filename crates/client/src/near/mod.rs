@@ -81,12 +81,12 @@ impl ProcessNearCache {
 
 impl ClientNearCache {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
-    pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
-        let share = options.share.map(RolloutShare::check).transpose();
-        share.map_err(|error| Error::BadSetting(error.to_string()))?;
-        let related_keys = RelatedKeys::new(&options, keys)?;
-        let fixed_keys = options.file.fixed_keys.iter();
-        let fixed_keys = fixed_keys.map(|key| related_keys.key_of_rule("key", key));
+    pub fn new(options: StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
+        let share_check = options.share.map(RolloutShare::check).transpose();
+        share_check.map_err(|error| Error::BadSetting(error.to_string()))?;
+        let related_keys = RelatedKeys::new(&options, encoder)?;
+        let names_of_fixed_keys = options.file.fixed_keys.iter();
+        let fixed_keys = names_of_fixed_keys.map(|key| related_keys.key_of_rule("key", key));
         let fixed_keys: Vec<NearKey> = fixed_keys.collect::<Result<_, _>>()?;
         let process_cache = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
@@ -113,15 +113,15 @@ impl ClientNearCache {
 
     /// Counts a request that has ended.
     fn end_request(&self, group: Group, cost: &RequestCost) {
-        let near = self.current();
+        let process_cache = self.current();
         let strategy = &self.options.file.strategy;
-        near.state().end_request(group, cost, strategy);
+        process_cache.state().end_request(group, cost, strategy);
     }
 
     /// The roll-out as JSON: what the requests of both groups needed, and the forecast (docs/reference/json.md).
     pub fn rollout_json(&self) -> String {
-        let near = self.current();
-        let state = near.state();
+        let process_cache = self.current();
+        let state = process_cache.state();
         rollout_json(&self.options.file.strategy, state.process_rollout())
     }
 
@@ -136,8 +136,8 @@ impl ClientNearCache {
     /// Forgets the value under a key (without its namespace) that was changed where this client does not see it.
     pub fn forget(&self, key: &[u8]) -> Result<(), Error> {
         let keys = [self.related_keys.near_key(key)?];
-        let near = self.current();
-        let mut state = near.state();
+        let process_cache = self.current();
+        let mut state = process_cache.state();
         state.begin_write(&keys);
         state.end_write(&keys);
         Ok(())
@@ -156,13 +156,13 @@ impl ClientNearCache {
     /// Handles what a watch received of a server, named by its slot and its address.
     pub fn handle_watch_event(
         &self,
-        server: (usize, &str),
+        slot_and_address: (usize, &str),
         event: watch::WatchEvent,
         now: Instant,
     ) {
         self.current()
             .state()
-            .handle_watch_event(server, event, now);
+            .handle_watch_event(slot_and_address, event, now);
     }
 
     /// Handles the loss of the watch of the server in a slot: nothing that is cached may be served until it is back.
@@ -188,11 +188,11 @@ impl ClientNearCache {
     }
 
     fn current(&self) -> arc_swap::Guard<Arc<ProcessNearCache>> {
-        let near = self.process_cache.load();
-        if near.process.is_current() {
-            return near;
+        let process_cache = self.process_cache.load();
+        if process_cache.process.is_current() {
+            return process_cache;
         }
-        self.detach_after_fork(&near);
+        self.detach_after_fork(&process_cache);
         self.process_cache.load()
     }
 
@@ -200,9 +200,9 @@ impl ClientNearCache {
     fn detach_after_fork(&self, parent: &Arc<ProcessNearCache>) {
         // Its lock may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(parent));
-        self.process_cache.rcu(|near| {
-            if near.process.is_current() {
-                Arc::clone(near)
+        self.process_cache.rcu(|process_cache| {
+            if process_cache.process.is_current() {
+                Arc::clone(process_cache)
             } else {
                 Arc::new(ProcessNearCache::new(&self.options, &self.fixed_keys))
             }

@@ -27,7 +27,7 @@ pub struct NearRead {
     scope: Option<Arc<RequestScope>>,
     keys: Vec<NearKey>,
     values: Vec<Option<NearValue>>,
-    /// The keys whose value comes with the last fetch.
+    /// Whether the value of each key, or that there is none, is known without a call.
     needs_no_fetch: Vec<bool>,
     failures: HashMap<NearKey, Error>,
     stage: NearReadStage,
@@ -143,22 +143,22 @@ impl NearRead {
         let Some(page) = scope.state().page.take() else {
             return Vec::new();
         };
-        let children = related_keys.children_of_read(&[], Some(&page));
+        let children_of_read = related_keys.children_of_read(&[], Some(&page));
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
-        let mut state = scope.state();
-        let near = self.near.current();
-        let keys = near.state().begin_request(
+        let mut scope_state = scope.state();
+        let process_cache = self.near.current();
+        let keys = process_cache.state().begin_request(
             &page,
-            &mut state,
+            &mut scope_state,
             related_keys.rules,
             &related_keys_of_read,
             now,
         );
-        let scope_fetch = ScopeFetch::begin(scope, &mut state, &keys);
-        drop(state);
+        let scope_fetch = ScopeFetch::begin(scope, &mut scope_state, &keys);
+        drop(scope_state);
         self.scope_fetch = scope_fetch;
         keys
     }
@@ -172,7 +172,7 @@ impl NearRead {
             self.awaited_keys.extend(lookup.awaited_keys.into_iter());
         }
         self.scope_fetch = scope_fetch;
-        lookup.fetch
+        lookup.keys_to_fetch
     }
 
     /// Looks up again what other reads were fetching: what they brought is held, and what they failed to bring this read
@@ -181,11 +181,11 @@ impl NearRead {
         // What the request held may not be served in a child that was forked meanwhile.
         self.scope.take_if(|scope| !scope.is_of_this_process());
         let mut indices = Vec::new();
-        for awaited in self.awaited_keys.take_ended() {
-            if self.uses_absence(&awaited, now) {
-                self.set_value(awaited.index, None, true);
+        for awaited_key in self.awaited_keys.take_ended() {
+            if self.try_use_absence(&awaited_key, now) {
+                self.set_value(awaited_key.index, None, true);
             } else {
-                indices.push(awaited.index);
+                indices.push(awaited_key.index);
             }
         }
         let keys = indices.iter().filter_map(|&index| self.keys.get(index));
@@ -195,67 +195,78 @@ impl NearRead {
         for (&index, (value, needs_no_fetch)) in indices.iter().zip(found) {
             self.set_value(index, value, needs_no_fetch);
         }
-        let awaited = lookup.awaited_keys.into_iter().filter_map(|key| {
-            let index = *indices.get(key.index)?;
-            Some(AwaitedKey { index, ..key })
+        let keys_still_awaited = lookup.awaited_keys.into_iter().filter_map(|awaited_key| {
+            let index = *indices.get(awaited_key.index)?;
+            Some(AwaitedKey {
+                index,
+                ..awaited_key
+            })
         });
-        self.awaited_keys.extend(awaited);
+        self.awaited_keys.extend(keys_still_awaited);
         self.scope_fetch = scope_fetch;
-        lookup.fetch
+        lookup.keys_to_fetch
     }
 
     /// Whether the fetch that this read waited for found no value, which it may use: it was in flight while the caller
     /// waited.
-    fn uses_absence(&self, awaited: &AwaitedKey, now: Instant) -> bool {
-        let Some((scope, key)) = self.scope.as_ref().zip(self.keys.get(awaited.index)) else {
+    fn try_use_absence(&self, awaited_key: &AwaitedKey, now: Instant) -> bool {
+        let Some((scope, key)) = self.scope.as_ref().zip(self.keys.get(awaited_key.index)) else {
             return false;
         };
-        let Some(generation) = awaited.fetch.absent_generation(key) else {
+        let Some(generation) = awaited_key.fetch.absent_generation(key) else {
             return false;
         };
-        let scope = scope.state();
-        let near = self.near.current();
-        near.state().use_absence((key, generation), &scope, now)
+        let scope_state = scope.state();
+        let process_cache = self.near.current();
+        process_cache
+            .state()
+            .use_absence((key, generation), &scope_state, now)
     }
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
-        let entry = self.values.get_mut(index);
-        if let Some((entry, needs)) = entry.zip(self.needs_no_fetch.get_mut(index)) {
-            (*entry, *needs) = (value, needs_no_fetch);
+        let old_value = self.values.get_mut(index);
+        let old_flag = self.needs_no_fetch.get_mut(index);
+        if let Some((old_value, old_flag)) = old_value.zip(old_flag) {
+            (*old_value, *old_flag) = (value, needs_no_fetch);
         }
     }
 
     /// Looks up keys and begins the fetch of those that are missing, within the scope of the request if there is one.
     fn look_up_keys(&self, keys: &[NearKey], now: Instant) -> (KeyLookup, Option<ScopeFetch>) {
         let related_keys = &self.near.related_keys;
-        let children = related_keys.children_of_read(&self.keys_with_children(keys, now), None);
+        let children_of_read =
+            related_keys.children_of_read(&self.keys_with_children(keys, now), None);
         let related_keys_of_read = RelatedKeysOfRead {
             related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
         let scope = self
             .scope
             .as_ref()
             .filter(|_| self.mode != ReadMode::Bypass);
         let mut scope_state = scope.map(|scope| scope.state());
-        let state = scope_state.as_deref_mut();
-        let near = self.near.current();
+        let process_cache = self.near.current();
         let lookup = match self.mode {
-            ReadMode::Strategy => {
-                near.state()
-                    .look_up(keys, state, related_keys.rules, &related_keys_of_read, now)
-            }
-            ReadMode::Control | ReadMode::Bypass => {
-                near.state()
-                    .look_up_without_strategy(keys, state, &related_keys_of_read, now)
-            }
+            ReadMode::Strategy => process_cache.state().look_up(
+                keys,
+                scope_state.as_deref_mut(),
+                related_keys.rules,
+                &related_keys_of_read,
+                now,
+            ),
+            ReadMode::Control | ReadMode::Bypass => process_cache.state().look_up_without_strategy(
+                keys,
+                scope_state.as_deref_mut(),
+                &related_keys_of_read,
+                now,
+            ),
         };
         // The requests of the control group fetch every key that they read.
         let scope_fetch = match (scope, &mut scope_state) {
-            (Some(scope), Some(state))
-                if self.mode == ReadMode::Strategy && !lookup.fetch.is_empty() =>
+            (Some(scope), Some(scope_state))
+                if self.mode == ReadMode::Strategy && !lookup.keys_to_fetch.is_empty() =>
             {
-                ScopeFetch::begin(scope, state, &lookup.fetch)
+                ScopeFetch::begin(scope, scope_state, &lookup.keys_to_fetch)
             }
             _ => None,
         };
@@ -272,12 +283,12 @@ impl NearRead {
             ChildrenRule::Never => Vec::new(),
             ChildrenRule::Always => keys.to_vec(),
             ChildrenRule::WhenMissing => {
-                let scope = scope.state();
-                let near = self.near.current();
-                let near = near.state();
+                let scope_state = scope.state();
+                let process_cache = self.near.current();
+                let near_state = process_cache.state();
                 let is_missing = |key: &&NearKey| {
-                    let is_in_flight = scope.fetches.get(key).is_some();
-                    !is_in_flight && !near.is_available(key, &scope, now)
+                    let is_in_flight = scope_state.fetches.get(key).is_some();
+                    !is_in_flight && !near_state.is_available(key, &scope_state, now)
                 };
                 keys.iter().filter(is_missing).cloned().collect()
             }
@@ -291,19 +302,22 @@ impl NearRead {
         self.awaited_keys.poll(waker)
     }
 
-    /// Ends the wait of a read whose time is over: the keys that it waits for have failed, each by this error.
-    pub fn time_out(&mut self, error: impl Fn(WireKey<'_>) -> Error) {
-        let awaited = self.awaited_keys.take_all();
-        let keys = awaited.iter().filter_map(|key| self.keys.get(key.index));
-        let failures = keys.map(|key| (key.clone(), error(wire_key(key))));
+    /// Ends the wait of a read whose time is over: the keys that it waits for have failed, each by the error that
+    /// `error_of` returns for it.
+    pub fn time_out(&mut self, error_of: impl Fn(WireKey<'_>) -> Error) {
+        let awaited_keys = self.awaited_keys.take_all();
+        let keys = awaited_keys
+            .iter()
+            .filter_map(|awaited_key| self.keys.get(awaited_key.index));
+        let failures = keys.map(|key| (key.clone(), error_of(wire_key(key))));
         self.failures.extend(failures);
         self.near
             .current()
             .state()
-            .count_failed_waits(awaited.len());
+            .count_failed_waits(awaited_keys.len());
         let scope = self.scope.as_ref();
         if let Some(scope) = scope.filter(|scope| scope.is_of_this_process()) {
-            scope.state().cost.has_failed |= !awaited.is_empty();
+            scope.state().cost.has_failed |= !awaited_keys.is_empty();
         }
     }
 
@@ -338,16 +352,18 @@ impl NearRead {
             self.failures.extend(failed);
         }
         let scope_fetch = self.scope_fetch.take();
-        let absent_keys = scope_fetch.as_ref().map(|_| absent_keys(fetch, &items));
+        let absent_keys = scope_fetch
+            .as_ref()
+            .map(|_| find_absent_keys(fetch, &items));
         self.store(fetch, items);
         if let Some((scope_fetch, absent_keys)) = scope_fetch.zip(absent_keys) {
             scope_fetch.finish(absent_keys);
         }
         if is_load {
-            let near = self.near.current();
-            let mut state = near.state();
+            let process_cache = self.near.current();
+            let mut state = process_cache.state();
             state.end_load(now, missing_keys, has_failed);
-            state.warn_of_missing(|key| self.near.related_keys.name_of(key));
+            state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
             self.load_started_at = None;
         }
     }
@@ -361,18 +377,18 @@ impl NearRead {
         now: Instant,
     ) {
         let Some(scope) = &self.scope else { return };
-        let waited = now.saturating_duration_since(fetch.started_at);
+        let added_time = now.saturating_duration_since(fetch.started_at);
         let cost = &mut scope.state().cost;
         cost.calls = cost.calls.saturating_add(1);
         cost.keys = cost.keys.saturating_add(fetch.keys.len() as u32);
         cost.bytes = cost.bytes.saturating_add(value_bytes(items) as u64);
-        cost.added_ns = cost.added_ns.saturating_add(waited.as_nanos() as u64);
+        cost.added_ns = cost.added_ns.saturating_add(added_time.as_nanos() as u64);
         cost.has_failed |= has_failed;
     }
 
     fn fill_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
-        let items = fetch.keys.iter().zip(items);
-        let items_by_key: HashMap<&NearKey, &FetchedItem> = items
+        let keys_and_items = fetch.keys.iter().zip(items);
+        let items_by_key: HashMap<&NearKey, &FetchedItem> = keys_and_items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
             .collect();
         let requested_values = self
@@ -392,49 +408,55 @@ impl NearRead {
             return;
         }
         let is_strategy_read = self.mode == ReadMode::Strategy;
-        let requested: HashSet<&NearKey> = self.keys.iter().collect();
-        let bytes = value_bytes(&items);
+        let requested_keys: HashSet<&NearKey> = self.keys.iter().collect();
+        let fetched_bytes = value_bytes(&items);
         let fetched_keys = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
             let item = item.filter(|_| is_strategy_read || self.keys_to_cache.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
-                is_requested: requested.contains(key),
+                is_requested: requested_keys.contains(key),
             })
         });
         let fetched_keys = fetched_keys.collect();
-        let children = super::related_keys::ChildrenOfRead::default();
-        let related_keys = RelatedKeysOfRead {
+        let children_of_read = super::related_keys::ChildrenOfRead::default();
+        let related_keys_of_read = RelatedKeysOfRead {
             related_keys: &self.near.related_keys,
-            children: &children,
+            children_of_read: &children_of_read,
         };
         let is_load = fetch.reason == FetchReason::Load;
-        let mut scope = self
+        let mut scope_guard = self
             .scope
             .as_ref()
             .filter(|_| !is_load)
             .map(|scope| scope.state());
-        let scope: Option<&mut ScopeState> = scope.as_deref_mut();
-        let near = self.near.current();
-        let mut state = near.state();
+        let scope_state: Option<&mut ScopeState> = scope_guard.as_deref_mut();
+        let process_cache = self.near.current();
+        let mut state = process_cache.state();
         if is_strategy_read {
-            state.count_call(fetch.keys.len(), bytes, is_load);
+            state.count_call(fetch.keys.len(), fetched_bytes, is_load);
         }
-        let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(keys, fetched_keys, scope, &related_keys, fetch.started_at);
+        let keys_and_generations = (fetch.keys.as_slice(), fetch.generations.as_slice());
+        state.store(
+            keys_and_generations,
+            fetched_keys,
+            scope_state,
+            &related_keys_of_read,
+            fetch.started_at,
+        );
     }
 
     /// How many keys were read without a call, and the bytes of their values.
-    pub fn hit_keys_and_bytes(&self) -> (usize, usize) {
+    pub fn hit_count_and_bytes(&self) -> (usize, usize) {
         let known_values = self
             .values
             .iter()
             .zip(&self.needs_no_fetch)
             .filter(|(_, needs_no_fetch)| **needs_no_fetch);
-        let bytes = known_values
+        let value_lengths = known_values
             .clone()
             .filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));
-        (known_values.count(), bytes.sum())
+        (known_values.count(), value_lengths.sum())
     }
 
     /// The value of each key, and the keys that could not be read.
@@ -459,7 +481,7 @@ pub fn only_value(
 }
 
 /// The keys for which a call found no value.
-fn absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
+fn find_absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
     let keys = fetch.keys.iter().zip(&fetch.generations).zip(items);
     let absent = keys.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
     absent
@@ -471,8 +493,8 @@ impl Drop for NearRead {
     /// A load whose caller gave up is tried again by another. What it was fetching for its request is in flight no more.
     fn drop(&mut self) {
         if let Some(started_at) = self.load_started_at {
-            let near = self.near.current();
-            near.state().end_load(started_at, Vec::new(), true);
+            let process_cache = self.near.current();
+            process_cache.state().end_load(started_at, Vec::new(), true);
         }
     }
 }

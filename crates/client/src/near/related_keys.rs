@@ -26,15 +26,15 @@ pub(super) struct RelatedKeys {
 }
 
 impl RelatedKeys {
-    pub(super) fn new(options: &StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
+    pub(super) fn new(options: &StrategyOptions, encoder: KeyEncoder<'_>) -> Result<Self, Error> {
         let mut related_keys = Self {
             rules: options.file.strategy.prefetch_rules(),
             children: HashMap::new(),
             positions: HashMap::new(),
             children_of: options.children_of.clone(),
             learned: options.file.learned.clone(),
-            namespace: keys.namespace.to_vec(),
-            key_encoding: keys.encoding,
+            namespace: encoder.namespace.to_vec(),
+            key_encoding: encoder.encoding,
         };
         for (position, (parent, child)) in options.file.children.iter().enumerate() {
             let parent = related_keys.key_of_rule("child", parent)?;
@@ -47,8 +47,8 @@ impl RelatedKeys {
 
     /// A key of the strategy file as it is kept; the error names its rule.
     pub(super) fn key_of_rule(&self, rule: &str, key: &str) -> Result<NearKey, Error> {
-        let with_rule = |error| Error::BadSetting(format!("strategy rule `{rule}`: {error}"));
-        self.near_key(key.as_bytes()).map_err(with_rule)
+        let rule_error = |error| Error::BadSetting(format!("strategy rule `{rule}`: {error}"));
+        self.near_key(key.as_bytes()).map_err(rule_error)
     }
 
     /// An application's key as it is kept.
@@ -81,35 +81,35 @@ impl RelatedKeys {
         keys: &[NearKey],
         page: Option<&NearKey>,
     ) -> ChildrenOfRead {
-        let mut children = ChildrenOfRead::default();
+        let mut children_of_read = ChildrenOfRead::default();
         let Some(children_of) = &self.children_of else {
-            return children;
+            return children_of_read;
         };
         // An application's graph may have cycles: a key below the page is the child of the first that names it.
         let mut subtree: HashSet<NearKey> = page.into_iter().cloned().collect();
         if self.rules.children != ChildrenRule::Never {
             for key in keys {
-                self.add_children(children_of, key, &mut children);
+                self.add_children(children_of, key, &mut children_of_read);
             }
         }
         if let (Some(page), Some(depth)) = (page, self.rules.subtree_depth) {
             let mut level = vec![page.clone()];
             for _ in 0..depth {
-                let mut next = Vec::new();
+                let mut next_level = Vec::new();
                 for key in &level {
-                    self.add_children(children_of, key, &mut children);
-                    if let Some(children) = children.0.get_mut(key) {
+                    self.add_children(children_of, key, &mut children_of_read);
+                    if let Some(children) = children_of_read.by_parent.get_mut(key) {
                         children.retain(|child| subtree.insert(child.clone()));
-                        next.extend_from_slice(children);
+                        next_level.extend_from_slice(children);
                     }
                 }
-                if next.is_empty() {
+                if next_level.is_empty() {
                     break;
                 }
-                level = next;
+                level = next_level;
             }
         }
-        children
+        children_of_read
     }
 
     fn add_children(
@@ -120,20 +120,27 @@ impl RelatedKeys {
     ) {
         let Some(without_namespace) = self
             .without_namespace(key)
-            .filter(|_| !children_of_read.0.contains_key(key))
+            .filter(|_| !children_of_read.by_parent.contains_key(key))
         else {
             return;
         };
-        let children = children_of.call(without_namespace).into_iter();
-        let valid_keys = children.filter_map(|child| self.near_key(&child).ok());
-        children_of_read.0.insert(key.clone(), valid_keys.collect());
+        let child_keys = children_of.call(without_namespace).into_iter();
+        let valid_keys = child_keys.filter_map(|child| self.near_key(&child).ok());
+        children_of_read
+            .by_parent
+            .insert(key.clone(), valid_keys.collect());
     }
 
-    fn push_companions(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
+    fn push_companions(
+        &self,
+        together_rules: &TogetherRules,
+        key: &NearKey,
+        out: &mut Vec<NearKey>,
+    ) {
         let without_namespace = self.without_namespace(key).map(std::str::from_utf8);
-        if let Some(Ok(key)) = without_namespace.filter(|_| !rules.is_empty()) {
+        if let Some(Ok(key_text)) = without_namespace.filter(|_| !together_rules.is_empty()) {
             let mut names = Vec::new();
-            rules.companions(key, &mut names);
+            together_rules.companions(key_text, &mut names);
             let valid_keys = names
                 .iter()
                 .filter_map(|name| self.near_key(name.as_bytes()).ok());
@@ -144,19 +151,21 @@ impl RelatedKeys {
 
 /// The children that the application named for one read.
 #[derive(Debug, Default)]
-pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
+pub(super) struct ChildrenOfRead {
+    by_parent: HashMap<NearKey, Vec<NearKey>>,
+}
 
-/// The family of one read.
+/// The keys that belong to the keys of one read.
 #[derive(Debug)]
 pub(super) struct RelatedKeysOfRead<'f> {
     pub(super) related_keys: &'f RelatedKeys,
-    pub(super) children: &'f ChildrenOfRead,
+    pub(super) children_of_read: &'f ChildrenOfRead,
 }
 
 impl RelatedItems<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.related_keys.children_of {
-            Some(_) => self.children.0.get(key),
+            Some(_) => self.children_of_read.by_parent.get(key),
             None => self.related_keys.children.get(key),
         };
         out.extend(children.into_iter().flatten().cloned());

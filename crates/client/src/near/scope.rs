@@ -47,7 +47,7 @@ impl ScopeState {
         }
     }
 
-    /// The scope of a read that belongs to no request.
+    /// The state of a scope for one read that belongs to no request.
     pub(super) fn of_single_read() -> Self {
         Self::new(None)
     }
@@ -96,22 +96,22 @@ impl RequestScope {
 /// A fetch that a read of a request makes: its keys are in flight until it is finished or dropped.
 #[derive(Debug)]
 pub(super) struct ScopeFetch {
-    scope: Arc<RequestScope>,
+    request_scope: Arc<RequestScope>,
     keys: Vec<NearKey>,
     fetch: Arc<FetchInFlight>,
 }
 
 impl ScopeFetch {
-    /// Begins a fetch of these keys, if there are any; `state` is that of the scope, locked since they were looked up.
+    /// Begins a fetch of these keys, if there are any; `scope_state` has been locked since they were looked up.
     pub(super) fn begin(
-        scope: &Arc<RequestScope>,
-        state: &mut ScopeState,
+        request_scope: &Arc<RequestScope>,
+        scope_state: &mut ScopeState,
         keys: &[NearKey],
     ) -> Option<Self> {
         (!keys.is_empty()).then(|| Self {
-            scope: scope.clone(),
+            request_scope: request_scope.clone(),
             keys: keys.to_vec(),
-            fetch: state.fetches.begin(keys, &scope.process),
+            fetch: scope_state.fetches.begin(keys, &request_scope.process),
         })
     }
 
@@ -122,9 +122,12 @@ impl ScopeFetch {
 
     fn end(&mut self, absent_keys: AbsentKeys) {
         let keys = std::mem::take(&mut self.keys);
-        // First of all: reads that look from now on find no fetch that has ended.
-        if !keys.is_empty() && self.scope.is_of_this_process() {
-            self.scope.state().fetches.remove(&keys, &self.fetch);
+        // First, so that reads that look from now on find no fetch that has ended.
+        if !keys.is_empty() && self.request_scope.is_of_this_process() {
+            self.request_scope
+                .state()
+                .fetches
+                .remove(&keys, &self.fetch);
         }
         self.fetch.end(absent_keys);
     }

@@ -80,7 +80,7 @@ pub(super) struct KeyLookup {
     /// Whether the value of each key, or that there is none, is known without a call.
     pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
-    pub(super) fetch: Vec<NearKey>,
+    pub(super) keys_to_fetch: Vec<NearKey>,
     /// Which of the fetched keys are cached, of a read that the strategy does not serve.
     pub(super) keys_to_cache: HashSet<NearKey>,
     /// What other reads of the request are fetching, by the index of the key: looked up when that has ended.
@@ -185,8 +185,8 @@ impl NearState {
 
     /// Whether what a call that starts now fetches may be cached.
     fn may_cache(&self, now: Instant) -> bool {
-        let mut until = self.caching_paused_until.iter();
-        self.may_serve(now) && until.all(|&until| now >= until)
+        let mut pause_ends = self.caching_paused_until.iter();
+        self.may_serve(now) && pause_ends.all(|&pause_end| now >= pause_end)
     }
 
     fn count_hit(&mut self, location: Location) {
@@ -204,42 +204,48 @@ impl NearState {
     pub(super) fn look_up(
         &mut self,
         keys: &[NearKey],
-        scope: Option<&mut ScopeState>,
+        scope_state: Option<&mut ScopeState>,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
-        let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
-        let mut temporary_scope = None;
-        let (scope, rules) = if let Some(scope) = scope {
-            (scope, rules)
+        let (mut lookup, mut seen_keys) = (KeyLookup::default(), HashSet::new());
+        let mut temporary_scope_state = None;
+        let (scope_state, rules) = if let Some(scope_state) = scope_state {
+            (scope_state, rules)
         } else {
             // Outside a request nothing would hold what is fetched ahead of need.
-            let scope = temporary_scope.insert(ScopeState::of_single_read());
-            (scope, PrefetchRules::default())
+            let scope_state = temporary_scope_state.insert(ScopeState::of_single_read());
+            (scope_state, PrefetchRules::default())
         };
-        let has_fetches = !scope.fetches.is_empty();
-        let mut keys_to_fetch = Vec::new();
+        let has_fetches = !scope_state.fetches.is_empty();
+        let mut keys_of_lookup = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope, now) {
+            if has_fetches && let Some(fetch) = self.fetch_to_await(key, scope_state, now) {
                 let fetch = fetch.clone();
-                fetched.awaited_keys.push(AwaitedKey { index, fetch });
-                fetched.needs_no_fetch.push(false);
-                fetched.values.push(None);
+                lookup.awaited_keys.push(AwaitedKey { index, fetch });
+                lookup.needs_no_fetch.push(false);
+                lookup.values.push(None);
                 continue;
             }
-            let (location, value) =
-                self.look_up_key(key, scope, rules, related_keys, now, &mut keys_to_fetch);
+            let (location, value) = self.look_up_key(
+                key,
+                scope_state,
+                rules,
+                related_keys,
+                now,
+                &mut keys_of_lookup,
+            );
             self.count_hit(location);
-            fetched.needs_no_fetch.push(location != Location::Missing);
-            fetched.values.push(value);
-            let new = keys_to_fetch.drain(..).filter(|fetched_key| {
-                let is_in_flight = fetched_key != key && scope.fetches.get(fetched_key).is_some();
-                !is_in_flight && seen_keys.insert(fetched_key.clone())
+            lookup.needs_no_fetch.push(location != Location::Missing);
+            lookup.values.push(value);
+            let new_keys = keys_of_lookup.drain(..).filter(|new_key| {
+                let is_in_flight = new_key != key && scope_state.fetches.get(new_key).is_some();
+                !is_in_flight && seen_keys.insert(new_key.clone())
             });
-            fetched.fetch.extend(new);
+            lookup.keys_to_fetch.extend(new_keys);
         }
-        fetched
+        lookup
     }
 
     /// The fetch by which another read of the request is fetching a key, unless the key already has a value that may be
@@ -247,11 +253,11 @@ impl NearState {
     fn fetch_to_await<'s>(
         &self,
         key: &NearKey,
-        scope: &'s ScopeState,
+        scope_state: &'s ScopeState,
         now: Instant,
     ) -> Option<&'s Arc<FetchInFlight>> {
-        let fetch = scope.fetches.get(key)?;
-        let scope_entry = self.current_scope_entry(key, scope);
+        let fetch = scope_state.fetches.get(key)?;
+        let scope_entry = self.current_scope_entry(key, scope_state);
         let has_value = scope_entry.is_some_and(|entry| entry.value.is_some());
         (!has_value && !self.has_fresh_value(key, now)).then_some(fetch)
     }
@@ -261,11 +267,11 @@ impl NearState {
     pub(super) fn use_absence(
         &mut self,
         (key, generation): (&NearKey, u64),
-        scope: &ScopeState,
+        scope_state: &ScopeState,
         now: Instant,
     ) -> bool {
         let is_unchanged = self.writes.generation(key) == Some(generation);
-        let may_use = is_unchanged && !self.is_available(key, scope, now);
+        let may_use = is_unchanged && !self.is_available(key, scope_state, now);
         if may_use {
             self.count_hit(Location::AlreadyRequested);
         }
@@ -273,8 +279,8 @@ impl NearState {
     }
 
     /// Counts keys that were read and not found in time by the fetches of other reads.
-    pub(super) fn count_failed_waits(&mut self, keys: usize) {
-        self.stats.reads += keys as u64;
+    pub(super) fn count_failed_waits(&mut self, key_count: usize) {
+        self.stats.reads += key_count as u64;
     }
 
     /// Looks up the keys of one read that the strategy does not serve: every key is fetched.
@@ -284,24 +290,26 @@ impl NearState {
     pub(super) fn look_up_without_strategy(
         &mut self,
         keys: &[NearKey],
-        scope: Option<&mut ScopeState>,
+        scope_state: Option<&mut ScopeState>,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
         let mut seen_keys = HashSet::new();
-        let new = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
+        let new_keys = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
         let mut lookup = KeyLookup {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
-            fetch: new.cloned().collect(),
+            keys_to_fetch: new_keys.cloned().collect(),
             keys_to_cache: HashSet::new(),
             awaited_keys: Vec::new(),
         };
-        let Some(scope) = scope else { return lookup };
-        for key in &lookup.fetch {
+        let Some(scope_state) = scope_state else {
+            return lookup;
+        };
+        for key in &lookup.keys_to_fetch {
             let (location, _) = self.look_up_key(
                 key,
-                scope,
+                scope_state,
                 PrefetchRules::default(),
                 related_keys,
                 now,
@@ -317,7 +325,7 @@ impl NearState {
     fn look_up_key(
         &mut self,
         key: &NearKey,
-        scope: &mut ScopeState,
+        scope_state: &mut ScopeState,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
@@ -326,7 +334,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.held,
+            scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -336,7 +344,7 @@ impl NearState {
             },
         };
         let mut location = rules.look_up(&mut context, key, keys_to_fetch);
-        let scope_entry = scope.held.get(key);
+        let scope_entry = scope_state.held.get(key);
         let scope_entry =
             scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
         let value = match (location, scope_entry) {
@@ -351,7 +359,7 @@ impl NearState {
         // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
         let was_absent = location == Location::Prefetched && value.is_none();
         if was_absent {
-            scope.held.remove(key);
+            scope_state.held.remove(key);
         } else if value.is_none() && location != Location::Missing {
             location = Location::Missing;
             keys_to_fetch.push(key.clone());
@@ -363,7 +371,7 @@ impl NearState {
     pub(super) fn begin_request(
         &mut self,
         page: &NearKey,
-        scope: &mut ScopeState,
+        scope_state: &mut ScopeState,
         rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
@@ -372,7 +380,7 @@ impl NearState {
         let may_serve = self.may_serve(now);
         let context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.held,
+            scope: &mut scope_state.held,
             fetched_values: &HashMap::new(),
             related_items: related_keys,
             validity: &ValidityNow {
@@ -382,13 +390,18 @@ impl NearState {
             },
         };
         rules.begin_request(&context, page, &mut keys_to_fetch);
-        keys_to_fetch.retain(|key| scope.fetches.get(key).is_none());
+        keys_to_fetch.retain(|key| scope_state.fetches.get(key).is_none());
         keys_to_fetch
     }
 
     /// Whether a read of a key would need no call.
-    pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
-        self.has_fresh_value(key, now) || self.current_scope_entry(key, scope).is_some()
+    pub(super) fn is_available(
+        &self,
+        key: &NearKey,
+        scope_state: &ScopeState,
+        now: Instant,
+    ) -> bool {
+        self.has_fresh_value(key, now) || self.current_scope_entry(key, scope_state).is_some()
     }
 
     /// Whether the process keeps a value that may be served.
@@ -404,9 +417,9 @@ impl NearState {
     fn current_scope_entry<'s>(
         &self,
         key: &NearKey,
-        scope: &'s ScopeState,
+        scope_state: &'s ScopeState,
     ) -> Option<&'s NearEntry> {
-        let entry = scope.held.get(key)?;
+        let entry = scope_state.held.get(key)?;
         (self.writes.generation(key) == Some(entry.generation)).then_some(entry)
     }
 
@@ -419,33 +432,35 @@ impl NearState {
     pub(super) fn store(
         &mut self,
         (keys, generations): (&[NearKey], &[Option<u64>]),
-        fetched: Vec<Option<FetchedKey>>,
-        scope: Option<&mut ScopeState>,
+        fetched_keys: Vec<Option<FetchedKey>>,
+        scope_state: Option<&mut ScopeState>,
         related_keys: &RelatedKeysOfRead<'_>,
         started_at: Instant,
     ) {
         let mut arrived_values = HashMap::new();
-        for ((key, &generation), fetched) in keys.iter().zip(generations).zip(fetched) {
-            let Some(fetched) = fetched else { continue };
+        for ((key, &generation), fetched_key) in keys.iter().zip(generations).zip(fetched_keys) {
+            let Some(fetched_key) = fetched_key else {
+                continue;
+            };
             let Some(current_generation) = self
                 .writes
                 .generation(key)
-                .filter(|&now| generation == Some(now))
+                .filter(|&current| generation == Some(current))
             else {
                 continue; // written meanwhile
             };
-            if fetched.value.is_some() || !fetched.is_requested {
+            if fetched_key.value.is_some() || !fetched_key.is_requested {
                 arrived_values.insert(
                     key.clone(),
-                    self.to_fetched_value(key, fetched, current_generation, started_at),
+                    self.to_fetched_value(key, fetched_key, current_generation, started_at),
                 );
             }
         }
-        let mut temporary_scope = ScopeState::of_single_read();
+        let mut temporary_scope_state = ScopeState::of_single_read();
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
             near_values: &mut self.near_values,
-            scope: &mut scope.unwrap_or(&mut temporary_scope).held,
+            scope: &mut scope_state.unwrap_or(&mut temporary_scope_state).held,
             fetched_values: &arrived_values,
             related_items: related_keys,
             validity: &ValidityNow {
@@ -460,39 +475,39 @@ impl NearState {
     fn to_fetched_value(
         &self,
         key: &NearKey,
-        fetched: FetchedKey,
+        fetched_key: FetchedKey,
         generation: u64,
         started_at: Instant,
     ) -> FetchedValue<NearEntry> {
-        let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
+        let expiry = compute_expiry(started_at, fetched_key.ttl_s, self.near_ttl);
         let is_cacheable = self.may_cache(started_at);
-        let cached_bytes = match (&fetched.value, expires) {
+        let cached_bytes = match (&fetched_key.value, expiry) {
             (Some(value), Ok(_)) if is_cacheable => {
                 Some(entry_bytes(self.byte_accounting, key, value))
             }
             _ => None,
         };
-        let value = NearEntry {
-            value: fetched.value,
+        let entry = NearEntry {
+            value: fetched_key.value,
             generation,
-            expires_at: expires.unwrap_or(Some(started_at)),
+            expires_at: expiry.unwrap_or(Some(started_at)),
         };
         FetchedValue {
-            value,
+            value: entry,
             cached_bytes,
         }
     }
 
     /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
-    pub(super) fn count_call(&mut self, keys: usize, bytes: usize, is_load: bool) {
+    pub(super) fn count_call(&mut self, key_count: usize, value_bytes: usize, is_load: bool) {
         let stats = &mut self.stats;
         if is_load {
             stats.fixed_set_calls += 1;
-            stats.fixed_set_keys += keys as u64;
+            stats.fixed_set_keys += key_count as u64;
         } else {
             stats.calls += 1;
-            stats.keys += keys as u64;
-            stats.bytes += bytes as u64;
+            stats.keys += key_count as u64;
+            stats.bytes += value_bytes as u64;
         }
     }
 
@@ -501,7 +516,7 @@ impl NearState {
         self.may_cache(now) && self.fixed_set_load.begin(now)
     }
 
-    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
+    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::finish`].
     pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
         let loaded = self.near_values.fixed().values().flatten();
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
@@ -511,7 +526,7 @@ impl NearState {
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
-    pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
+    pub(super) fn warn_of_missing_keys(&mut self, name_of: impl Fn(&NearKey) -> String) {
         let key_count = self.near_values.fixed().len();
         self.warnings
             .extend(self.fixed_set_load.take_warning(key_count, name_of));
@@ -534,7 +549,7 @@ impl NearState {
 
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
         for key in keys {
-            self.writes.begin(key);
+            self.writes.begin_write(key);
             self.invalidate_key(key);
         }
     }
@@ -547,12 +562,12 @@ impl NearState {
     }
 
     fn invalidate_key(&mut self, key: &NearKey) {
-        let fixed_entry = self
+        let has_fixed_value = self
             .near_values
             .fixed()
             .get(key)
             .is_some_and(Option::is_some);
-        let was_cached = fixed_entry || self.near_values.local_cache().peek(key).is_some();
+        let was_cached = has_fixed_value || self.near_values.local_cache().peek(key).is_some();
         self.stats.invalidated += u64::from(was_cached);
         self.near_values.remove(key);
     }
@@ -607,20 +622,21 @@ impl NearState {
     /// Handles what a watch of the server in `slot` received.
     pub(super) fn handle_watch_event(
         &mut self,
-        (slot, server): (usize, &str),
+        (slot, server_address): (usize, &str),
         event: WatchEvent,
         now: Instant,
     ) {
         match event {
             WatchEvent::Began(report_level) => {
                 if let Some(watches) = &mut self.watches {
-                    let warning = watches.begin((slot, server), report_level, self.near_ttl);
+                    let warning =
+                        watches.begin((slot, server_address), report_level, self.near_ttl);
                     self.warnings.extend(warning);
                 }
                 self.invalidate_all();
             }
-            WatchEvent::Changed(key) => {
-                for key in possible_near_keys(&key) {
+            WatchEvent::Changed(changed_key) => {
+                for key in possible_near_keys(&changed_key) {
                     self.writes.record_change(&key);
                     let invalidated_before = self.stats.invalidated;
                     self.invalidate_key(&key);
@@ -634,9 +650,9 @@ impl NearState {
                 self.pause_caching(now + delay + FLUSH_DELAY_SLACK, true);
                 self.invalidate_for_watch();
             }
-            WatchEvent::Confirmed(sent) => {
+            WatchEvent::Confirmed(sent_at) => {
                 if let Some(watches) = &mut self.watches {
-                    watches.coverage.record_confirmation(slot, sent);
+                    watches.coverage.record_confirmation(slot, sent_at);
                 }
             }
         }

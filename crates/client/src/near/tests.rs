@@ -37,17 +37,17 @@ fn wire_key(key: &str) -> WireKey<'_> {
 }
 
 impl TestClient {
-    fn with_options(lines: &str, change: impl FnOnce(&mut StrategyOptions)) -> Self {
+    fn with_options(lines: &str, change_options: impl FnOnce(&mut StrategyOptions)) -> Self {
         let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
         let mut options = StrategyOptions::new(file);
-        change(&mut options);
-        let keys = KeyEncoder {
+        change_options(&mut options);
+        let encoder = KeyEncoder {
             namespace: b"",
             encoding: KeyEncoding::Base64,
         };
         let names = ["a", "b", "c", "d", "e", "f"];
         Self {
-            near: Arc::new(ClientNearCache::new(options, keys).unwrap()),
+            near: Arc::new(ClientNearCache::new(options, encoder).unwrap()),
             values: names.into_iter().map(|name| (name, (name, -1))).collect(),
             is_down: false,
             now: Instant::now(),
@@ -81,8 +81,8 @@ impl TestClient {
             read.finish_fetch(&fetch, fetched, failures, self.now);
         }
         let (values, _) = read.finish();
-        let text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
-        values.into_iter().map(|value| value.map(text)).collect()
+        let to_text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
+        values.into_iter().map(|value| value.map(to_text)).collect()
     }
 
     /// What the server replies to a call, which is noted.
@@ -147,9 +147,9 @@ impl TestClient {
     }
 
     fn set(&mut self, key: &'static str, value: &'static str) {
-        let write = self.begin_set(key);
+        let write_guard = self.begin_set(key);
         self.values.insert(key, (value, -1));
-        drop(write);
+        drop(write_guard);
     }
 }
 
@@ -196,12 +196,12 @@ fn own_writes_and_deletes_are_seen_at_once() {
     client.read("a");
     client.set("a", "new");
     assert_eq!(client.read("a").as_deref(), Some("new"));
-    let delete = client.guard_write(&Request::Delete {
+    let delete_guard = client.guard_write(&Request::Delete {
         key: wire_key("a"),
         noreply: false,
     });
     client.values.remove("a");
-    drop(delete);
+    drop(delete_guard);
     assert_eq!(client.read("a"), None);
     assert_eq!(client.near.stats().invalidated, 2);
 }
@@ -210,14 +210,14 @@ fn own_writes_and_deletes_are_seen_at_once() {
 fn a_value_that_was_fetched_while_its_key_was_written_is_not_kept() {
     let mut client = TestClient::new("strategy lru:10");
     // The write begins and ends within the fetch.
-    let old = client.read_while(&["a"], None, |client| client.set("a", "new"));
-    assert_eq!(old[0].as_deref(), Some("a"));
+    let old_values = client.read_while(&["a"], None, |client| client.set("a", "new"));
+    assert_eq!(old_values[0].as_deref(), Some("a"));
     assert_eq!(client.read("a").as_deref(), Some("new"));
     // The fetch lies within the write.
-    let write = client.begin_set("b");
+    let write_guard = client.begin_set("b");
     client.read("b");
     client.values.insert("b", ("new", -1));
-    drop(write);
+    drop(write_guard);
     assert_eq!(client.read("b").as_deref(), Some("new"));
     client.take_fetched_keys();
     client.read("b");
@@ -307,8 +307,8 @@ fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
 #[test]
 fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_others() {
     let mut client = TestClient::new("strategy fixed:1\nkey a");
-    let mut first = NearRead::new(client.near.clone(), &[wire_key("b")], None);
-    let Some(NearStep::Fetch(load)) = first.step(client.now) else {
+    let mut first_read = NearRead::new(client.near.clone(), &[wire_key("b")], None);
+    let Some(NearStep::Fetch(load)) = first_read.step(client.now) else {
         panic!("no fetch");
     };
     assert_eq!(load.reason(), FetchReason::Load);
@@ -322,7 +322,7 @@ fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_oth
         ["a"],
         "a read of its own, which the fixed set keeps"
     );
-    drop(first);
+    drop(first_read);
     client.wait(1000);
     client.read("b");
     assert_eq!(client.take_fetched_keys(), ["a", "b"]);
@@ -395,8 +395,8 @@ fn the_page_of_a_request_is_fetched_with_its_subtree_before_the_first_read() {
     client.read_in(&scope, "e");
     // Each level in the order of the file.
     assert_eq!(client.take_fetched_keys(), ["a d b f c", "e"]);
-    let unread = client.scope(Some("b"));
-    client.read_while(&[], Some(&unread), |_| {});
+    let scope_without_reads = client.scope(Some("b"));
+    client.read_while(&[], Some(&scope_without_reads), |_| {});
     assert_eq!(client.take_fetched_keys(), ["b f"]);
 }
 
@@ -453,9 +453,9 @@ fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
 
 #[test]
 fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
-    let items_kept = |counted| {
+    let count_kept_items_and_bytes = |byte_accounting| {
         let mut client = TestClient::with_options("strategy lru-bytes:1000", |options| {
-            options.byte_accounting = counted;
+            options.byte_accounting = byte_accounting;
         });
         for key in ["a", "b", "c", "d", "e", "f"] {
             client.read(key);
@@ -464,9 +464,13 @@ fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
         assert!(stats.near_bytes > 100 * stats.near_items);
         (stats.near_items, stats.near_bytes)
     };
-    assert_eq!(items_kept(ByteAccounting::Value).0, 6);
-    let (items, bytes) = items_kept(ByteAccounting::Allocated);
-    assert!(items > 0 && bytes <= 1000, "{items} items of {bytes} bytes");
+    let (item_count, _) = count_kept_items_and_bytes(ByteAccounting::Value);
+    assert_eq!(item_count, 6);
+    let (item_count, memory_bytes) = count_kept_items_and_bytes(ByteAccounting::Allocated);
+    assert!(
+        item_count > 0 && memory_bytes <= 1000,
+        "{item_count} items of {memory_bytes} bytes"
+    );
 }
 
 #[test]
@@ -474,11 +478,11 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
     let file = "glasscache-strategy 1\nstrategy fixed:1\nkey a b"
         .parse()
         .unwrap();
-    let keys = KeyEncoder {
+    let encoder = KeyEncoder {
         namespace: b"n:",
         encoding: KeyEncoding::Refuse,
     };
-    let error = ClientNearCache::new(StrategyOptions::new(file), keys).unwrap_err();
+    let error = ClientNearCache::new(StrategyOptions::new(file), encoder).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("strategy rule `key`"), "{message}");
     assert!(message.contains("a b"), "{message}");
@@ -571,8 +575,8 @@ fn value_that_was_fetched_while_its_change_was_reported_is_not_kept() {
 
 #[test]
 fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
-    type Clear = fn(&mut TestClient);
-    let clears: [(&str, Clear); 4] = [
+    type ClearFn = fn(&mut TestClient);
+    let clears: [(&str, ClearFn); 4] = [
         ("lost lines", |client| {
             client.report(WatchEvent::ChangedMany);
         }),
@@ -645,7 +649,7 @@ fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
 
 #[test]
 fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
-    for (report_level, words) in [
+    for (report_level, expected_text) in [
         (
             ReportLevel::StoresAndDeletes,
             "reports stores and deletes only",
@@ -667,7 +671,7 @@ fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
         assert_eq!(client.take_fetched_keys(), ["a"]);
         let warning = client.near.take_warning().unwrap();
         assert!(
-            warning.contains(words) && warning.contains("near_ttl, 10 s"),
+            warning.contains(expected_text) && warning.contains("near_ttl, 10 s"),
             "{warning}"
         );
         assert_eq!(client.near.take_warning(), None);

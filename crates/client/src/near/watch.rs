@@ -48,7 +48,7 @@ pub enum WatchEvent {
     Confirmed(Instant),
 }
 
-/// The stream of a watch is not one of lines.
+/// A line is longer than any that a server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchLineTooLong;
 
@@ -57,9 +57,9 @@ enum WatchStage {
     /// The login was sent.
     LoggingIn,
     /// A watch of all changes was requested.
-    Requested,
-    /// One of stores and deletes was requested.
-    RequestedMemcached,
+    RequestedChanges,
+    /// A watch of stores and deletes alone was requested.
+    RequestedStoresAndDeletes,
     /// Lines follow.
     Reporting,
     /// The server refused.
@@ -72,24 +72,24 @@ pub struct WatchConversation {
     stage: WatchStage,
     namespace: Vec<u8>,
     /// The beginning of a line.
-    partial: Vec<u8>,
+    partial_line: Vec<u8>,
     output: Vec<u8>,
     delays: HeartbeatDelays,
 }
 
 impl WatchConversation {
     /// A watch of the keys of a namespace; the request of a login is sent before, if there is one.
-    pub fn new(namespace: &[u8], login: Option<&[u8]>) -> Self {
+    pub fn new(namespace: &[u8], login_request: Option<&[u8]>) -> Self {
         let mut conversation = Self {
             stage: WatchStage::LoggingIn,
             namespace: namespace.to_vec(),
-            partial: Vec::new(),
+            partial_line: Vec::new(),
             output: Vec::new(),
             delays: HeartbeatDelays::default(),
         };
-        match login {
-            Some(login) => conversation.output.extend_from_slice(login),
-            None => conversation.request(),
+        match login_request {
+            Some(login_request) => conversation.output.extend_from_slice(login_request),
+            None => conversation.request_watch(),
         }
         conversation
     }
@@ -104,57 +104,62 @@ impl WatchConversation {
         &mut self,
         bytes: &[u8],
         now: Instant,
-        events: &mut impl FnMut(WatchEvent),
+        handle_event: &mut impl FnMut(WatchEvent),
     ) -> Result<(), WatchLineTooLong> {
         let mut remaining = bytes;
         while let Some(end) = remaining.iter().position(|&byte| byte == b'\n') {
             let (head, tail) = remaining.split_at(end);
             remaining = tail.get(1..).unwrap_or_default();
-            if self.partial.is_empty() {
-                self.handle_line(head, now, events);
+            if self.partial_line.is_empty() {
+                self.handle_line(head, now, handle_event);
             } else {
-                let mut line = std::mem::take(&mut self.partial);
+                let mut line = std::mem::take(&mut self.partial_line);
                 line.extend_from_slice(head);
-                self.handle_line(&line, now, events);
+                self.handle_line(&line, now, handle_event);
             }
         }
-        if self.partial.len() + remaining.len() > LINE_BYTES_MAX {
+        if self.partial_line.len() + remaining.len() > LINE_BYTES_MAX {
             return Err(WatchLineTooLong);
         }
-        self.partial.extend_from_slice(remaining);
+        self.partial_line.extend_from_slice(remaining);
         Ok(())
     }
 
-    fn request(&mut self) {
-        self.stage = WatchStage::Requested;
+    fn request_watch(&mut self) {
+        self.stage = WatchStage::RequestedChanges;
         self.output
             .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
         percent::encode(&self.namespace, &mut self.output);
         self.output.extend_from_slice(b"\r\n");
     }
 
-    fn handle_line(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
+    fn handle_line(
+        &mut self,
+        line: &[u8],
+        now: Instant,
+        handle_event: &mut impl FnMut(WatchEvent),
+    ) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (self.stage, line) {
-            (WatchStage::Reporting, line) => self.handle_report_line(line, now, events),
-            (WatchStage::LoggingIn, b"STORED") => self.request(),
-            (WatchStage::Requested, b"OK") => {
+            (WatchStage::Reporting, line) => self.handle_report_line(line, now, handle_event),
+            (WatchStage::LoggingIn, b"STORED") => self.request_watch(),
+            (WatchStage::RequestedChanges, b"OK") => {
                 self.stage = WatchStage::Reporting;
-                events(WatchEvent::Began(ReportLevel::Changes));
+                handle_event(WatchEvent::Began(ReportLevel::Changes));
             }
-            (WatchStage::RequestedMemcached, b"OK") => {
+            (WatchStage::RequestedStoresAndDeletes, b"OK") => {
                 self.stage = WatchStage::Reporting;
-                events(WatchEvent::Began(ReportLevel::StoresAndDeletes));
+                handle_event(WatchEvent::Began(ReportLevel::StoresAndDeletes));
             }
-            (WatchStage::Requested, b"ERROR") => {
-                self.stage = WatchStage::RequestedMemcached;
+            (WatchStage::RequestedChanges, b"ERROR") => {
+                self.stage = WatchStage::RequestedStoresAndDeletes;
                 self.output
                     .extend_from_slice(b"watch mutations deletions\r\n");
             }
             (WatchStage::Refused, _) => {}
             _ => {
                 self.stage = WatchStage::Refused;
-                events(WatchEvent::Began(ReportLevel::Nothing));
+                handle_event(WatchEvent::Began(ReportLevel::Nothing));
             }
         }
     }
@@ -164,33 +169,33 @@ impl WatchConversation {
         &mut self,
         line: &[u8],
         now: Instant,
-        events: &mut impl FnMut(WatchEvent),
+        handle_event: &mut impl FnMut(WatchEvent),
     ) {
-        let field = |name: &[u8]| {
+        let find_field = |name: &[u8]| {
             let mut tokens = ascii::tokens(line);
             tokens.find_map(|token| token.strip_prefix(name))
         };
-        let number = |name: &[u8]| field(name).and_then(ascii::parse_u64);
-        if let Some(key) = field(b"key=") {
-            return events(WatchEvent::Changed(percent::decode(key)));
+        let find_number = |name: &[u8]| find_field(name).and_then(ascii::parse_u64);
+        if let Some(key) = find_field(b"key=") {
+            return handle_event(WatchEvent::Changed(percent::decode(key)));
         }
-        match field(b"type=") {
+        match find_field(b"type=") {
             Some(b"heartbeat") => {
-                let sent =
-                    number(b"ms=").and_then(|sent_ms| self.delays.record_heartbeat(sent_ms, now));
-                if let Some(sent) = sent {
-                    events(WatchEvent::Confirmed(sent));
+                let sent_at = find_number(b"ms=")
+                    .and_then(|sent_ms| self.delays.record_heartbeat(sent_ms, now));
+                if let Some(sent_at) = sent_at {
+                    handle_event(WatchEvent::Confirmed(sent_at));
                 }
             }
-            Some(b"flush_all") => match number(b"delay=") {
+            Some(b"flush_all") => match find_number(b"delay=") {
                 Some(delay_s @ 1..) => {
-                    events(WatchEvent::FlushIn(
+                    handle_event(WatchEvent::FlushIn(
                         u32::try_from(delay_s).unwrap_or(u32::MAX),
                     ));
                 }
-                _ => events(WatchEvent::ChangedMany),
+                _ => handle_event(WatchEvent::ChangedMany),
             },
-            _ => events(WatchEvent::ChangedMany),
+            _ => handle_event(WatchEvent::ChangedMany),
         }
     }
 }
@@ -199,7 +204,7 @@ impl WatchConversation {
 /// which is that of the heartbeat with the least delay.
 #[derive(Debug, Default)]
 struct HeartbeatDelays {
-    /// A moment, and the difference of the clocks counts from it.
+    /// The moment from which the differences of the two clocks count.
     base: Option<Instant>,
     received_count: u32,
     window_began_ms: u64,
@@ -212,8 +217,7 @@ impl HeartbeatDelays {
     fn record_heartbeat(&mut self, sent_ms: u64, now: Instant) -> Option<Instant> {
         let base = *self.base.get_or_insert(now);
         let now_ms = i64::try_from(now.saturating_duration_since(base).as_millis()).ok()?;
-        let sent = i64::try_from(sent_ms).ok()?;
-        let difference_ms = now_ms.checked_sub(sent)?;
+        let difference_ms = now_ms.checked_sub(i64::try_from(sent_ms).ok()?)?;
         if sent_ms.saturating_sub(self.window_began_ms) >= DELAY_WINDOW_MS {
             self.window_began_ms = sent_ms;
             self.previous_difference_min_ms = self.difference_min_ms.take();
@@ -266,7 +270,7 @@ mod tests {
         events
     }
 
-    fn reporting() -> WatchConversation {
+    fn reporting_conversation() -> WatchConversation {
         let mut conversation = WatchConversation::new(b"", None);
         events_of(&mut conversation, b"OK\r\n", Instant::now());
         conversation
@@ -340,41 +344,54 @@ mod tests {
             ("", WatchEvent::ChangedMany),
         ] {
             let line = format!("{line}\n");
-            let events = events_of(&mut reporting(), line.as_bytes(), Instant::now());
+            let events = events_of(
+                &mut reporting_conversation(),
+                line.as_bytes(),
+                Instant::now(),
+            );
             assert_eq!(events, [event], "{line}");
         }
     }
 
     #[test]
     fn stream_without_line_ends_is_refused() {
-        let mut conversation = reporting();
+        let mut conversation = reporting_conversation();
         let bytes = [b'x'; LINE_BYTES_MAX + 1];
-        let refused = conversation.receive(&bytes, Instant::now(), &mut |_| {});
-        assert_eq!(refused, Err(WatchLineTooLong));
+        let receive_result = conversation.receive(&bytes, Instant::now(), &mut |_| {});
+        assert_eq!(receive_result, Err(WatchLineTooLong));
     }
 
     #[test]
     fn late_heartbeats_confirm_the_moment_at_which_they_were_sent() {
-        let mut conversation = reporting();
-        let begin = Instant::now();
-        let after = |time_ms| begin + Duration::from_millis(time_ms);
-        let mut heartbeat = |sent_ms: u64, received_ms| {
+        let mut conversation = reporting_conversation();
+        let start = Instant::now();
+        let after = |time_ms| start + Duration::from_millis(time_ms);
+        let mut receive_heartbeat = |sent_ms: u64, received_ms| {
             let line = format!("type=heartbeat ms={sent_ms}\n");
             events_of(&mut conversation, line.as_bytes(), after(received_ms))
         };
         // 5 ms, 2 ms and 2 ms of delay: too few are known until the third.
-        assert_eq!(heartbeat(1000, 5), []);
-        assert_eq!(heartbeat(1010, 12), []);
-        assert_eq!(heartbeat(1020, 22), [WatchEvent::Confirmed(after(22))]);
+        assert_eq!(receive_heartbeat(1000, 5), []);
+        assert_eq!(receive_heartbeat(1010, 12), []);
+        assert_eq!(
+            receive_heartbeat(1020, 22),
+            [WatchEvent::Confirmed(after(22))]
+        );
         // One that was delayed by 500 ms confirms what had been reported then.
-        assert_eq!(heartbeat(1030, 532), [WatchEvent::Confirmed(after(32))]);
-        assert_eq!(heartbeat(1540, 542), [WatchEvent::Confirmed(after(542))]);
+        assert_eq!(
+            receive_heartbeat(1030, 532),
+            [WatchEvent::Confirmed(after(32))]
+        );
+        assert_eq!(
+            receive_heartbeat(1540, 542),
+            [WatchEvent::Confirmed(after(542))]
+        );
         // A delay that stays for two windows is that of the connection.
         for sent_ms in (2000..40_000).step_by(1000) {
-            heartbeat(sent_ms, sent_ms - 1000 + 50);
+            receive_heartbeat(sent_ms, sent_ms - 1000 + 50);
         }
         assert_eq!(
-            heartbeat(40_000, 39_050),
+            receive_heartbeat(40_000, 39_050),
             [WatchEvent::Confirmed(after(39_050))]
         );
     }
@@ -387,30 +404,30 @@ mod tests {
         ) {
             let bytes: Vec<u8> = lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect();
             let now = Instant::now();
-            let whole = events_of(&mut reporting(), &bytes, now);
+            let whole_events = events_of(&mut reporting_conversation(), &bytes, now);
             let mut ends: Vec<usize> = splits.iter().map(|split| split.index(bytes.len() + 1)).collect();
             ends.extend([0, bytes.len()]);
             ends.sort_unstable();
-            let mut conversation = reporting();
-            let parts = ends.windows(2).flat_map(|ends| {
-                events_of(&mut conversation, &bytes[ends[0]..ends[1]], now)
+            let mut conversation = reporting_conversation();
+            let events_of_parts = ends.windows(2).flat_map(|range| {
+                events_of(&mut conversation, &bytes[range[0]..range[1]], now)
             });
-            prop_assert_eq!(parts.collect::<Vec<_>>(), whole);
+            prop_assert_eq!(events_of_parts.collect::<Vec<_>>(), whole_events);
         }
 
         #[test]
-        fn any_key_is_found_behind_its_line(key in proptest::collection::vec(any::<u8>(), 1..250)) {
+        fn any_key_is_decoded_from_its_line(key in proptest::collection::vec(any::<u8>(), 1..250)) {
             let mut line = b"ts=1.2 gid=3 type=item_store key=".to_vec();
             percent::encode(&key, &mut line);
             line.extend_from_slice(b" status=stored\n");
-            let events = events_of(&mut reporting(), &line, Instant::now());
+            let events = events_of(&mut reporting_conversation(), &line, Instant::now());
             prop_assert_eq!(events, [WatchEvent::Changed(key)]);
         }
 
         #[test]
         fn any_bytes_are_received_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let _ = WatchConversation::new(b"", None).receive(&bytes, Instant::now(), &mut |_| {});
-            let _ = reporting().receive(&bytes, Instant::now(), &mut |_| {});
+            let _ = reporting_conversation().receive(&bytes, Instant::now(), &mut |_| {});
         }
     }
 }

@@ -24,7 +24,7 @@ impl Watches {
     /// Notes what the server in `slot` reports; returns what the user should know of that, once a server.
     pub(super) fn begin(
         &mut self,
-        (slot, server): (usize, &str),
+        (slot, server_address): (usize, &str),
         report_level: ReportLevel,
         near_ttl: Option<Duration>,
     ) -> Option<String> {
@@ -38,11 +38,11 @@ impl Watches {
         };
         Some(match report_level {
             ReportLevel::StoresAndDeletes => format!(
-                "coherent: {server} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
+                "coherent: {server_address} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
                  another client a value is served {bound}"
             ),
             _ => format!(
-                "coherent: watching {server} failed: it refused `watch mutations deletions`; a value that another client \
+                "coherent: watching {server_address} failed: it refused `watch mutations deletions`; a value that another client \
                  changed is served {bound}; use glasscache or memcached 1.6.20 and fewer than 20 watchers"
             ),
         })

@@ -1,4 +1,4 @@
-//! The writes of this client that are in flight, so that nothing fetched beside them is kept or served.
+//! The writes of this client that are in flight, so that nothing fetched at the same time is kept or served.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -12,7 +12,8 @@ const WRITE_STRIPES: usize = 1024;
 /// Writes of this client, and how often each key may have changed.
 #[derive(Debug)]
 pub(super) struct WriteTracker {
-    in_flight: HashMap<NearKey, u32>,
+    /// How many writes of a key are in flight.
+    writes_in_flight: HashMap<NearKey, u32>,
     flushes_in_flight: u32,
     /// How many changes have begun or ended, by stripes of keys.
     generations: Vec<u64>,
@@ -24,7 +25,7 @@ pub(super) struct WriteTracker {
 impl WriteTracker {
     pub(super) fn new() -> Self {
         Self {
-            in_flight: HashMap::new(),
+            writes_in_flight: HashMap::new(),
             flushes_in_flight: 0,
             generations: vec![0; WRITE_STRIPES],
             all_keys_generation: 0,
@@ -32,13 +33,13 @@ impl WriteTracker {
         }
     }
 
-    pub(super) fn begin(&mut self, key: &NearKey) {
-        *self.in_flight.entry(key.clone()).or_default() += 1;
+    pub(super) fn begin_write(&mut self, key: &NearKey) {
+        *self.writes_in_flight.entry(key.clone()).or_default() += 1;
         self.record_change(key);
     }
 
     pub(super) fn end_write(&mut self, key: &NearKey) {
-        if let MapEntry::Occupied(mut entry) = self.in_flight.entry(key.clone()) {
+        if let MapEntry::Occupied(mut entry) = self.writes_in_flight.entry(key.clone()) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {
                 entry.remove();
@@ -57,7 +58,7 @@ impl WriteTracker {
         self.record_change_of_all();
     }
 
-    /// Fetches of the key that are in flight may bring its value from before.
+    /// Notes a change of a key: its fetches in flight may bring the older value.
     pub(super) fn record_change(&mut self, key: &NearKey) {
         let stripe = self.stripe(key);
         if let Some(generation) = self.generations.get_mut(stripe) {
@@ -65,16 +66,17 @@ impl WriteTracker {
         }
     }
 
-    /// Fetches that are in flight may bring values from before.
+    /// Notes a change of all keys: all fetches in flight may bring older values.
     pub(super) fn record_change_of_all(&mut self) {
         self.all_keys_generation += 1;
     }
 
     /// The generation of a key; `None` while it is written.
     pub(super) fn generation(&self, key: &NearKey) -> Option<u64> {
-        let is_written = self.flushes_in_flight > 0 || self.in_flight.contains_key(key);
+        let is_being_written =
+            self.flushes_in_flight > 0 || self.writes_in_flight.contains_key(key);
         let generation = self.generations.get(self.stripe(key))?;
-        (!is_written).then_some(generation + self.all_keys_generation)
+        (!is_being_written).then_some(generation + self.all_keys_generation)
     }
 
     fn stripe(&self, key: &NearKey) -> usize {

@@ -13,7 +13,7 @@ use crate::request::Request;
 /// A guard of the keys that a request in flight changes: until it is dropped, they are read from the servers.
 #[derive(Debug)]
 pub(crate) struct NearWriteGuard {
-    near: Arc<ProcessNearCache>,
+    process_cache: Arc<ProcessNearCache>,
     target: WriteTarget,
 }
 
@@ -60,22 +60,25 @@ impl NearWriteGuard {
     }
 
     fn begin(near: &ClientNearCache, target: WriteTarget) -> Self {
-        let near = arc_swap::Guard::into_inner(near.current());
+        let process_cache = arc_swap::Guard::into_inner(near.current());
         match &target {
-            WriteTarget::Keys(keys) => near.state().begin_write(keys),
-            WriteTarget::Everything => near.state().begin_flush(),
+            WriteTarget::Keys(keys) => process_cache.state().begin_write(keys),
+            WriteTarget::Everything => process_cache.state().begin_flush(),
         }
-        Self { near, target }
+        Self {
+            process_cache,
+            target,
+        }
     }
 }
 
 impl Drop for NearWriteGuard {
     fn drop(&mut self) {
         // In a child after a fork it is the parent's, and its lock may be held by a thread that does not exist here.
-        if self.near.process.is_current() {
+        if self.process_cache.process.is_current() {
             match &self.target {
-                WriteTarget::Keys(keys) => self.near.state().end_write(keys),
-                WriteTarget::Everything => self.near.state().end_flush(),
+                WriteTarget::Keys(keys) => self.process_cache.state().end_write(keys),
+                WriteTarget::Everything => self.process_cache.state().end_flush(),
             }
         }
     }

@@ -107,7 +107,7 @@ impl Response<'_> {
 impl Pipeline {
     /// Reads one response, or the rest of a value.
     pub(super) fn parse_binary_step(&mut self) -> Result<ParseStep, Fault> {
-        if let Some(value) = self.scan.body {
+        if let Some(value) = self.scan.incomplete_value {
             return Ok(self.finish_binary_value(value));
         }
         let received = self.receive_buffer.slice_from(self.scan.offset);
@@ -120,7 +120,7 @@ impl Pipeline {
             return Err(Fault::Unsolicited);
         };
         let value_offset = self.scan.offset + head_bytes;
-        let opcode = opcode::without_quiet(head.request.opcode);
+        let request_opcode = opcode::without_quiet(head.request.opcode);
         if let ExpectedBinaryReply::Values {
             keys,
             first_opaque,
@@ -128,17 +128,17 @@ impl Pipeline {
             ..
         } = expected
             && head.status == Status::Success
-            && opcode != opcode::NOOP
+            && request_opcode != opcode::NOOP
         {
-            let limit_bytes = self.value_bytes_max;
+            let value_bytes_max = self.value_bytes_max;
             let mut value =
                 self.scan
-                    .parse_binary_value_head(&head, keys, *first_opaque, limit_bytes)?;
+                    .parse_binary_value_head(&head, keys, *first_opaque, value_bytes_max)?;
             value.offset = value_offset;
             if !*wants_cas {
                 value.cas = 0;
             }
-            self.scan.body = Some(value);
+            self.scan.incomplete_value = Some(value);
             self.scan.offset = value_offset;
             return Ok(ParseStep::Continue);
         }
@@ -146,7 +146,11 @@ impl Pipeline {
         let Some(text) = received.get(head_bytes..head_bytes + text_bytes) else {
             return Ok(ParseStep::Missing(head_bytes + text_bytes - received.len()));
         };
-        let response = Response { head, opcode, text };
+        let response = Response {
+            head,
+            opcode: request_opcode,
+            text,
+        };
         let step = self.scan.parse_response(&response, expected)?;
         self.scan.offset = value_offset + text_bytes;
         Ok(step)
@@ -175,7 +179,7 @@ impl ReplyScan {
         head: &ResponseHead<'_>,
         keys: &KeyList,
         first_opaque: u32,
-        limit_bytes: u64,
+        value_bytes_max: u64,
     ) -> Result<FoundValue, Fault> {
         let key_index = head.request.opaque.wrapping_sub(first_opaque) as usize;
         let key = keys.get(key_index).ok_or(Fault::WrongOpaque)?;
@@ -190,7 +194,7 @@ impl ReplyScan {
             key_index,
             flags: head.flags(),
             cas: head.cas,
-            value_bytes: checked_length(head.value_bytes.into(), limit_bytes)?,
+            value_bytes: checked_length(head.value_bytes.into(), value_bytes_max)?,
             offset: 0,
         })
     }
@@ -227,9 +231,9 @@ impl ReplyScan {
             }
             ExpectedBinaryReply::Status {
                 opaque: expected_opaque,
-                opcode,
+                opcode: expected_opcode,
             } => {
-                if opaque != expected_opaque || response.opcode != opcode {
+                if opaque != expected_opaque || response.opcode != expected_opcode {
                     return Err(Fault::WrongOpaque);
                 }
                 single_reply(response).map(ParseStep::Complete)

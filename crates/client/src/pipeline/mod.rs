@@ -37,8 +37,8 @@ pub enum ExpectedReply {
     Meta {
         /// Its opaque.
         opaque: u32,
-        /// The key that it must name, if it names one.
-        key: KeyHash,
+        /// The hash of the key that it must name, if it names one.
+        key_hash: KeyHash,
     },
     /// Meta replies only where something went wrong, then `MN`; opaques from `first_opaque` on.
     Quiet {
@@ -74,7 +74,7 @@ impl ExpectedReply {
     }
 }
 
-/// A key of a request in flight, as it goes on the wire: 64 bits of it, to be compared with the key of the reply.
+/// The hash of a key of a request in flight, as it goes on the wire, to be compared with the key of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash(u64);
 
@@ -221,7 +221,7 @@ struct ReplyScan {
     /// Bytes of it that are understood.
     offset: usize,
     /// The head of this value was read, its body not yet.
-    body: Option<FoundValue>,
+    incomplete_value: Option<FoundValue>,
     /// The body was taken by the caller; its line end is still to come.
     is_body_external: bool,
     /// Values so far.
@@ -282,14 +282,14 @@ impl Pipeline {
         self.spare_keys.take().unwrap_or_default()
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::mark_received`] notes how many came.
-    pub fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
-        self.receive_buffer.receive_space(bytes)
+    /// Room for at least `byte_count_min` more received bytes; [`Self::mark_received`] notes how many came.
+    pub fn receive_space(&mut self, byte_count_min: usize) -> &mut [u8] {
+        self.receive_buffer.receive_space(byte_count_min)
     }
 
-    /// Notes that `bytes` were written into [`Self::receive_space`].
-    pub fn mark_received(&mut self, bytes: usize) {
-        self.receive_buffer.mark_received(bytes);
+    /// Notes that `byte_count` bytes were written into [`Self::receive_space`].
+    pub fn mark_received(&mut self, byte_count: usize) {
+        self.receive_buffer.mark_received(byte_count);
     }
 
     /// Takes received bytes by copy.
@@ -297,12 +297,12 @@ impl Pipeline {
         // Room grows with what has come, so a long piece is taken in several steps.
         while !bytes.is_empty() {
             let free_space = self.receive_buffer.receive_space(bytes.len());
-            let copied = bytes.len().min(free_space.len());
-            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied);
-            if let Some(free_space) = free_space.get_mut(..copied) {
+            let copied_byte_count = bytes.len().min(free_space.len());
+            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied_byte_count);
+            if let Some(free_space) = free_space.get_mut(..copied_byte_count) {
                 free_space.copy_from_slice(fitting_bytes);
             }
-            self.receive_buffer.mark_received(copied);
+            self.receive_buffer.mark_received(copied_byte_count);
             bytes = remaining_bytes;
         }
     }
@@ -341,8 +341,8 @@ impl Pipeline {
     /// whose values nothing follows.
     pub fn partial_value(&self) -> Option<FoundValue> {
         let is_binary = matches!(self.in_flight.front(), Some(ExpectedReply::Binary(_)));
-        let body = self.scan.body.filter(|_| !is_binary);
-        body.filter(|_| self.scan.values.is_empty())
+        let incomplete_value = self.scan.incomplete_value.filter(|_| !is_binary);
+        incomplete_value.filter(|_| self.scan.values.is_empty())
     }
 
     /// Moves the received part of [`Self::partial_value`] into `target`, which is as long as the value, and
@@ -364,7 +364,7 @@ impl Pipeline {
         }
         self.receive_buffer.consume(value.offset + available_bytes);
         self.scan.offset = 0;
-        self.scan.body = None;
+        self.scan.incomplete_value = None;
         self.scan.is_body_external = true;
         available_bytes
     }
@@ -397,7 +397,7 @@ impl Pipeline {
 impl ReplyScan {
     fn reset(&mut self) {
         self.offset = 0;
-        self.body = None;
+        self.incomplete_value = None;
         self.is_body_external = false;
         self.values.clear();
         self.reservation = None;

@@ -1,8 +1,8 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
-use glasscache_protocol::meta::reply::{self as meta, MetaCode};
+use glasscache_protocol::meta::reply::{self as meta_protocol, MetaCode};
 use glasscache_protocol::text::reply::{
-    self as text, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
+    self as text_protocol, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
 };
 
 use super::reserved;
@@ -36,7 +36,7 @@ impl Pipeline {
                 Err(Fault::Unsolicited)
             };
         }
-        let is_inside_body = self.scan.body.is_some() || self.scan.is_body_external;
+        let is_inside_body = self.scan.incomplete_value.is_some() || self.scan.is_body_external;
         if self.receive_buffer.is_empty() && !is_inside_body {
             return Ok(ReplyProgress::Incomplete(1)); // as each time before the first receive
         }
@@ -44,7 +44,9 @@ impl Pipeline {
             self.parse_complete_values();
             match self.parse_step()? {
                 ParseStep::Continue => {}
-                ParseStep::Missing(bytes) => return Ok(ReplyProgress::Incomplete(bytes)),
+                ParseStep::Missing(missing_bytes) => {
+                    return Ok(ReplyProgress::Incomplete(missing_bytes));
+                }
                 ParseStep::Complete(reply) => return Ok(ReplyProgress::Complete(reply)),
             }
         }
@@ -56,7 +58,7 @@ impl Pipeline {
         let Some(ExpectedReply::Values(keys)) = self.in_flight.front() else {
             return;
         };
-        if self.scan.body.is_some() || self.scan.is_body_external {
+        if self.scan.incomplete_value.is_some() || self.scan.is_body_external {
             return;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
@@ -67,7 +69,7 @@ impl Pipeline {
             };
             let end = head_bytes.saturating_add(value_bytes);
             if reserved::may_be_reservation(value_bytes)
-                && self.is_reserved(head_bytes, value_bytes)
+                && self.is_reservation(head_bytes, value_bytes)
             {
                 return;
             }
@@ -89,7 +91,7 @@ impl Pipeline {
     }
 
     /// Whether the value at this offset after what was parsed is a reservation.
-    fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
+    fn is_reservation(&self, head_bytes: usize, value_bytes: usize) -> bool {
         let body = self
             .receive_buffer
             .slice(self.scan.offset + head_bytes, value_bytes);
@@ -103,7 +105,7 @@ impl Pipeline {
         if self.scan.is_body_external {
             return self.finish_external_body();
         }
-        if let Some(value) = self.scan.body {
+        if let Some(value) = self.scan.incomplete_value {
             return self.finish_body(value);
         }
         let unparsed = self.receive_buffer.slice_from(self.scan.offset);
@@ -113,41 +115,44 @@ impl Pipeline {
             self.scan.offset += END_LINE.len();
             return Ok(ParseStep::Complete(Reply::Values));
         }
-        let Some((line, line_bytes)) = text::take_line(unparsed)? else {
+        let Some((line, line_bytes)) = text_protocol::take_line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
         let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
-            Some(ExpectedReply::Values(keys)) => {
-                let line = text::parse(line)?;
-                self.scan
-                    .parse_value_head(&line, keys, next_offset, self.value_bytes_max)?
+            Some(ExpectedReply::Values(keys)) => self.scan.parse_value_head(
+                &text_protocol::parse(line)?,
+                keys,
+                next_offset,
+                self.value_bytes_max,
+            )?,
+            Some(ExpectedReply::Line) => {
+                ParseStep::Complete(reply_of_line(&text_protocol::parse(line)?)?)
             }
-            Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
-            Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
-            Some(ExpectedReply::Probe) => match meta::parse(line)? {
-                meta::Line::Reply {
+            Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text_protocol::parse(line)?)?,
+            Some(ExpectedReply::Probe) => match meta_protocol::parse(line)? {
+                meta_protocol::Line::Reply {
                     code: MetaCode::Noop,
                     ..
                 } => ParseStep::Complete(Reply::Probe(true)),
-                meta::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
-                meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
+                meta_protocol::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
+                meta_protocol::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(ExpectedReply::Login) => match text::parse(line)? {
+            Some(ExpectedReply::Login) => match text_protocol::parse(line)? {
                 Line::Status(WriteStatus::Done) => ParseStep::Complete(Reply::Login(None)),
                 Line::Error(error_line) => {
                     ParseStep::Complete(Reply::Login(Some(owned_refusal(&error_line))))
                 }
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(&mut ExpectedReply::Meta { opaque, key }) => {
-                let limit_bytes = self.value_bytes_max;
+            Some(&mut ExpectedReply::Meta { opaque, key_hash }) => {
+                let value_bytes_max = self.value_bytes_max;
                 let (reply, value) =
-                    parse_meta_reply(line, (opaque, key), next_offset, limit_bytes)?;
+                    parse_meta_reply(line, (opaque, key_hash), next_offset, value_bytes_max)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
-                        self.scan.body = Some(value);
+                        self.scan.incomplete_value = Some(value);
                         ParseStep::Continue
                     }
                     (reply, _) => ParseStep::Complete(reply),
@@ -156,9 +161,10 @@ impl Pipeline {
             Some(&mut ExpectedReply::Quiet {
                 first_opaque,
                 count,
-            }) => self
-                .scan
-                .parse_failed_reply(&meta::parse(line)?, first_opaque, count)?,
+            }) => {
+                self.scan
+                    .parse_failed_reply(&meta_protocol::parse(line)?, first_opaque, count)?
+            }
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = next_offset;
@@ -167,17 +173,17 @@ impl Pipeline {
 
     /// Takes a value whose body is complete: among the values, or as the reservation that it is; true for a value.
     pub(super) fn add_value(&mut self, value: FoundValue) -> bool {
-        self.scan.body = None;
-        let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
+        self.scan.incomplete_value = None;
+        let is_reservation = reserved::may_be_reservation(value.value_bytes) && {
             let body = self.receive_buffer.slice(value.offset, value.value_bytes);
             body.is_some_and(|body| reserved::token_of(body).is_some())
         };
-        if is_reserved {
+        if is_reservation {
             self.scan.reservation = Some(value);
         } else {
             self.scan.values.push(value);
         }
-        !is_reserved
+        !is_reservation
     }
 
     /// Checks whether the body of a value is complete, and ends at its announced length.
@@ -240,7 +246,7 @@ impl ReplyScan {
             return Err(Fault::WrongKey);
         }
         self.key_cursor = key_index + 1;
-        self.body = Some(FoundValue {
+        self.incomplete_value = Some(FoundValue {
             key_index,
             flags,
             cas: cas.unwrap_or_default(),
@@ -273,12 +279,12 @@ impl ReplyScan {
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
     fn parse_failed_reply(
         &mut self,
-        line: &meta::Line<'_>,
+        line: &meta_protocol::Line<'_>,
         first_opaque: u32,
         count: u32,
     ) -> Result<ParseStep, Fault> {
         match line {
-            meta::Line::Reply {
+            meta_protocol::Line::Reply {
                 code: MetaCode::Noop,
                 ..
             } => {
@@ -286,22 +292,30 @@ impl ReplyScan {
                 let refusals = std::mem::take(&mut self.refusals);
                 return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
-            meta::Line::Reply {
+            meta_protocol::Line::Reply {
                 code: MetaCode::Value,
                 ..
             } => return Err(ReplyFault::Unexpected.into()),
-            meta::Line::Reply { code, flags, .. } => {
-                let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
+            meta_protocol::Line::Reply {
+                code,
+                flags: meta_flags,
+                ..
+            } => {
+                let index = meta_flags
+                    .opaque
+                    .map(|opaque| opaque.wrapping_sub(first_opaque));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
                 self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
-            meta::Line::Error(error_line) if error_line.kind == ErrorLineKind::UnknownCommand => {
+            meta_protocol::Line::Error(error_line)
+                if error_line.kind == ErrorLineKind::UnknownCommand =>
+            {
                 return Err(ReplyFault::Unexpected.into());
             }
-            meta::Line::Error(error_line) => {
+            meta_protocol::Line::Error(error_line) => {
                 self.count_quiet_reply(count)?;
                 self.refusals.push(owned_refusal(error_line));
             }
@@ -324,9 +338,9 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
-fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
+fn parse_digits(digits: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first_byte, mut unparsed) = bytes.split_first()?;
+    let (first_byte, mut unparsed) = digits.split_first()?;
     let mut number = u64::from(digit_of(first_byte)?);
     loop {
         let (byte, remaining) = unparsed.split_first()?;
@@ -365,67 +379,67 @@ fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
 
 fn parse_meta_reply(
     line: &[u8],
-    (opaque, key): (u32, KeyHash),
+    (opaque, key_hash): (u32, KeyHash),
     next_offset: usize,
-    limit_bytes: u64,
+    value_bytes_max: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
-    let (code, value_bytes, flags) = match meta::parse(line)? {
-        meta::Line::Error(error_line) => {
+    let (code, value_bytes, meta_flags) = match meta_protocol::parse(line)? {
+        meta_protocol::Line::Error(error_line) => {
             return Ok((Reply::Refused(owned_refusal(&error_line)), None));
         }
-        meta::Line::Reply {
+        meta_protocol::Line::Reply {
             code: MetaCode::Noop,
             ..
         } => return Err(ReplyFault::Unexpected.into()),
-        meta::Line::Reply {
+        meta_protocol::Line::Reply {
             code,
             value_bytes,
-            flags,
-        } => (code, value_bytes, flags),
+            flags: meta_flags,
+        } => (code, value_bytes, meta_flags),
     };
     // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
-    let is_bare_miss = code == MetaCode::Miss && flags.opaque.is_none();
-    if !is_bare_miss && flags.opaque != Some(opaque) {
+    let is_bare_miss = code == MetaCode::Miss && meta_flags.opaque.is_none();
+    if !is_bare_miss && meta_flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
-    if flags
+    if meta_flags
         .key
-        .is_some_and(|named_key| KeyHash::of(named_key) != key)
+        .is_some_and(|named_key| KeyHash::of(named_key) != key_hash)
     {
         return Err(Fault::WrongKey);
     }
-    let reply = MetaReply {
+    let meta = MetaReply {
         code,
-        ttl_s: flags.ttl_s,
-        last_access_s: flags.last_access_s,
-        was_hit: flags.was_hit,
-        cas: flags.cas,
-        won: flags.won,
-        stale: flags.is_stale,
+        ttl_s: meta_flags.ttl_s,
+        last_access_s: meta_flags.last_access_s,
+        was_hit: meta_flags.was_hit,
+        cas: meta_flags.cas,
+        won: meta_flags.won,
+        stale: meta_flags.is_stale,
     };
     let value = match code {
         MetaCode::Value => Some(FoundValue {
             key_index: 0,
-            flags: flags.client_flags,
-            cas: flags.cas.unwrap_or_default(),
-            value_bytes: checked_length(value_bytes, limit_bytes)?,
+            flags: meta_flags.client_flags,
+            cas: meta_flags.cas.unwrap_or_default(),
+            value_bytes: checked_length(value_bytes, value_bytes_max)?,
             offset: next_offset,
         }),
         _ => None,
     };
-    Ok((Reply::Meta(reply), value))
+    Ok((Reply::Meta(meta), value))
 }
 
-pub(super) fn checked_length(bytes: u64, limit_bytes: u64) -> Result<usize, Fault> {
-    if bytes > limit_bytes {
+pub(super) fn checked_length(length: u64, length_max: u64) -> Result<usize, Fault> {
+    if length > length_max {
         return Err(Fault::TooLong {
-            bytes,
-            limit: limit_bytes,
+            bytes: length,
+            limit: length_max,
         });
     }
-    usize::try_from(bytes).map_err(|_| Fault::TooLong {
-        bytes,
-        limit: limit_bytes,
+    usize::try_from(length).map_err(|_| Fault::TooLong {
+        bytes: length,
+        limit: length_max,
     })
 }
 

@@ -25,11 +25,11 @@ impl ReceiveBuffer {
     }
 
     /// Bytes from `offset`, counted from the first that is not consumed.
-    pub(crate) fn slice(&self, offset: usize, bytes: usize) -> Option<&[u8]> {
+    pub(crate) fn slice(&self, offset: usize, byte_count: usize) -> Option<&[u8]> {
         let begin = self.start.checked_add(offset)?;
         self.buffer
-            .get(begin..begin.checked_add(bytes)?)
-            .filter(|_| begin + bytes <= self.end)
+            .get(begin..begin.checked_add(byte_count)?)
+            .filter(|_| begin + byte_count <= self.end)
     }
 
     /// Everything from `offset` on.
@@ -39,23 +39,23 @@ impl ReceiveBuffer {
             .unwrap_or_default()
     }
 
-    /// Free space for the next receive: `bytes`, or less while few bytes have been received. The buffer at most doubles
-    /// each time, so that its size follows what was received and not the length that a peer announces.
-    pub(crate) fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
+    /// Free space for the next receive: `byte_count` bytes, or less while few bytes have been received. The buffer at
+    /// most doubles each time, so that its size follows what was received and not the length that a peer announces.
+    pub(crate) fn receive_space(&mut self, byte_count: usize) -> &mut [u8] {
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
         }
-        if self.buffer.len() - self.end < bytes.clamp(1, RECEIVE_BYTES) && self.start > 0 {
+        if self.buffer.len() - self.end < byte_count.clamp(1, RECEIVE_BYTES) && self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
-        let free_bytes = self.buffer.len() - self.end;
-        if free_bytes < bytes || self.buffer.is_empty() {
+        let free_byte_count = self.buffer.len() - self.end;
+        if free_byte_count < byte_count || self.buffer.is_empty() {
             let doubled_capacity = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
             // Space for a whole receive, but at most twice the present size, even if a head announces a gigabyte.
-            let capacity = (self.end + bytes.max(RECEIVE_BYTES))
+            let capacity = (self.end + byte_count.max(RECEIVE_BYTES))
                 .clamp(RECEIVE_BYTES, doubled_capacity.max(RECEIVE_BYTES));
             if capacity > self.buffer.len() {
                 self.buffer.resize(capacity, 0);
@@ -64,13 +64,13 @@ impl ReceiveBuffer {
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
-    pub(crate) fn mark_received(&mut self, bytes: usize) {
-        self.end = (self.end + bytes).min(self.buffer.len());
+    pub(crate) fn mark_received(&mut self, byte_count: usize) {
+        self.end = (self.end + byte_count).min(self.buffer.len());
     }
 
-    /// Consumes `bytes` from the front.
-    pub(crate) fn consume(&mut self, bytes: usize) {
-        self.start = (self.start + bytes).min(self.end);
+    /// Consumes `byte_count` bytes from the front.
+    pub(crate) fn consume(&mut self, byte_count: usize) {
+        self.start = (self.start + byte_count).min(self.end);
         if self.is_empty() && self.buffer.len() > RETAINED_BYTES_MAX {
             self.buffer = Vec::new();
             self.start = 0;
@@ -87,9 +87,9 @@ mod tests {
     fn a_full_buffer_gets_room_for_a_whole_receive_and_at_most_doubles() {
         let mut buffer = ReceiveBuffer::default();
         for doubled_capacity in [RECEIVE_BYTES, 2 * RECEIVE_BYTES] {
-            let room_bytes = buffer.receive_space(1).len();
-            assert_eq!(room_bytes, RECEIVE_BYTES);
-            buffer.mark_received(room_bytes);
+            let free_byte_count = buffer.receive_space(1).len();
+            assert_eq!(free_byte_count, RECEIVE_BYTES);
+            buffer.mark_received(free_byte_count);
             assert_eq!(buffer.len(), doubled_capacity);
         }
         assert_eq!(buffer.receive_space(1 << 30).len(), 2 * RECEIVE_BYTES);

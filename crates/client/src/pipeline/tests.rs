@@ -21,8 +21,8 @@ fn feed_in_pieces(
     piece_bytes: usize,
 ) -> (Pipeline, Result<ReplyProgress, Fault>) {
     let mut progress = pipeline.poll();
-    for bytes in reply.chunks(piece_bytes) {
-        pipeline.feed(bytes);
+    for piece in reply.chunks(piece_bytes) {
+        pipeline.feed(piece);
         progress = pipeline.poll();
         if progress.is_err() {
             break;
@@ -119,7 +119,7 @@ fn a_meta_reply_must_carry_its_opaque() {
         let mut pipeline = Pipeline::new(1000);
         pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyHash::of(b"a"),
+            key_hash: KeyHash::of(b"a"),
         });
         assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }
@@ -137,7 +137,7 @@ fn a_meta_reply_that_names_another_key_is_a_fault() {
         let mut pipeline = Pipeline::new(1000);
         pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyHash::of(key),
+            key_hash: KeyHash::of(key),
         });
         assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }

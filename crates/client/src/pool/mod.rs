@@ -83,7 +83,7 @@ impl Server {
         self.write_buffer.has_buffered() || self.pool.has_unacknowledged_writes()
     }
 
-    /// Notes that a thread watches it; false if one does.
+    /// Notes that a thread watches it from now on; false if another one already does.
     pub(crate) fn begin_watch(&self) -> bool {
         !self.is_watched.swap(true, Ordering::Relaxed)
     }

@@ -17,7 +17,7 @@ use crate::costs::{CallClass, OperationKind};
 use crate::error::Error;
 use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
-/// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
+/// Bodies up to this length are copied after their head; longer ones are sent from where they lie.
 pub(crate) const COPIED_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// Which commands a server understands.
@@ -114,23 +114,26 @@ pub struct RequestWriter<'d> {
     /// The bytes to send.
     pub out: &'d mut Vec<u8>,
     /// The next opaque.
-    pub opaque: &'d mut u32,
+    pub next_opaque: &'d mut u32,
 }
 
 impl RequestWriter<'_> {
     fn reserve_opaques(&mut self, count: usize) -> u32 {
-        let first_opaque = *self.opaque;
-        *self.opaque = first_opaque.wrapping_add(count as u32);
+        let first_opaque = *self.next_opaque;
+        *self.next_opaque = first_opaque.wrapping_add(count as u32);
         first_opaque
     }
 
     /// Notes a meta request that has a reply of its own.
     fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
-        let key = KeyHash::of(key.bytes);
-        self.pipeline.expect(ExpectedReply::Meta { opaque, key });
+        let expected = ExpectedReply::Meta {
+            opaque,
+            key_hash: KeyHash::of(key.bytes),
+        };
+        self.pipeline.expect(expected);
     }
 
-    /// A meta request with a reply of its own.
+    /// Begins a meta request that has a reply of its own.
     fn begin_meta_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.reserve_opaques(1);
         self.expect_meta(opaque, key);

@@ -27,13 +27,17 @@ impl Request<'_> {
         }
         match *self {
             Self::Get { key, cas } => {
-                let id = begin_single_read(writer, key, opcode::GETK, cas);
-                with_raw_key(key, |key| binary::get(writer.out, id, key));
+                let opcode_and_opaque = begin_single_read(writer, key, opcode::GETK, cas);
+                with_raw_key(key, |raw_key| {
+                    binary::get(writer.out, opcode_and_opaque, raw_key);
+                });
             }
             Self::GetAndTouch { key, exptime } => {
-                let id = begin_single_read(writer, key, opcode::GATK, false);
+                let opcode_and_opaque = begin_single_read(writer, key, opcode::GATK, false);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+                with_raw_key(key, |raw_key| {
+                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
+                });
             }
             Self::GetMany { prefix, keys, cas } => {
                 let mut key_list = begin_key_list(writer);
@@ -45,7 +49,7 @@ impl Request<'_> {
             Self::GetWithTtls { keys } => {
                 let mut key_list = begin_key_list(writer);
                 for &key in keys {
-                    with_raw_key(key, |key| key_list.push(b"", key));
+                    with_raw_key(key, |raw_key| key_list.push(b"", raw_key));
                 }
                 write_reads(writer, key_list, false);
             }
@@ -55,8 +59,8 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let id = begin_request(writer, store_opcode(mode), noreply);
-                write_store_head(writer, id, mode, item, exptime);
+                let opcode_and_opaque = begin_request(writer, store_opcode(mode), noreply);
+                write_store_head(writer, opcode_and_opaque, mode, item, exptime);
                 if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     writer.out.extend_from_slice(item.body);
                 }
@@ -77,9 +81,11 @@ impl Request<'_> {
                 noreply,
             } => {
                 // Touch has no quiet form: its response is read together with those to the quiet writes around it.
-                let id = begin_request(writer, opcode::TOUCH, noreply);
+                let opcode_and_opaque = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
-                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+                with_raw_key(key, |raw_key| {
+                    binary::touch(writer.out, opcode_and_opaque, raw_key, exptime);
+                });
             }
             Self::Arithmetic {
                 key,
@@ -87,8 +93,8 @@ impl Request<'_> {
                 noreply,
             } => write_arithmetic(writer, key, arithmetic, noreply),
             Self::Flush { delay_s } => {
-                let id = begin_request(writer, opcode::FLUSH, false);
-                binary::flush(writer.out, id.opaque, delay_s);
+                let opcode_and_opaque = begin_request(writer, opcode::FLUSH, false);
+                binary::flush(writer.out, opcode_and_opaque.opaque, delay_s);
             }
             Self::Stats { argument } => {
                 let opaque = writer.reserve_opaques(1);
@@ -96,8 +102,8 @@ impl Request<'_> {
                 binary::stat(writer.out, opaque, argument);
             }
             Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
-                let id = begin_request(writer, opcode::VERSION, false);
-                binary::header_only(writer.out, id);
+                let opcode_and_opaque = begin_request(writer, opcode::VERSION, false);
+                binary::header_only(writer.out, opcode_and_opaque);
             }
         }
         Ok(())
@@ -127,13 +133,13 @@ fn with_raw_key<T>(key: WireKey<'_>, use_key: impl FnOnce(&[u8]) -> T) -> T {
     if !key.is_base64 {
         return use_key(key.bytes);
     }
-    let mut raw = Vec::with_capacity(key.bytes.len());
-    if base64::decode(key.bytes, &mut raw).is_none() {
+    let mut raw_key = Vec::with_capacity(key.bytes.len());
+    if base64::decode(key.bytes, &mut raw_key).is_none() {
         // The client encoded it, so it decodes; a key that does not is sent as it is.
-        raw.clear();
-        raw.extend_from_slice(key.bytes);
+        raw_key.clear();
+        raw_key.extend_from_slice(key.bytes);
     }
-    use_key(&raw)
+    use_key(&raw_key)
 }
 
 fn expect_binary_reply(writer: &mut RequestWriter<'_>, expected: ExpectedBinaryReply) {
@@ -158,7 +164,7 @@ fn begin_single_read(
     wants_cas: bool,
 ) -> OpcodeAndOpaque {
     let mut keys = begin_key_list(writer);
-    with_raw_key(key, |key| keys.push(b"", key));
+    with_raw_key(key, |raw_key| keys.push(b"", raw_key));
     let first_opaque = writer.reserve_opaques(1);
     let expected = ExpectedBinaryReply::Values {
         keys,
@@ -187,8 +193,11 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
         .filter_map(|index| keys.get(index))
         .zip(opaques)
     {
-        let opcode = opcode::GETKQ;
-        binary::get(writer.out, OpcodeAndOpaque { opcode, opaque }, key);
+        let opcode_and_opaque = OpcodeAndOpaque {
+            opcode: opcode::GETKQ,
+            opaque,
+        };
+        binary::get(writer.out, opcode_and_opaque, key);
     }
     write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
     let expected = ExpectedBinaryReply::Values {
@@ -202,8 +211,11 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
 
 /// Appends a noop; its response comes after those to everything before it.
 pub(crate) fn write_noop(out: &mut Vec<u8>, opaque: u32) {
-    let opcode = opcode::NOOP;
-    binary::header_only(out, OpcodeAndOpaque { opcode, opaque });
+    let opcode_and_opaque = OpcodeAndOpaque {
+        opcode: opcode::NOOP,
+        opaque,
+    };
+    binary::header_only(out, opcode_and_opaque);
 }
 
 fn store_opcode(mode: StoreMode) -> u8 {
@@ -218,7 +230,7 @@ fn store_opcode(mode: StoreMode) -> u8 {
 
 fn write_store_head(
     writer: &mut RequestWriter<'_>,
-    id: OpcodeAndOpaque,
+    opcode_and_opaque: OpcodeAndOpaque,
     mode: StoreMode,
     item: &Item<'_>,
     exptime: i64,
@@ -233,11 +245,11 @@ fn write_store_head(
             _ => 0,
         },
     };
-    with_raw_key(item.key, |key| match mode {
+    with_raw_key(item.key, |raw_key| match mode {
         StoreMode::Append | StoreMode::Prepend => {
-            binary::append_or_prepend(writer.out, id, key, value_bytes, 0);
+            binary::append_or_prepend(writer.out, opcode_and_opaque, raw_key, value_bytes, 0);
         }
-        _ => binary::store(writer.out, id, key, &parameters),
+        _ => binary::store(writer.out, opcode_and_opaque, raw_key, &parameters),
     });
 }
 
@@ -247,10 +259,10 @@ fn write_store_many(
     items: &[Item<'_>],
     quiet: bool,
 ) {
-    let first_opaque = *writer.opaque;
+    let first_opaque = *writer.next_opaque;
     for item in items {
-        let id = begin_request(writer, store_opcode(mode), quiet);
-        write_store_head(writer, id, mode, item, exptime);
+        let opcode_and_opaque = begin_request(writer, store_opcode(mode), quiet);
+        write_store_head(writer, opcode_and_opaque, mode, item, exptime);
         writer.out.extend_from_slice(item.body);
     }
     if quiet {
@@ -269,8 +281,10 @@ fn write_store_many(
 }
 
 fn write_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
-    let id = begin_request(writer, opcode::DELETE, quiet);
-    with_raw_key(key, |key| binary::delete(writer.out, id, key, 0));
+    let opcode_and_opaque = begin_request(writer, opcode::DELETE, quiet);
+    with_raw_key(key, |raw_key| {
+        binary::delete(writer.out, opcode_and_opaque, raw_key, 0);
+    });
 }
 
 fn write_arithmetic(
@@ -279,12 +293,12 @@ fn write_arithmetic(
     arithmetic: &Arithmetic,
     quiet: bool,
 ) {
-    let opcode = if arithmetic.is_decrement {
+    let arithmetic_opcode = if arithmetic.is_decrement {
         opcode::DECREMENT
     } else {
         opcode::INCREMENT
     };
-    let id = begin_request(writer, opcode, quiet);
+    let opcode_and_opaque = begin_request(writer, arithmetic_opcode, quiet);
     let parameters = ArithParameters {
         delta: arithmetic.delta,
         initial: arithmetic
@@ -292,7 +306,9 @@ fn write_arithmetic(
             .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
-    with_raw_key(key, |key| binary::arith(writer.out, id, key, &parameters));
+    with_raw_key(key, |raw_key| {
+        binary::arith(writer.out, opcode_and_opaque, raw_key, &parameters);
+    });
 }
 
 /// The exptime in 32 bits without a sign.

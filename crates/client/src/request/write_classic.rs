@@ -84,7 +84,7 @@ impl Request<'_> {
     /// What classic text has no form for, if the request needs it.
     fn unsupported_in_classic(&self) -> Option<&'static str> {
         match self {
-            _ if self.has_encoded_key() => Some("a key with spaces or control characters"),
+            _ if self.has_base64_key() => Some("a key with spaces or control characters"),
             Self::Arithmetic { arithmetic, .. } if arithmetic.initial.is_some() => {
                 Some("incr or decr with initial=")
             }
@@ -95,7 +95,7 @@ impl Request<'_> {
     }
 
     /// Whether a key is one that goes as base64, which classic text has no form for.
-    fn has_encoded_key(&self) -> bool {
+    fn has_base64_key(&self) -> bool {
         match self {
             Self::Get { key, .. }
             | Self::Delete { key, .. }

@@ -24,7 +24,7 @@ pub(super) struct Continuum {
 #[derive(Clone, Copy, Debug)]
 struct Point {
     value: u32,
-    server: usize,
+    server_index: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +38,12 @@ impl Continuum {
     pub(super) fn ketama(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
+        for (server_index, server) in servers.iter().enumerate() {
             for point_index in 0..ketama_digests(server.weight, total_weight, servers.len()) {
                 let words = hash::md5_words(point_name(server, point_index).as_bytes());
                 points.extend(words.0.map(|value| Point {
                     value,
-                    server: index,
+                    server_index,
                 }));
             }
         }
@@ -53,12 +53,12 @@ impl Continuum {
     /// A hundred Jenkins points per server.
     pub(super) fn one_at_a_time(servers: &[RingServer]) -> Self {
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
-            let value =
+        for (server_index, server) in servers.iter().enumerate() {
+            let point_value =
                 |point_index| hash::one_at_a_time(point_name(server, point_index).as_bytes());
             points.extend((0..ONE_AT_A_TIME_POINTS).map(|point_index| Point {
-                value: value(point_index),
-                server: index,
+                value: point_value(point_index),
+                server_index,
             }));
         }
         Self::from_points(points, PointSearch::AtOrAfter)
@@ -68,13 +68,13 @@ impl Continuum {
     pub(super) fn dalli(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
-        for (index, server) in servers.iter().enumerate() {
+        for (server_index, server) in servers.iter().enumerate() {
             let product = DALLI_POINTS * servers.len() as u64 * u64::from(server.weight);
-            let count = (product as f64 / total_weight as f64).floor() as u64;
+            let point_count = (product as f64 / total_weight as f64).floor() as u64;
             let name = server.name();
-            points.extend((0..count).map(|point_index| Point {
+            points.extend((0..point_count).map(|point_index| Point {
                 value: sha1_word(format!("{name}:{point_index}").as_bytes()),
-                server: index,
+                server_index,
             }));
         }
         Self::from_points(points, PointSearch::AtOrBefore)
@@ -85,22 +85,22 @@ impl Continuum {
         Self { points, search }
     }
 
-    /// The server of the point that `hash` falls to, wrapping round the circle.
-    pub(super) fn server_of(&self, hash: u32) -> usize {
+    /// The index of the server whose point `key_hash` belongs to, wrapping round the circle.
+    pub(super) fn server_of(&self, key_hash: u32) -> usize {
         let points = &self.points;
         let point = match self.search {
             PointSearch::AtOrAfter => points
-                .get(points.partition_point(|point| point.value < hash))
+                .get(points.partition_point(|point| point.value < key_hash))
                 .or(points.first()),
             PointSearch::AtOrBefore => {
-                let end_index = points.partition_point(|point| point.value <= hash);
+                let end_index = points.partition_point(|point| point.value <= key_hash);
                 end_index
                     .checked_sub(1)
-                    .and_then(|last| points.get(last))
+                    .and_then(|last_index| points.get(last_index))
                     .or(points.last())
             }
         };
-        point.map_or(0, |point| point.server)
+        point.map_or(0, |point| point.server_index)
     }
 }
 

@@ -40,8 +40,10 @@ pub(super) fn crc_middle(key: &[u8]) -> u32 {
 
 /// Java's `String.hashCode` of the key, over UTF-16 units.
 pub(super) fn java_string(key: &[u8]) -> u32 {
-    let step = |hash: u32, unit: u16| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
-    String::from_utf8_lossy(key).encode_utf16().fold(0, step)
+    let add_unit = |hash: u32, unit: u16| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
+    String::from_utf8_lossy(key)
+        .encode_utf16()
+        .fold(0, add_unit)
 }
 
 /// murmur3 of the low byte of each character, seed 0: pymemcache hashes a `str`, not its UTF-8 bytes.

@@ -163,11 +163,11 @@ pub struct Ring {
 enum PlacementTable {
     Points {
         continuum: Continuum,
-        hash: fn(&[u8]) -> u32,
+        hash_key: fn(&[u8]) -> u32,
     },
     Buckets {
         buckets: Vec<usize>,
-        hash: fn(&[u8]) -> u32,
+        hash_key: fn(&[u8]) -> u32,
     },
     Rendezvous {
         names: Vec<String>,
@@ -185,40 +185,40 @@ impl Ring {
         let table = match placement {
             Placement::Ketama => PlacementTable::Points {
                 continuum: Continuum::ketama(servers),
-                hash: hash::md5_word,
+                hash_key: hash::md5_word,
             },
             // libmemcached switches to md5 points as soon as one weight is set, yet hashes keys as before.
             Placement::KetamaOneAtATime if has_weights => PlacementTable::Points {
                 continuum: Continuum::ketama(servers),
-                hash: hash::one_at_a_time,
+                hash_key: hash::one_at_a_time,
             },
             Placement::KetamaOneAtATime => PlacementTable::Points {
                 continuum: Continuum::one_at_a_time(servers),
-                hash: hash::one_at_a_time,
+                hash_key: hash::one_at_a_time,
             },
             Placement::Dalli => PlacementTable::Points {
                 continuum: Continuum::dalli(servers),
-                hash: crc32fast::hash,
+                hash_key: crc32fast::hash,
             },
             Placement::Modula => PlacementTable::Buckets {
                 buckets: build_buckets(servers),
-                hash: hash::one_at_a_time,
+                hash_key: hash::one_at_a_time,
             },
             Placement::Crc => PlacementTable::Buckets {
                 buckets: build_buckets(servers),
-                hash: hash::crc_middle,
+                hash_key: hash::crc_middle,
             },
             Placement::Pecl => PlacementTable::Buckets {
                 buckets: build_buckets(servers),
-                hash: |key| hash::crc_middle(key).max(1),
+                hash_key: |key| hash::crc_middle(key).max(1),
             },
             Placement::Crc32 => PlacementTable::Buckets {
                 buckets: build_buckets(servers),
-                hash: crc32fast::hash,
+                hash_key: crc32fast::hash,
             },
             Placement::Spymemcached => PlacementTable::Buckets {
                 buckets: build_buckets(servers),
-                hash: hash::java_string,
+                hash_key: hash::java_string,
             },
             Placement::Rendezvous => PlacementTable::Rendezvous {
                 names: servers.iter().map(RingServer::name).collect(),
@@ -239,9 +239,12 @@ impl Ring {
             return 0;
         }
         match &self.table {
-            PlacementTable::Points { continuum, hash } => continuum.server_of(hash(key)),
-            PlacementTable::Buckets { buckets, hash } => {
-                bucket_at(buckets, hash(key) as usize % buckets.len().max(1))
+            PlacementTable::Points {
+                continuum,
+                hash_key,
+            } => continuum.server_of(hash_key(key)),
+            PlacementTable::Buckets { buckets, hash_key } => {
+                bucket_at(buckets, hash_key(key) as usize % buckets.len().max(1))
             }
             PlacementTable::Rendezvous { names } => highest_scoring_server(names, key),
             PlacementTable::Jump { buckets } => {

@@ -13,10 +13,10 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
 }
 
 fn moved_fraction(before: &Ring, after: &Ring) -> f64 {
-    let moved = keys()
+    let moved_count = keys()
         .filter(|key| before.server_of(key) != after.server_of(key))
         .count();
-    moved as f64 / 20_000.0
+    moved_count as f64 / 20_000.0
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_weight_of_two_receives_about_twice_the_keys() {
         let mut weighted_servers = servers(3);
         weighted_servers[1].weight = 2;
         let ring = Ring::new(&weighted_servers, placement).unwrap();
-        let heavy_server_keys = keys().filter(|key| ring.server_of(key) == 1).count();
+        let heavy_server_key_count = keys().filter(|key| ring.server_of(key) == 1).count();
         assert!(
-            (8500..11500).contains(&heavy_server_keys),
-            "{placement}: {heavy_server_keys}"
+            (8500..11500).contains(&heavy_server_key_count),
+            "{placement}: {heavy_server_key_count}"
         );
     }
 }
@@ -100,9 +100,9 @@ fn weights_are_refused_where_the_library_has_none() {
         Ring::new(&[], Placement::Ketama).unwrap_err(),
         RingError::NoServers
     );
-    let zero_weight = [RingServer::tcp("a", 1).with_weight(0)];
+    let servers_without_weight = [RingServer::tcp("a", 1).with_weight(0)];
     assert!(matches!(
-        Ring::new(&zero_weight, Placement::Ketama),
+        Ring::new(&servers_without_weight, Placement::Ketama),
         Err(RingError::BadWeight { .. })
     ));
 }

@@ -25,7 +25,7 @@ pub(crate) struct ServerEndpoint<'s> {
 /// A connection of a background thread.
 pub(crate) struct BackgroundConnection {
     fd: OwnedFd,
-    tls: Option<Box<TlsSession>>,
+    tls_session: Option<Box<TlsSession>>,
 }
 
 /// The result of a read.
@@ -42,12 +42,15 @@ impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
     pub(crate) fn connect(server_endpoint: &ServerEndpoint<'_>, deadline: Instant) -> Option<Self> {
         let fd = connect_first_address(server_endpoint, deadline)?;
-        let mut connection = Self { fd, tls: None };
+        let mut connection = Self {
+            fd,
+            tls_session: None,
+        };
         if let Some(tls) = server_endpoint.tls {
             let session = tls.session(server_endpoint.endpoint).ok()?;
-            connection.tls = Some(Box::new(TlsSession::new(session)));
-            connection.retry_when_ready(deadline, |fd, tls| match tls {
-                Some(tls) => tls.continue_handshake(fd.as_fd()),
+            connection.tls_session = Some(Box::new(TlsSession::new(session)));
+            connection.retry_when_ready(deadline, |fd, tls_session| match tls_session {
+                Some(tls_session) => tls_session.continue_handshake(fd.as_fd()),
                 None => Ok(()),
             })?;
         }
@@ -58,14 +61,15 @@ impl BackgroundConnection {
     pub(crate) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Option<()> {
         let mut remaining = bytes;
         while !remaining.is_empty() {
-            let sent = self.retry_when_ready(deadline, |fd, tls| match tls {
-                Some(tls) => tls.send(fd.as_fd(), &[IoSlice::new(remaining)]),
-                None => send(fd, remaining, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
-            })?;
-            remaining = remaining.get(sent..)?;
+            let sent_bytes =
+                self.retry_when_ready(deadline, |fd, tls_session| match tls_session {
+                    Some(tls_session) => tls_session.send(fd.as_fd(), &[IoSlice::new(remaining)]),
+                    None => send(fd, remaining, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
+                })?;
+            remaining = remaining.get(sent_bytes..)?;
         }
-        self.retry_when_ready(deadline, |fd, tls| match tls {
-            Some(tls) => tls.flush(fd.as_fd()),
+        self.retry_when_ready(deadline, |fd, tls_session| match tls_session {
+            Some(tls_session) => tls_session.flush(fd.as_fd()),
             None => Ok(()),
         })
     }
@@ -73,16 +77,18 @@ impl BackgroundConnection {
     /// Receives what has come, or waits for it until the deadline.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], deadline: Instant) -> Received {
         let mut has_failed = false;
-        let received = self.retry_when_ready(deadline, |fd, tls| {
-            let received = match tls {
-                Some(tls) => tls.receive(fd.as_fd(), buffer, RecvFlags::DONTWAIT),
-                None => recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
+        let received_bytes = self.retry_when_ready(deadline, |fd, tls_session| {
+            let receive_result = match tls_session {
+                Some(tls_session) => tls_session.receive(fd.as_fd(), buffer, RecvFlags::DONTWAIT),
+                None => {
+                    recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(byte_count, _)| byte_count)
+                }
             };
-            has_failed = !matches!(received, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
-            received
+            has_failed = !matches!(receive_result, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
+            receive_result
         });
-        match received {
-            Some(bytes @ 1..) => Received::Bytes(bytes),
+        match received_bytes {
+            Some(byte_count @ 1..) => Received::Bytes(byte_count),
             Some(0) => Received::Closed,
             None if has_failed => Received::Closed,
             _ => Received::Nothing,
@@ -96,18 +102,21 @@ impl BackgroundConnection {
         mut step: impl FnMut(&OwnedFd, Option<&mut TlsSession>) -> Result<T, Errno>,
     ) -> Option<T> {
         loop {
-            match step(&self.fd, self.tls.as_deref_mut()) {
+            match step(&self.fd, self.tls_session.as_deref_mut()) {
                 Ok(result) => return Some(result),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return None,
             }
-            let wants_write = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+            let wants_write = self
+                .tls_session
+                .as_ref()
+                .is_some_and(|tls_session| tls_session.wants_write());
             let flags = if wants_write {
                 PollFlags::OUT
             } else {
                 PollFlags::IN
             };
-            if !is_ready(&self.fd, flags, deadline) {
+            if !wait_until_ready(&self.fd, flags, deadline) {
                 return None;
             }
         }
@@ -123,8 +132,8 @@ fn connect_first_address(
         connect::begin_connect(server_endpoint.endpoint, server_endpoint.resolver, deadline)
             .ok()?;
     loop {
-        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
-        if is_ready && connect::finish_connect(fd.as_fd()).is_ok() {
+        let is_writable = wait_until_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
+        if is_writable && connect::finish_connect(fd.as_fd()).is_ok() {
             server_endpoint
                 .resolver
                 .remember_connected(candidates.current());
@@ -134,7 +143,8 @@ fn connect_first_address(
     }
 }
 
-fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
+/// Waits until the socket is ready; false if it is not by the deadline, or failed.
+fn wait_until_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
     loop {
         match wait(&mut [PollFd::new(fd, flags)], deadline) {
             Err(WaitError::Interrupted) => {}

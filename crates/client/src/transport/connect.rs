@@ -25,14 +25,14 @@ pub(crate) fn begin_connect(
     endpoint: &Endpoint,
     resolver: &Resolver,
     deadline: Instant,
-) -> Result<(OwnedFd, Candidates), ConnectError> {
+) -> Result<(OwnedFd, CandidateAddresses), ConnectError> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
             let addresses = resolver
                 .find(host, *port, deadline)
                 .ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
-            let mut candidates = Candidates::new(resolver.last_connected_first(addresses));
+            let mut candidates = CandidateAddresses::new(resolver.last_connected_first(addresses));
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
         }
@@ -41,7 +41,7 @@ pub(crate) fn begin_connect(
             let address = SocketAddrUnix::new(path.as_path()).map_err(connect_error)?;
             let fd = new_socket(AddressFamily::UNIX).map_err(connect_error)?;
             match connect(&fd, &address) {
-                Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, Candidates::default())),
+                Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, CandidateAddresses::default())),
                 Err(error) => Err(connect_error(error)),
             }
         }
@@ -52,14 +52,14 @@ pub(crate) fn begin_connect(
 ///
 /// One that fails is followed by the next at once, one that is silent after its share of the time that is left.
 #[derive(Debug, Default)]
-pub(crate) struct Candidates {
+pub(crate) struct CandidateAddresses {
     addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
     /// When the share of the current one is over; none if it is the last.
     attempt_ends_at: Option<Instant>,
 }
 
-impl Candidates {
+impl CandidateAddresses {
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
             addresses_left: addresses.into_iter(),
@@ -80,13 +80,13 @@ impl Candidates {
     }
 
     /// Begins with the next address whose connection does not fail at once; if there is none, returns why the last
-    /// one failed, which is `failure` if none is left.
+    /// one failed, which is `previous_failure` if none is left.
     pub(crate) fn begin_next(
         &mut self,
         deadline: Instant,
-        failure: String,
+        previous_failure: String,
     ) -> Result<OwnedFd, String> {
-        let mut last_failure = failure;
+        let mut last_failure = previous_failure;
         while let Some(address) = self.addresses_left.next() {
             match begin_tcp(&address) {
                 Ok(fd) => {
@@ -114,11 +114,11 @@ impl Candidates {
     }
 }
 
-/// When the share of the time is over that an address gets which has `addresses_left` after it.
+/// When the attempt at an address ends that `addresses_left` others follow: each gets an equal share of the time.
 fn attempt_end(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
-    let attempts = u32::try_from(addresses_left).ok()?.checked_add(1)?;
+    let attempts_left = u32::try_from(addresses_left).ok()?.checked_add(1)?;
     let time_left = deadline.saturating_duration_since(now);
-    (attempts > 1).then(|| now + time_left / attempts)
+    (attempts_left > 1).then(|| now + time_left / attempts_left)
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 const RESULT_FRESH_MAX: Duration = Duration::from_secs(1);
 
 /// Looks up a host's addresses.
-type Lookup = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
+type LookupFn = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What a lookup found, or why it failed.
 pub(crate) type Resolved = Result<Vec<SocketAddr>, String>;
 
 /// Finds the addresses of one server.
 pub(crate) struct Resolver {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupFn>,
     shared: Arc<SharedLookups>,
     /// The address that took a connection last.
     last_connected: Mutex<Option<SocketAddr>>,
@@ -179,7 +179,7 @@ impl Resolver {
             .unwrap_or_else(PoisonError::into_inner);
         let index = addresses
             .iter()
-            .position(|&resolved| Some(resolved) == last_connected);
+            .position(|&address| Some(address) == last_connected);
         if let Some(front) = index.and_then(|index| addresses.get_mut(..=index)) {
             front.rotate_right(1);
         }
@@ -220,9 +220,9 @@ mod tests {
     /// A resolver whose lookups wait for the gate, and how many were started.
     fn gated_resolver(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
         let started_count = Arc::new(AtomicUsize::new(0));
-        let (gate, count) = (gate.clone(), started_count.clone());
+        let (gate, lookup_started_count) = (gate.clone(), started_count.clone());
         let resolver = Resolver::new(move |_, _| {
-            count.fetch_add(1, Ordering::SeqCst);
+            lookup_started_count.fetch_add(1, Ordering::SeqCst);
             drop(gate.lock().unwrap());
             Ok(vec![address(1)])
         });
@@ -284,12 +284,12 @@ mod tests {
     #[test]
     fn the_address_that_accepted_a_connection_moves_to_the_front_and_the_others_keep_their_order() {
         let resolver = Resolver::default();
-        let resolved = vec![address(1), address(2), address(3)];
-        assert_eq!(resolver.last_connected_first(resolved.clone()), resolved);
+        let addresses = vec![address(1), address(2), address(3)];
+        assert_eq!(resolver.last_connected_first(addresses.clone()), addresses);
         resolver.remember_connected(Some(address(3)));
         resolver.remember_connected(None);
-        let order = [address(3), address(1), address(2)];
-        assert_eq!(resolver.last_connected_first(resolved), order);
+        let expected_order = [address(3), address(1), address(2)];
+        assert_eq!(resolver.last_connected_first(addresses), expected_order);
         assert_eq!(
             resolver.last_connected_first(vec![address(1)]),
             [address(1)]

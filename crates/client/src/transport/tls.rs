@@ -127,9 +127,9 @@ impl TlsSession {
         let record_bytes = self.connection.read_tls(&mut SocketIo { fd, flags });
         let record_bytes = record_bytes.map_err(|error| to_errno(&error))?;
         match self.connection.process_new_packets() {
-            Ok(state) => {
-                self.decrypted_bytes = state.plaintext_bytes_to_read();
-                let is_closed = state.peer_has_closed() && self.decrypted_bytes == 0;
+            Ok(io_state) => {
+                self.decrypted_bytes = io_state.plaintext_bytes_to_read();
+                let is_closed = io_state.peer_has_closed() && self.decrypted_bytes == 0;
                 Ok(if is_closed { 0 } else { record_bytes })
             }
             Err(error) => {

@@ -52,8 +52,8 @@ impl CodecOptions {
 pub struct Codec {
     options: CodecOptions,
     writer: &'static dyn DialectFormat,
-    /// Flags and frame of a compressed body.
-    compression_format: Option<(Compression, u32, CompressionFormat)>,
+    /// When and how values are compressed, with the flags and the form of a compressed body in the dialect.
+    active_compression: Option<(Compression, u32, CompressionFormat)>,
 }
 
 impl std::fmt::Debug for Codec {
@@ -67,7 +67,7 @@ impl Default for Codec {
         Self {
             options: CodecOptions::default(),
             writer: Dialect::Glasscache.dialect_format(),
-            compression_format: None,
+            active_compression: None,
         }
         .with_compression(CodecOptions::default().compression)
     }
@@ -101,14 +101,14 @@ impl Codec {
         let codec = Self {
             options,
             writer,
-            compression_format: None,
+            active_compression: None,
         }
         .with_compression(options.compression);
         let Some(compression) = options.compression else {
             return Ok(codec);
         };
         let (method, [level_min, _, level_max]) = (compression.method, compression.method.levels());
-        if codec.compression_format.is_none() {
+        if codec.active_compression.is_none() {
             return refuse_options(format!(
                 "dialect {} has no mark for {}",
                 options.dialect,
@@ -128,7 +128,7 @@ impl Codec {
     }
 
     fn with_compression(mut self, compression: Option<Compression>) -> Self {
-        self.compression_format = compression.and_then(|compression| {
+        self.active_compression = compression.and_then(|compression| {
             let (flags, compression_format) =
                 self.writer.compression_for_method(compression.method)?;
             Some((compression, flags, compression_format))
@@ -163,7 +163,7 @@ impl Codec {
             _ => return None,
         };
         if self
-            .compression_format
+            .active_compression
             .is_some_and(|(compression, ..)| bytes.len() >= compression.threshold_bytes)
         {
             return None;
@@ -219,17 +219,17 @@ impl Codec {
             _ => self.writer.write(value, &mut scratch),
         };
         let written = written.map_err(|refusal| self.unwritable_error(&refusal))?;
-        let uncompressed = match written.body {
+        let plain = match written.body {
             Body::Unchanged(bytes) => Cow::Borrowed(bytes),
             Body::Scratch => Cow::Owned(scratch),
         };
-        costs.plain_bytes = uncompressed.len();
-        let packed = self.compress_body(&uncompressed, written.is_compressible, &mut costs);
+        costs.plain_bytes = plain.len();
+        let packed = self.compress_body(&plain, written.is_compressible, &mut costs);
         let (flags, bytes) = match packed {
-            Some((compression_flags, packed)) => {
-                (written.flags | compression_flags, Cow::Owned(packed))
+            Some((compression_flags, packed_body)) => {
+                (written.flags | compression_flags, Cow::Owned(packed_body))
             }
-            None => (written.flags, uncompressed),
+            None => (written.flags, plain),
         };
         costs.wire_bytes = bytes.len();
         Ok(Encoded {
@@ -259,13 +259,13 @@ impl Codec {
         scratch: &mut Vec<u8>,
         costs: &mut ValueCosts,
     ) -> Option<u32> {
-        let (compression, ..) = self.compression_format?;
+        let (compression, ..) = self.active_compression?;
         if array.bytes.len() > self.options.decompressed_bytes_max {
             return None;
         }
-        let bytes_max = compression.bytes_max(array.bytes.len())?;
+        let packed_bytes_max = compression.packed_bytes_max(array.bytes.len())?;
         let flags = add_elapsed(&mut costs.compress, || {
-            self.writer.pack_array(array, bytes_max, scratch)
+            self.writer.pack_array(array, packed_bytes_max, scratch)
         })?;
         if add_elapsed(&mut costs.compress, || {
             compression.would_be_shorter(scratch.len(), array.bytes)
@@ -280,23 +280,23 @@ impl Codec {
 
     fn compress_body(
         &self,
-        uncompressed: &[u8],
+        plain: &[u8],
         is_compressible: bool,
         costs: &mut ValueCosts,
     ) -> Option<(u32, Vec<u8>)> {
         let (compression, compression_flags, compression_format) =
-            self.compression_format.filter(|_| is_compressible)?;
+            self.active_compression.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bytes_max = self.options.decompressed_bytes_max;
-        if !(compression.threshold_bytes..=bytes_max).contains(&uncompressed.len()) {
+        if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
             return None;
         }
         let packed = add_elapsed(&mut costs.compress, || {
-            compression.compress_if_worthwhile(uncompressed)
+            compression.compress_if_worthwhile(plain)
         })?;
         Some((
             compression_flags,
-            add_frame(compression_format.frame, uncompressed.len(), packed)?,
+            add_frame(compression_format.frame, plain.len(), packed)?,
         ))
     }
 
@@ -369,13 +369,13 @@ impl Codec {
             what: problem.to_owned(),
         };
         let bytes_max = self.options.decompressed_bytes_max;
-        let uncompressed = match reader.compression_of_flags(flags) {
+        let plain = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(compression_format) => {
-                let uncompressed = add_elapsed(&mut costs.compress, || {
+                let plain = add_elapsed(&mut costs.compress, || {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
-                Cow::Owned(uncompressed.map_err(|fault| match fault {
+                Cow::Owned(plain.map_err(|error| match error {
                     DecompressError::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
@@ -388,16 +388,14 @@ impl Codec {
                 })?)
             }
         };
-        costs.plain_bytes = uncompressed.len();
+        costs.plain_bytes = plain.len();
         let limits = ReadLimits {
             pickle: self.options.pickle,
             bytes_max,
         };
-        let decoded = match uncompressed.len() {
-            0..TIMED_BYTES_MIN => reader.read(flags, uncompressed, limits),
-            _ => add_elapsed(&mut costs.serialise, || {
-                reader.read(flags, uncompressed, limits)
-            }),
+        let decoded = match plain.len() {
+            0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
+            _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }
@@ -422,9 +420,9 @@ impl Codec {
 const TIMED_BYTES_MIN: usize = 512;
 
 fn add_elapsed<T>(total_time: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let begin = Instant::now();
+    let start = Instant::now();
     let result = work();
-    *total_time += begin.elapsed();
+    *total_time += start.elapsed();
     result
 }
 

@@ -89,68 +89,60 @@ impl Compression {
         }
     }
 
-    /// The compressed form of `uncompressed`, or `None` when it is too short or saves too little.
-    pub(super) fn compress_if_worthwhile(&self, uncompressed: &[u8]) -> Option<Vec<u8>> {
-        let packed_bytes_max = self.bytes_max(uncompressed.len())?;
-        compress(self.method, self.level, uncompressed, packed_bytes_max)
+    /// The compressed form of `plain`, or `None` when it is too short or saves too little.
+    pub(super) fn compress_if_worthwhile(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let packed_bytes_max = self.packed_bytes_max(plain.len())?;
+        compress(self.method, self.level, plain, packed_bytes_max)
     }
 
-    /// Whether a sample of `uncompressed` promises a shorter form than one of `packed_bytes`, which is not short itself.
-    pub(super) fn would_be_shorter(&self, packed_bytes: usize, uncompressed: &[u8]) -> bool {
-        if packed_bytes * 4 < uncompressed.len() {
+    /// Whether a sample of `plain` promises a shorter form than one of `packed_bytes`, which is not short itself.
+    pub(super) fn would_be_shorter(&self, packed_bytes: usize, plain: &[u8]) -> bool {
+        if packed_bytes * 4 < plain.len() {
             return false;
         }
-        let sample = uncompressed.get(..SAMPLE_BYTES).unwrap_or(uncompressed);
+        let sample = plain.get(..SAMPLE_BYTES).unwrap_or(plain);
         let expected_bytes =
-            packed_bytes as u128 * sample.len() as u128 / uncompressed.len().max(1) as u128;
+            packed_bytes as u128 * sample.len() as u128 / plain.len().max(1) as u128;
         compress(self.method, self.level, sample, expected_bytes as usize).is_some()
     }
 
     /// How long the compressed form of this many bytes may be; `None`: they are left alone.
-    pub(super) fn bytes_max(&self, uncompressed_bytes: usize) -> Option<usize> {
-        if uncompressed_bytes < self.threshold_bytes.max(1) {
+    pub(super) fn packed_bytes_max(&self, plain_bytes: usize) -> Option<usize> {
+        if plain_bytes < self.threshold_bytes.max(1) {
             return None;
         }
         let min_saving_bytes =
-            uncompressed_bytes as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
-        Some(uncompressed_bytes - min_saving_bytes as usize)
+            plain_bytes as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
+        Some(plain_bytes - min_saving_bytes as usize)
     }
 }
 
 /// Length of the sample that is compressed to estimate whether compressing all is worthwhile.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// `uncompressed` compressed into at most `packed_bytes_max` bytes.
-fn compress(
-    method: Method,
-    level: i32,
-    uncompressed: &[u8],
-    packed_bytes_max: usize,
-) -> Option<Vec<u8>> {
+/// `plain` compressed into at most `packed_bytes_max` bytes.
+fn compress(method: Method, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     match method {
-        Method::Zlib | Method::Gzip => deflate(
-            method == Method::Gzip,
-            level,
-            uncompressed,
-            packed_bytes_max,
-        ),
-        Method::Zstd => compress_zstd(level, uncompressed, packed_bytes_max),
-        Method::Lz4 => if_short_enough(
-            lz4_flex::block::compress_prepend_size(uncompressed),
+        Method::Zlib | Method::Gzip => {
+            deflate(method == Method::Gzip, level, plain, packed_bytes_max)
+        }
+        Method::Zstd => compress_zstd(level, plain, packed_bytes_max),
+        Method::Lz4 => keep_if_short_enough(
+            lz4_flex::block::compress_prepend_size(plain),
             packed_bytes_max,
         ),
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
-            if_short_enough(
-                quicklz::compress(uncompressed, if level == 3 { Lvl3 } else { Lvl1 }),
+            keep_if_short_enough(
+                quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
                 packed_bytes_max,
             )
         }
-        Method::FastLz => if_short_enough(fastlz::compress(uncompressed), packed_bytes_max),
+        Method::FastLz => keep_if_short_enough(fastlz::compress(plain), packed_bytes_max),
     }
 }
 
-fn if_short_enough(packed: Vec<u8>, packed_bytes_max: usize) -> Option<Vec<u8>> {
+fn keep_if_short_enough(packed: Vec<u8>, packed_bytes_max: usize) -> Option<Vec<u8>> {
     (packed.len() <= packed_bytes_max).then_some(packed)
 }
 
@@ -166,16 +158,13 @@ thread_local! {
 /// The deflate window that every zlib and gzip reader has, in bits.
 const WINDOW_BITS: u8 = 15;
 
-fn deflate(
-    is_gzip: bool,
-    level: i32,
-    uncompressed: &[u8],
-    packed_bytes_max: usize,
-) -> Option<Vec<u8>> {
+fn deflate(is_gzip: bool, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     DEFLATER.with_borrow_mut(|cached| {
         if cached
             .as_ref()
-            .is_none_or(|(cached_level, gzip, _)| (*cached_level, *gzip) != (level, is_gzip))
+            .is_none_or(|(cached_level, cached_is_gzip, _)| {
+                (*cached_level, *cached_is_gzip) != (level, is_gzip)
+            })
         {
             let deflate_level = flate2::Compression::new(level.clamp(0, 9) as u32);
             let new_deflater = if is_gzip {
@@ -189,13 +178,13 @@ fn deflate(
         deflater.reset();
         let mut packed = Vec::with_capacity(packed_bytes_max);
         let status = deflater
-            .compress_vec(uncompressed, &mut packed, FlushCompress::Finish)
+            .compress_vec(plain, &mut packed, FlushCompress::Finish)
             .ok()?;
         (status == Status::StreamEnd).then_some(packed)
     })
 }
 
-fn compress_zstd(level: i32, uncompressed: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
+fn compress_zstd(level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     ZSTD_COMPRESSOR.with_borrow_mut(|cached| {
         if cached
             .as_ref()
@@ -205,9 +194,7 @@ fn compress_zstd(level: i32, uncompressed: &[u8], packed_bytes_max: usize) -> Op
         }
         let (_, compressor) = cached.as_mut()?;
         let mut packed = Vec::with_capacity(packed_bytes_max);
-        compressor
-            .compress_to_buffer(uncompressed, &mut packed)
-            .ok()?;
+        compressor.compress_to_buffer(plain, &mut packed).ok()?;
         Some(packed)
     })
 }
@@ -228,20 +215,19 @@ pub(super) fn decompress(
     }
 }
 
-/// The plain form of a stream that followed its plain length, `uncompressed_bytes`.
+/// The plain form of a stream that followed its plain length, `plain_bytes`.
 pub(super) fn decompress_sized(
     method: Method,
     packed: &[u8],
-    uncompressed_bytes: usize,
+    plain_bytes: usize,
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecompressError> {
-    if uncompressed_bytes > bytes_max {
+    if plain_bytes > bytes_max {
         return Err(DecompressError::TooLarge);
     }
-    let uncompressed =
-        decompress(method, packed, uncompressed_bytes).map_err(|_| DecompressError::Corrupt)?;
-    if uncompressed.len() == uncompressed_bytes {
-        Ok(uncompressed)
+    let plain = decompress(method, packed, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
+    if plain.len() == plain_bytes {
+        Ok(plain)
     } else {
         Err(DecompressError::Corrupt)
     }
@@ -255,7 +241,7 @@ fn inflate(
     packed: &[u8],
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecompressError> {
-    let mut uncompressed = Vec::new();
+    let mut plain = Vec::new();
     let mut output_bytes = packed
         .len()
         .saturating_mul(INFLATE_RATIO)
@@ -263,51 +249,51 @@ fn inflate(
         .min(bytes_max);
     loop {
         // One byte more than the bound, so that a stream that fills it can end there.
-        uncompressed.reserve_exact(output_bytes + 1);
+        plain.reserve_exact(output_bytes + 1);
         let unread = packed
             .get(inflater.total_in() as usize..)
             .unwrap_or_default();
-        let bytes_before = uncompressed.len();
+        let bytes_before = plain.len();
         let status = inflater
-            .decompress_vec(unread, &mut uncompressed, FlushDecompress::None)
+            .decompress_vec(unread, &mut plain, FlushDecompress::None)
             .map_err(|_| DecompressError::Corrupt)?;
-        if uncompressed.len() > bytes_max {
+        if plain.len() > bytes_max {
             return Err(DecompressError::TooLarge);
         }
         if status == Status::StreamEnd {
             let is_fully_read = inflater.total_in() as usize == packed.len();
             return if is_fully_read {
-                Ok(uncompressed)
+                Ok(plain)
             } else {
                 Err(DecompressError::Corrupt)
             };
         }
-        if uncompressed.len() == bytes_before && uncompressed.capacity() > bytes_before {
+        if plain.len() == bytes_before && plain.capacity() > bytes_before {
             return Err(DecompressError::Corrupt);
         }
-        output_bytes = uncompressed.len().min(bytes_max - uncompressed.len());
+        output_bytes = plain.len().min(bytes_max - plain.len());
     }
 }
 
 fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
-    let uncompressed_bytes =
+    let plain_bytes =
         zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| DecompressError::Corrupt)?;
-    let Some(uncompressed_bytes) = uncompressed_bytes else {
+    let Some(plain_bytes) = plain_bytes else {
         return decompress_unsized_zstd(packed, bytes_max);
     };
-    if uncompressed_bytes > bytes_max as u64 {
+    if plain_bytes > bytes_max as u64 {
         return Err(DecompressError::TooLarge);
     }
     ZSTD_DECOMPRESSOR.with_borrow_mut(|cached| {
         if cached.is_none() {
             *cached = zstd::bulk::Decompressor::new().ok();
         }
-        let mut uncompressed = Vec::with_capacity(uncompressed_bytes as usize);
+        let mut plain = Vec::with_capacity(plain_bytes as usize);
         let decompressor = cached.as_mut().ok_or(DecompressError::Corrupt)?;
         decompressor
-            .decompress_to_buffer(packed, &mut uncompressed)
+            .decompress_to_buffer(packed, &mut plain)
             .map_err(|_| DecompressError::Corrupt)?;
-        Ok(uncompressed)
+        Ok(plain)
     })
 }
 
@@ -320,15 +306,15 @@ fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, D
     decoder
         .window_log_max(window_log)
         .map_err(|_| DecompressError::Corrupt)?;
-    let mut uncompressed = Vec::new();
+    let mut plain = Vec::new();
     decoder
         .take(bytes_max as u64 + 1)
-        .read_to_end(&mut uncompressed)
+        .read_to_end(&mut plain)
         .map_err(|_| DecompressError::Corrupt)?;
-    if uncompressed.len() > bytes_max {
+    if plain.len() > bytes_max {
         Err(DecompressError::TooLarge)
     } else {
-        Ok(uncompressed)
+        Ok(plain)
     }
 }
 
@@ -339,17 +325,17 @@ fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Decompress
     let (prefix, block) = packed
         .split_first_chunk::<4>()
         .ok_or(DecompressError::Corrupt)?;
-    let uncompressed_bytes = u32::from_le_bytes(*prefix) as usize;
-    if uncompressed_bytes > bytes_max {
+    let plain_bytes = u32::from_le_bytes(*prefix) as usize;
+    if plain_bytes > bytes_max {
         return Err(DecompressError::TooLarge);
     }
-    if uncompressed_bytes > block.len().saturating_mul(LZ4_RATIO_MAX) {
+    if plain_bytes > block.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(DecompressError::Corrupt);
     }
-    let uncompressed = lz4_flex::block::decompress(block, uncompressed_bytes)
-        .map_err(|_| DecompressError::Corrupt)?;
-    if uncompressed.len() == uncompressed_bytes {
-        Ok(uncompressed)
+    let plain =
+        lz4_flex::block::decompress(block, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
+    if plain.len() == plain_bytes {
+        Ok(plain)
     } else {
         Err(DecompressError::Corrupt)
     }

@@ -17,41 +17,36 @@ const DISTANCE_MAX: usize = 8192;
 /// Bits of the index of the table that remembers where three bytes were last seen.
 const TABLE_BITS: u32 = 13;
 
-/// The level 1 stream of `uncompressed`.
-pub(super) fn compress(uncompressed: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(uncompressed.len() / 2 + 16);
+/// The level 1 stream of `plain`.
+pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(plain.len() / 2 + 16);
     let mut last_positions = vec![usize::MAX; 1 << TABLE_BITS];
     let (mut position, mut literals_start) = (0, 0);
-    while let Some(three_bytes) = three_bytes_at(uncompressed, position) {
+    while let Some(three_bytes) = three_bytes_at(plain, position) {
         let slot = (three_bytes.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
-        let candidate = last_positions.get(slot).copied().unwrap_or(usize::MAX);
-        if let Some(entry) = last_positions.get_mut(slot) {
-            *entry = position;
+        let earlier_position = last_positions.get(slot).copied().unwrap_or(usize::MAX);
+        if let Some(last_position) = last_positions.get_mut(slot) {
+            *last_position = position;
         }
         // The first byte of a stream must be a literal: its top bits name the level.
-        let distance = position.wrapping_sub(candidate);
-        let is_match = candidate < position
+        let distance = position.wrapping_sub(earlier_position);
+        let is_match = earlier_position < position
             && distance <= DISTANCE_MAX
-            && three_bytes_at(uncompressed, candidate) == Some(three_bytes);
+            && three_bytes_at(plain, earlier_position) == Some(three_bytes);
         if !is_match {
             position += 1;
             continue;
         }
-        let len = match_len(uncompressed, candidate, position);
+        let len = match_len(plain, earlier_position, position);
         write_literals(
-            uncompressed
-                .get(literals_start..position)
-                .unwrap_or_default(),
+            plain.get(literals_start..position).unwrap_or_default(),
             &mut out,
         );
         write_back_reference(len, distance - 1, &mut out);
         position += len;
         literals_start = position;
     }
-    write_literals(
-        uncompressed.get(literals_start..).unwrap_or_default(),
-        &mut out,
-    );
+    write_literals(plain.get(literals_start..).unwrap_or_default(), &mut out);
     out
 }
 
@@ -64,19 +59,19 @@ fn three_bytes_at(bytes: &[u8], position: usize) -> Option<u32> {
     )
 }
 
-fn match_len(uncompressed: &[u8], candidate: usize, position: usize) -> usize {
-    let earlier = uncompressed.get(candidate..).unwrap_or_default();
-    let current = uncompressed.get(position..).unwrap_or_default();
-    earlier
+fn match_len(plain: &[u8], earlier_position: usize, position: usize) -> usize {
+    let earlier_bytes = plain.get(earlier_position..).unwrap_or_default();
+    let current_bytes = plain.get(position..).unwrap_or_default();
+    earlier_bytes
         .iter()
-        .zip(current)
+        .zip(current_bytes)
         .take(MATCH_MAX)
         .take_while(|(a, b)| a == b)
         .count()
 }
 
-fn write_literals(run: &[u8], out: &mut Vec<u8>) {
-    for literal_run in run.chunks(LITERAL_RUN_MAX) {
+fn write_literals(literals: &[u8], out: &mut Vec<u8>) {
+    for literal_run in literals.chunks(LITERAL_RUN_MAX) {
         out.push((literal_run.len() - 1) as u8);
         out.extend_from_slice(literal_run);
     }
@@ -105,22 +100,22 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Dec
         unread: packed,
         is_level_2,
     };
-    let mut uncompressed = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
+    let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
     let mut control = input.read_byte()? & 31;
     loop {
         if control >= 32 {
             let (len, distance) = input.read_back_reference(control)?;
-            copy_match(&mut uncompressed, len, distance, bytes_max)?;
+            copy_match(&mut plain, len, distance, bytes_max)?;
         } else {
             let run = input.read_bytes(usize::from(control) + 1)?;
-            if uncompressed.len() + run.len() > bytes_max {
+            if plain.len() + run.len() > bytes_max {
                 return Err(DecompressError::TooLarge);
             }
-            uncompressed.extend_from_slice(run);
+            plain.extend_from_slice(run);
         }
         match input.unread.split_first() {
             Some((next_control, unread)) => (control, input.unread) = (*next_control, unread),
-            None => return Ok(uncompressed),
+            None => return Ok(plain),
         }
     }
 }
@@ -176,28 +171,28 @@ impl<'b> PackedInput<'b> {
 }
 
 fn copy_match(
-    uncompressed: &mut Vec<u8>,
+    plain: &mut Vec<u8>,
     len: usize,
     distance: usize,
     bytes_max: usize,
 ) -> Result<(), DecompressError> {
-    let match_start = uncompressed
+    let match_start = plain
         .len()
         .checked_sub(distance)
         .ok_or(DecompressError::Corrupt)?;
-    if uncompressed.len() + len > bytes_max {
+    if plain.len() + len > bytes_max {
         return Err(DecompressError::TooLarge);
     }
     if distance >= len {
-        uncompressed.extend_from_within(match_start..match_start + len);
+        plain.extend_from_within(match_start..match_start + len);
         return Ok(());
     }
     for position in match_start..match_start + len {
-        let byte = uncompressed
+        let byte = plain
             .get(position)
             .copied()
             .ok_or(DecompressError::Corrupt)?;
-        uncompressed.push(byte);
+        plain.push(byte);
     }
     Ok(())
 }

@@ -34,9 +34,9 @@ pub(super) fn pack(numbers: &[i64], out: &mut Vec<u8>) {
 impl<'n> MeasuredNumbers<'n> {
     /// Measures both ways in one pass.
     pub(super) fn new(numbers: &'n [i64]) -> Self {
-        let blocks = numbers.len().div_ceil(BLOCK_NUMBERS);
-        let mut plain_frames = Vec::with_capacity(blocks);
-        let mut delta_frames = Vec::with_capacity(blocks);
+        let block_count = numbers.len().div_ceil(BLOCK_NUMBERS);
+        let mut plain_frames = Vec::with_capacity(block_count);
+        let mut delta_frames = Vec::with_capacity(block_count);
         let mut previous = 0;
         for block in numbers.chunks(BLOCK_NUMBERS) {
             let (mut plain_span, mut delta_span) = (MinMax::default(), MinMax::default());
@@ -48,9 +48,9 @@ impl<'n> MeasuredNumbers<'n> {
             plain_frames.push(plain_span.to_frame());
             delta_frames.push(delta_span.to_frame());
         }
-        let packed_bytes = |frames: &[BlockFrame]| {
-            let widths = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
-            widths
+        let packed_bytes_of = |frames: &[BlockFrame]| {
+            let frames_and_blocks = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
+            frames_and_blocks
                 .map(|((min, width), block)| {
                     let least_bits = u64::BITS - zigzag(*min).leading_zeros();
                     let least_bytes = least_bits.max(1).div_ceil(7) as usize;
@@ -58,7 +58,10 @@ impl<'n> MeasuredNumbers<'n> {
                 })
                 .sum::<usize>()
         };
-        let (plain_bytes, delta_bytes) = (packed_bytes(&plain_frames), packed_bytes(&delta_frames));
+        let (plain_bytes, delta_bytes) = (
+            packed_bytes_of(&plain_frames),
+            packed_bytes_of(&delta_frames),
+        );
         let is_delta = delta_bytes < plain_bytes;
         Self {
             numbers,
@@ -152,10 +155,10 @@ pub(super) fn unpack_blocks(
         return None;
     }
     let mut previous = 0i64;
-    let mut values_left = count;
+    let mut numbers_left = count;
     let mut buffer = [0; BLOCK_NUMBERS];
-    while values_left > 0 {
-        let block = buffer.get_mut(..values_left.min(BLOCK_NUMBERS))?;
+    while numbers_left > 0 {
+        let block = buffer.get_mut(..numbers_left.min(BLOCK_NUMBERS))?;
         read_block(&mut input, block)?;
         if *mode == MODE_DELTA {
             for number in block.iter_mut() {
@@ -164,7 +167,7 @@ pub(super) fn unpack_blocks(
             }
         }
         handle_block(count, block);
-        values_left -= block.len();
+        numbers_left -= block.len();
     }
     input.is_empty().then_some(())
 }
@@ -186,8 +189,8 @@ fn write_narrow(offsets: &[u64], width: u32, out: &mut Vec<u8>) {
         pending >>= pending_bits & !7;
         pending_bits &= 7;
     }
-    let bytes = (offsets.len() * width as usize).div_ceil(8);
-    out.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
+    let offset_bytes = (offsets.len() * width as usize).div_ceil(8);
+    out.extend_from_slice(buffer.get(..offset_bytes).unwrap_or_default());
 }
 
 fn write_wide(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
@@ -215,7 +218,8 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     if width > 64 {
         return None;
     }
-    let (block, remaining) = remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
+    let (packed_block, remaining) =
+        remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
     *input = remaining;
     let mask = if width == 64 {
         u64::MAX
@@ -224,8 +228,14 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     };
     // Nine bytes after the block, so that the last number is read like the first.
     let mut padded = [0; BLOCK_NUMBERS * 8 + 9];
-    padded.get_mut(..block.len())?.copy_from_slice(block);
-    let word_at = |byte: usize| padded.get(byte..byte + 8).map_or(0, word_from_bytes);
+    padded
+        .get_mut(..packed_block.len())?
+        .copy_from_slice(packed_block);
+    let word_at = |byte_index: usize| {
+        padded
+            .get(byte_index..byte_index + 8)
+            .map_or(0, word_from_bytes)
+    };
     if width <= NARROW_BITS_MAX as usize {
         for (i, number) in numbers.iter_mut().enumerate() {
             let offset = word_at(i * width / 8) >> (i * width % 8) & mask;
@@ -234,10 +244,12 @@ fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
         return Some(());
     }
     for (i, number) in numbers.iter_mut().enumerate() {
-        let (byte, bit) = (i * width / 8, i * width % 8);
-        let high = padded.get(byte + 8).map_or(0, |byte| u64::from(*byte));
-        // Two shifts: by 64 at once, where bit is 0, would overflow.
-        let offset = (word_at(byte) >> bit | high << (63 - bit) << 1) & mask;
+        let (byte_index, bit_index) = (i * width / 8, i * width % 8);
+        let high = padded
+            .get(byte_index + 8)
+            .map_or(0, |byte| u64::from(*byte));
+        // Two shifts: by 64 at once, where `bit_index` is 0, would overflow.
+        let offset = (word_at(byte_index) >> bit_index | high << (63 - bit_index) << 1) & mask;
         *number = min.wrapping_add(offset as i64);
     }
     Some(())
@@ -294,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn sorted_ids_take_their_differences() {
+    fn sorted_ids_are_packed_as_differences() {
         let numbers: Vec<i64> = (0..10_000).map(|i| 1_000_000_000 + i * 3).collect();
         assert!(pack_to_vec(&numbers).len() < 1_000);
     }
 
     #[test]
-    fn random_ids_take_the_bits_of_the_greatest() {
+    fn random_ids_take_as_many_bits_as_the_greatest() {
         let numbers: Vec<i64> = (0..140_000).map(|i| i * 7919 % 140_000).collect();
-        let bytes = pack_to_vec(&numbers).len();
-        assert!(bytes < 140_000 * 19 / 8, "{bytes}");
+        let packed_bytes = pack_to_vec(&numbers).len();
+        assert!(packed_bytes < 140_000 * 19 / 8, "{packed_bytes}");
     }
 
     #[test]

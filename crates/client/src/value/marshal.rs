@@ -36,20 +36,20 @@ fn require_end<T>((value, remaining): (T, &[u8])) -> Option<T> {
 /// Marshal's short form of a whole number below 31 bits.
 fn read_fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let (first_byte, remaining) = bytes.split_first()?;
-    let length_byte = *first_byte as i8;
-    match length_byte {
+    let length_or_number = *first_byte as i8;
+    match length_or_number {
         0 => Some((0, remaining)),
-        5..=127 => Some((i64::from(length_byte) - 5, remaining)),
-        -128..=-5 => Some((i64::from(length_byte) + 5, remaining)),
+        5..=127 => Some((i64::from(length_or_number) - 5, remaining)),
+        -128..=-5 => Some((i64::from(length_or_number) + 5, remaining)),
         _ => {
-            let (digits, remaining) =
-                remaining.split_at_checked(usize::from(length_byte.unsigned_abs()))?;
-            let number = digits
+            let (magnitude_bytes, remaining) =
+                remaining.split_at_checked(usize::from(length_or_number.unsigned_abs()))?;
+            let number = magnitude_bytes
                 .iter()
                 .rev()
                 .fold(0, |n, byte| n << 8 | i64::from(*byte));
-            let sign_bits = if length_byte < 0 {
-                -1 << (8 * digits.len())
+            let sign_bits = if length_or_number < 0 {
+                -1 << (8 * magnitude_bytes.len())
             } else {
                 0
             };
@@ -68,13 +68,13 @@ fn read_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn read_bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
     let (sign, remaining) = bytes.split_first()?;
     let (word_count, remaining) = read_fixnum(remaining)?;
-    let digits = require_end(
+    let magnitude_bytes = require_end(
         remaining.split_at_checked(usize::try_from(word_count).ok()?.checked_mul(2)?)?,
     )?;
-    if digits.len() > 15 {
+    if magnitude_bytes.len() > 15 {
         return None;
     }
-    let number = digits
+    let number = magnitude_bytes
         .iter()
         .rev()
         .fold(0i128, |n, byte| n << 8 | i128::from(*byte));
@@ -93,8 +93,10 @@ fn parse_float(text: &[u8]) -> Option<f64> {
 
 /// Text in UTF-8, or in US-ASCII (`E` false); text in other encodings is refused.
 fn decode_text((bytes, remaining): (&[u8], &[u8])) -> Option<Decoded<'static>> {
-    let is_utf8 = remaining == UTF8_VARIABLE || remaining == b"\x06:\x06EF";
-    let text = std::str::from_utf8(bytes).ok().filter(|_| is_utf8)?;
+    let is_known_encoding = remaining == UTF8_VARIABLE || remaining == b"\x06:\x06EF";
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .filter(|_| is_known_encoding)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }
 
@@ -131,14 +133,14 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
         return write_fixnum(number, out);
     }
     out.extend([b'l', if number < 0 { b'-' } else { b'+' }]);
-    let digits = number.unsigned_abs().to_le_bytes();
-    let used_bytes = digits
+    let magnitude_bytes = number.unsigned_abs().to_le_bytes();
+    let used_bytes = magnitude_bytes
         .iter()
         .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+        .map_or(0, |last_index| last_index + 1);
     let word_count = used_bytes.div_ceil(2);
     write_fixnum(word_count as i64, out);
-    out.extend_from_slice(digits.get(..word_count * 2).unwrap_or_default());
+    out.extend_from_slice(magnitude_bytes.get(..word_count * 2).unwrap_or_default());
 }
 
 fn write_fixnum(number: i64, out: &mut Vec<u8>) {

@@ -170,7 +170,7 @@ pub enum ValueError {
         flags: u32,
         /// The dialect it was read in.
         dialect: Dialect,
-        /// What it is, and the knob that would read it where there is one.
+        /// What it is, and the setting that would read it where there is one.
         what: String,
     },
     /// The dialect has no form for this type.

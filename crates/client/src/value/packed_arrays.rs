@@ -31,11 +31,11 @@ pub(super) fn widen_array(array: &Array<'_>) -> Option<Vec<i64>> {
     (numbers.len() as u64 == element_count && element_count > 0).then_some(numbers)
 }
 
-fn widen_elements<const BYTES: usize>(
+fn widen_elements<const ELEMENT_BYTES: usize>(
     bytes: &[u8],
-    widen: impl Fn([u8; BYTES]) -> i64,
+    widen: impl Fn([u8; ELEMENT_BYTES]) -> i64,
 ) -> Vec<i64> {
-    let (elements, _) = bytes.as_chunks::<BYTES>();
+    let (elements, _) = bytes.as_chunks::<ELEMENT_BYTES>();
     elements.iter().map(|element| widen(*element)).collect()
 }
 
@@ -47,47 +47,48 @@ pub(super) fn unpack_array(
     element_count: u64,
     bytes_max: usize,
 ) -> Option<Vec<u8>> {
-    let numbers_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
+    let widened_bytes_max =
+        bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
     match integer_layout(typecode, itemsize)? {
-        (2, true) => unpack_narrow(packed, element_count, numbers_max, |number| {
+        (2, true) => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(i16::try_from(number).ok()?.to_le_bytes())
         }),
-        (2, false) => unpack_narrow(packed, element_count, numbers_max, |number| {
+        (2, false) => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(u16::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, true) => unpack_narrow(packed, element_count, numbers_max, |number| {
+        (4, true) => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(i32::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, false) => unpack_narrow(packed, element_count, numbers_max, |number| {
+        (4, false) => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(u32::try_from(number).ok()?.to_le_bytes())
         }),
-        _ => unpack_narrow(packed, element_count, numbers_max, |number| {
+        _ => unpack_narrow(packed, element_count, widened_bytes_max, |number| {
             Some(number.to_le_bytes())
         }),
     }
 }
 
-fn unpack_narrow<const BYTES: usize>(
+fn unpack_narrow<const ELEMENT_BYTES: usize>(
     packed: &[u8],
     element_count: u64,
-    numbers_max: usize,
-    to_bytes: impl Fn(i64) -> Option<[u8; BYTES]>,
+    widened_bytes_max: usize,
+    to_bytes: impl Fn(i64) -> Option<[u8; ELEMENT_BYTES]>,
 ) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut are_all_in_range = true;
-    unpack_blocks(packed, numbers_max, |count, block| {
+    unpack_blocks(packed, widened_bytes_max, |number_count, block| {
         if bytes.is_empty() {
-            bytes.reserve_exact(count * BYTES);
+            bytes.reserve_exact(number_count * ELEMENT_BYTES);
         }
         let start = bytes.len();
-        bytes.resize(start + block.len() * BYTES, 0);
+        bytes.resize(start + block.len() * ELEMENT_BYTES, 0);
         let (elements_out, _) = bytes.get_mut(start..).unwrap_or_default().as_chunks_mut();
         for (element, &number) in elements_out.iter_mut().zip(block) {
             let narrowed = to_bytes(number);
             are_all_in_range &= narrowed.is_some();
-            *element = narrowed.unwrap_or([0; BYTES]);
+            *element = narrowed.unwrap_or([0; ELEMENT_BYTES]);
         }
     })?;
-    (are_all_in_range && bytes.len() as u64 == element_count.checked_mul(BYTES as u64)?)
+    (are_all_in_range && bytes.len() as u64 == element_count.checked_mul(ELEMENT_BYTES as u64)?)
         .then_some(bytes)
 }

@@ -84,8 +84,8 @@ impl AsyncClient {
         let (py, this) = (slf.py(), slf.get());
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        let bulk_read = BulkRead::new(&this.core, &keys, with_cas);
+        let key_slices: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let bulk_read = BulkRead::new(&this.core, &key_slices, with_cas);
         let bulk_read = bulk_read.map_err(|error| error::from_client_error(py, &error))?;
         let slots: Vec<_> = bulk_read.slots().collect();
         let bulk_state = BulkState::Read(bulk_read, FoundValues::new(py, with_cas));

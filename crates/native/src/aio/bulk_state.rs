@@ -67,10 +67,10 @@ impl BulkState {
     ) -> PyResult<Result<(), Error>> {
         match self {
             Self::Read(bulk_read, _) => {
-                let keys = bulk_read.entries_of(request_index, |key_index| keys.get(key_index));
-                let keys = keys.into_iter().map(|key| key_bytes(key.bind(py)));
-                let keys: Vec<&[u8]> = keys.collect::<PyResult<_>>()?;
-                write_request(&bulk_read.request(request_index, &keys))
+                let entries = bulk_read.entries_of(request_index, |key_index| keys.get(key_index));
+                let key_slices = entries.into_iter().map(|key| key_bytes(key.bind(py)));
+                let key_slices: Vec<&[u8]> = key_slices.collect::<PyResult<_>>()?;
+                write_request(&bulk_read.request(request_index, &key_slices))
             }
             Self::Store(bulk_store, encoded_items, _) => {
                 let entries = bulk_store
@@ -83,9 +83,10 @@ impl BulkState {
                 write_request(&bulk_delete.request(request_index, &entries))
             }
             Self::Near(near_fetch) => {
-                let (keys, bulk_read) = (near_fetch.fetch.keys(), &near_fetch.bulk_read);
-                let entries =
-                    bulk_read.entries_of(request_index, |key_index| keys.get(key_index).copied());
+                let (fetch_keys, bulk_read) = (near_fetch.fetch.keys(), &near_fetch.bulk_read);
+                let entries = bulk_read.entries_of(request_index, |key_index| {
+                    fetch_keys.get(key_index).copied()
+                });
                 write_request(&bulk_read.request(request_index, &entries))
             }
             Self::AllServers(admin_request, ..) => write_request(&admin_request.request()),

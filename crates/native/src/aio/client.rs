@@ -97,12 +97,12 @@ impl AsyncClient {
     pub(super) fn submit<'py>(
         &self,
         py: Python<'py>,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         request: &Request<'_>,
         operation: PendingOperation,
         limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        let slot = self.core.slot_of(key.bytes);
+        let slot = self.core.slot_of(wire_key.bytes);
         self.submit_to(
             py,
             slot,

@@ -204,7 +204,10 @@ impl AsyncClient {
         let pause_s = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
         let timeout_s = health::PROBE_TIMEOUT.as_secs_f64();
         // Without a password nothing is sent, and the probe ends at its limit.
-        let (request, expected_prefix) = self.server(py, slot)?.probe_request().unwrap_or_default();
+        let (request, expected_prefix) = self
+            .server(py, slot)?
+            .probe_request_and_reply()
+            .unwrap_or_default();
         let to_bytes = |content: &[u8]| PyBytes::new(py, content);
         Ok((
             pause_s,

@@ -25,8 +25,8 @@ impl Client {
         let (this, py) = (slf.get(), slf.py());
         let call_times = this.call_times(deadline)?;
         let key_objects = collect_keys(keys)?;
-        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        if keys.is_empty() {
+        let key_slices: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        if key_slices.is_empty() {
             return Ok(PyDict::new(py));
         }
         let mut values = FoundValues::new(py, with_cas);
@@ -34,7 +34,7 @@ impl Client {
         let raised_error = RefCell::new(None);
         let budget = Budget::between(call_times.start, call_times.deadline);
         let read_result = this.core.read_many(
-            &keys,
+            &key_slices,
             with_cas,
             &budget,
             |calls| loop {

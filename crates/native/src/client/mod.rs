@@ -196,12 +196,12 @@ impl Client {
     pub(crate) fn with_key<R: Send>(
         &self,
         key: &Bound<'_, PyAny>,
-        deadline: Option<f64>,
+        call_timeout_s: Option<f64>,
         miss: R,
         work: impl FnOnce(&Core, WireKey<'_>, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let py = key.py();
-        let call_times = self.call_times(deadline)?;
+        let call_times = self.call_times(call_timeout_s)?;
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
         let call_result =

@@ -153,12 +153,12 @@ impl Client {
     fn request_value<'py>(
         &self,
         py: Python<'py>,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         request: Request<'_>,
         call_times: CallTimes,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (reply_form, requests) = (ReplyForm::for_request(&request), [request]);
-        let server = self.core.server_of(key.bytes);
+        let server = self.core.server_of(wire_key.bytes);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
         let mut call = Call::new(server, &requests, call_times.start, call_times.deadline);
         if matches!(reply_form, ReplyForm::Value | ReplyForm::WithCas) {
@@ -197,7 +197,7 @@ impl Client {
             recorded_read.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
-            self.count_read(key, &call, value_bytes, result.is_some(), spent);
+            self.count_read(wire_key, &call, value_bytes, result.is_some(), spent);
         }
         Ok(result)
     }
@@ -232,7 +232,7 @@ impl Client {
     /// Counts a finished read; `spent` does not yet include the time of decoding its value.
     fn count_read(
         &self,
-        key: WireKey<'_>,
+        wire_key: WireKey<'_>,
         call: &Call<'_>,
         found_bytes: usize,
         has_value: bool,
@@ -242,7 +242,7 @@ impl Client {
         let decode_time = call.times().decoding_time().saturating_sub(decompress_time);
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
-            key: Some(key),
+            key: Some(wire_key),
             class: CallClass::Single(OperationKind::Read, 0),
             found_bytes,
             has_value,

@@ -2,7 +2,9 @@
 
 use glasscache_client::StoreMode;
 use glasscache_client::request::Item;
-use glasscache_client::reservation::{FindReservation, Reservation, TOKEN_BYTES, reservation_body};
+use glasscache_client::reservation::{
+    FindReservation, Reservation, TOKEN_BYTES, reservation_flags_and_body,
+};
 use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -38,7 +40,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {
         let exptime = exptime(Some(ttl))?;
-        let Some((flags, body)) = reservation_body(&self.codec().inner, &token) else {
+        let Some((flags, body)) = reservation_flags_and_body(&self.codec().inner, &token) else {
             return Ok(None);
         };
         self.with_key(key, deadline, None, |core, key, budget| {

@@ -94,8 +94,8 @@ impl Client {
         }
         if let Some(recorded_read) = recorded_read {
             // The record has the keys of the reads only.
-            let calls = prepared_calls.iter().zip(bytes_by_call);
-            let reads = calls.filter(|(call, _)| call.is_read());
+            let calls_with_bytes = prepared_calls.iter().zip(bytes_by_call);
+            let reads = calls_with_bytes.filter(|(call, _)| call.is_read());
             for (index, (_, bytes)) in reads.enumerate() {
                 recorded_read.set_size(index, bytes);
             }
@@ -178,7 +178,7 @@ impl Client {
     /// Counts a pipeline as a bulk call of this many keys.
     fn count_pipeline(
         &self,
-        calls: &[PreparedCall],
+        prepared_calls: &[PreparedCall],
         read_totals: &ReadTotals,
         call_times: CallTimes,
     ) {
@@ -187,17 +187,24 @@ impl Client {
         for part in [CostPart::Serialise, CostPart::Compress] {
             spent.add(
                 part,
-                calls.iter().map(|call| call.spent.part_ns(part)).sum(),
+                prepared_calls
+                    .iter()
+                    .map(|call| call.spent.part_ns(part))
+                    .sum(),
             );
         }
         let budget = Budget {
             spent,
             ..Budget::between(started, call_deadline)
         };
-        let written_bytes: usize = calls.iter().map(|call| call.body.len()).sum();
+        let written_bytes: usize = prepared_calls.iter().map(|call| call.body.len()).sum();
         let bytes = (written_bytes + read_totals.value_bytes) as u64;
-        self.core
-            .count_bulk(calls.len(), bytes, &budget, read_totals.decode_time);
+        self.core.count_bulk(
+            prepared_calls.len(),
+            bytes,
+            &budget,
+            read_totals.decode_time,
+        );
     }
 
     /// Adds the server's limit to refusals for length, which do not name it.

@@ -22,7 +22,7 @@ pub(super) type RecordedCall<'py> = (
 /// A call with its key and body encoded.
 pub(super) struct PreparedCall {
     kind: CallKind,
-    key: Vec<u8>,
+    key_bytes: Vec<u8>,
     is_base64: bool,
     flags: u32,
     pub(super) body: Vec<u8>,
@@ -95,7 +95,7 @@ impl PreparedCall {
         let slot = client.core.slot_of(wire_key.bytes);
         Ok(Self {
             kind,
-            key: wire_key.bytes.to_vec(),
+            key_bytes: wire_key.bytes.to_vec(),
             is_base64: wire_key.is_base64,
             flags,
             body,
@@ -108,7 +108,7 @@ impl PreparedCall {
 
     pub(super) fn request(&self) -> Request<'_> {
         let key = WireKey {
-            bytes: &self.key,
+            bytes: &self.key_bytes,
             is_base64: self.is_base64,
         };
         let exptime = self.exptime;

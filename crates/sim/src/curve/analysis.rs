@@ -50,7 +50,7 @@ pub fn compare_memory_and_policies<P: Copy>(
     let best = other_policies
         .iter()
         .copied()
-        .min_by(|a, b| a.1.total_cmp(&b.1));
+        .min_by(|(_, ratio), (_, other_ratio)| ratio.total_cmp(other_ratio));
     MemoryTradeOff {
         miss_ratio: lru.miss_ratio(size),
         miss_ratio_with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),

@@ -56,9 +56,9 @@ impl<'a, W: Weights> BeladySize<'a, W> {
 
     fn evict(&mut self, position: u32) {
         let indices = &self.indices;
-        let is_resident = |&id: &u32| indices[id as usize] == NEVER_USED_AGAIN;
+        let is_still_resident = |&id: &u32| indices[id as usize] == NEVER_USED_AGAIN;
         let never_used_victim =
-            std::iter::from_fn(|| self.never_used_again.pop()).find(is_resident);
+            std::iter::from_fn(|| self.never_used_again.pop()).find(is_still_resident);
         let victim = never_used_victim.unwrap_or_else(|| self.choose_victim(position));
         self.used_weight -= self.weights.of(victim);
         self.drop_resident(victim);

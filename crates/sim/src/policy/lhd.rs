@@ -45,7 +45,7 @@ pub(crate) struct Lhd<W> {
     indices: Vec<u32>,
     residents: Vec<Resident>,
     classes: Vec<Class>,
-    /// A step is 2 to this many requests.
+    /// A step is 2 to the power of this many requests.
     step_bits: u32,
     next_estimate_at: u32,
     estimate_interval: u32,

@@ -80,7 +80,10 @@ impl World {
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected_prefix) = pool.server_state.probe_request().unwrap_or_default();
+            let (request, expected_prefix) = pool
+                .server_state
+                .probe_request_and_reply()
+                .unwrap_or_default();
             probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }

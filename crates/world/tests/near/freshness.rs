@@ -220,7 +220,8 @@ impl Simulation {
             call_state.operation = Some(Operation::Read(Box::new(read), fetch, started_at));
             return;
         }
-        let is_hit = read.hit_keys_and_bytes().0 > 0;
+        let (hit_count, _) = read.hit_count_and_bytes();
+        let is_hit = hit_count > 0;
         let key = call_state.key;
         let (values, _) = read.finish();
         let value = values[0].as_ref().map(|value| {

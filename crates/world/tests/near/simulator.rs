@@ -243,7 +243,7 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
         for notation in list_notations(log.items.len()) {
             let strategy: Strategy = notation.parse().unwrap();
             let lesson = learn(
-                strategy.together,
+                strategy.companion_share_percent,
                 &prepared,
                 0..prepared.second_half_start(),
             );

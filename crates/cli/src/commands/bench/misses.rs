@@ -61,13 +61,13 @@ impl Args {
         let mut points = Vec::new();
         let mut trace_names = Vec::new();
         for path in list_trace_files(&self.traces).map_err(failure)? {
-            let name = path
+            let trace_name = path
                 .file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            trace_names.push(name.clone());
-            if !self.trace.is_empty() && !self.trace.contains(&name) {
+            trace_names.push(trace_name.clone());
+            if !self.trace.is_empty() && !self.trace.contains(&trace_name) {
                 continue;
             }
             let trace = Trace::read(&path, self.requests, self.value_bytes).map_err(failure)?;
@@ -77,7 +77,7 @@ impl Args {
                 format_count(trace.first_uses()),
             );
             eprintln!(
-                "  {name}: {requests} requests of {keys} keys in {} copies",
+                "  {trace_name}: {requests} requests of {keys} keys in {} copies",
                 trace.copies
             );
             points.extend(self.measure_points(&servers, &trace)?);
@@ -99,8 +99,13 @@ impl Args {
         let settings =
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
-        let name = super::format_record_name("misses", self.trace.iter().cloned());
-        let record = Record::new(&name, &[("glasscache", &our_version)], settings, figures);
+        let record_name = super::format_record_name("misses", self.trace.iter().cloned());
+        let record = Record::new(
+            &record_name,
+            &[("glasscache", &our_version)],
+            settings,
+            figures,
+        );
         if out.is_json() {
             out.set_result(&json!(record));
         }

@@ -93,7 +93,7 @@ impl Caller<'_> {
         if let Some(python) = self.python_with_client() {
             let request = json!({ "do": "calls_without_conversion", "server": server, "key": key_prefix, "bytes": value_bytes,
                 "keys": KEYS_PER_SIZE, "passes": PASSES_PER_SIZE });
-            let reply = python.request(&request).map_err(to_call_error)?;
+            let reply = python.measure_calls(&request).map_err(to_call_error)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
         let values = vec![vec![0; value_bytes]; KEYS_PER_SIZE];
@@ -116,7 +116,7 @@ impl Caller<'_> {
             let request = json!({ "do": "calls", "server": server, "key": key_prefix, "passes": CODEC_PASSES,
                 "codec": list_codec_arguments(choice) });
             python
-                .request(&request)
+                .measure_calls(&request)
                 .map_err(to_call_error)
                 .map(|reply| {
                     let read_us = |name: &str| reply[name].as_f64().unwrap_or(0.0);

@@ -1,6 +1,7 @@
 //! `glasscache codec`: what serialising and compressing values costs, and which codec a client should use.
 //!
-//! The lab combines what is measured; this module reads the values, runs compressors, serialisers and calls, and prints.
+//! The lab combines what is measured; this module reads the values, runs compressors, serialisers and calls, and
+//! prints.
 
 mod calls;
 mod compressors;

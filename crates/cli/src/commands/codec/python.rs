@@ -111,7 +111,7 @@ impl PythonWorker {
     }
 
     /// Sends a request that measures calls, and returns the reply.
-    pub(super) fn request(&mut self, request: &Value) -> Result<Value, PythonFailure> {
+    pub(super) fn measure_calls(&mut self, request: &Value) -> Result<Value, PythonFailure> {
         self.send_request(request, [].into_iter())
     }
 

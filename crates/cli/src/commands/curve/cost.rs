@@ -1,4 +1,4 @@
-//! The cheapest size: memory costs something over the time of the trace, each miss makes somebody wait.
+//! The cheapest size: memory has a price over the time of the trace, and each miss makes a request wait.
 //!
 //! Both are counted in seconds of waiting: `--cost-per-gb` is how much waiting a gigabyte must save over the time of
 //! the trace to be worth its price, `--miss-cost-ms` how long a miss takes.

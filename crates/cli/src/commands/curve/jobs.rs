@@ -57,7 +57,7 @@ enum JobResult {
 impl JobPlan<'_> {
     /// Runs all jobs.
     pub(super) fn run(&self, trace: &PreparedTrace) -> Result<CurveResults, Failure> {
-        let jobs = self.jobs();
+        let jobs = self.list_jobs();
         let job_order = slowest_first_order(&jobs);
         let run = |index: usize| jobs[job_order[index]].run(trace);
         let outcome = run_in_parallel(jobs.len(), self.threads, "replaying", run)?;
@@ -68,7 +68,7 @@ impl JobPlan<'_> {
         Ok(collect_results(&jobs, results))
     }
 
-    fn jobs(&self) -> Vec<Job> {
+    fn list_jobs(&self) -> Vec<Job> {
         let replay = |policy: PolicyKind| {
             let seed = self.seed;
             let is_large_enough = move |capacity: &&u64| {

@@ -101,8 +101,8 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     let grid = Grid::from_results(results);
     let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let new_series = |&policy: &_| {
-        let replayed = results.points.iter().filter(|point| point.policy == policy);
-        let mut points: Vec<(f64, f64)> = replayed
+        let policy_points = results.points.iter().filter(|point| point.policy == policy);
+        let mut points: Vec<(f64, f64)> = policy_points
             .map(|point| (point.capacity as f64, point.result.miss_ratio()))
             .collect();
         points.sort_by(|(a_size, _), (b_size, _)| a_size.total_cmp(b_size));
@@ -117,11 +117,11 @@ fn list_other_policy_series(results: &CurveResults) -> Vec<Series> {
     // The first ones have colours: those that miss least without knowing the future.
     let mut policies: Vec<_> = other_policies.collect();
     let count_misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
-        let replayed = results
+        let policy_points = results
             .points
             .iter()
             .filter(|point| point.policy == *policy);
-        replayed.map(|point| point.result.misses).sum()
+        policy_points.map(|point| point.result.misses).sum()
     };
     policies.sort_by_key(|policy| (policy.is_offline(), count_misses(policy)));
     policies.into_iter().map(new_series).collect()

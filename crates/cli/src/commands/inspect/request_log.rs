@@ -1,5 +1,5 @@
-//! What is in a request log: items per request, the most used items and prefixes, what never comes back, and how much of
-//! the requests' time the cache takes.
+//! What is in a request log: items per request, the most used items and prefixes, what never comes back, and how much
+//! of the requests' time the cache takes.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -76,8 +76,9 @@ impl<'t> RustClient<'t> {
                 .get(to_wire_key(key), false, &budget)
                 .map_err(|error| to_call_error(&error))?;
             let elapsed = started.elapsed();
-            let is_correct = found_value.is_some_and(|found_value| found_value.bytes == *value);
-            return Ok((elapsed, u64::from(!is_correct)));
+            let is_correct_value =
+                found_value.is_some_and(|found_value| found_value.bytes == *value);
+            return Ok((elapsed, u64::from(!is_correct_value)));
         }
         let started = Instant::now();
         let (found_values, failures) = self
@@ -88,12 +89,12 @@ impl<'t> RustClient<'t> {
         if let Some((_, error)) = failures.first() {
             return Err(to_call_error(error));
         }
-        let is_correct = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
+        let has_stored_contents = |(index, _, contents): &&(usize, u32, Vec<u8>)| {
             items
                 .get(*index)
                 .is_some_and(|(_, value)| contents == value)
         };
-        let correct_count = found_values.iter().filter(is_correct).count();
+        let correct_count = found_values.iter().filter(has_stored_contents).count();
         Ok((
             elapsed,
             (items.len() - correct_count.min(items.len())) as u64,

@@ -285,8 +285,8 @@ impl WatchRecording {
     }
 }
 
-/// Why a watch did not begin, by a reply that starts with `reply_start`; of the kind `InvalidData` and with the beginning of
-/// the reply if that is not one of memcached's.
+/// Why a watch did not begin, by a reply that starts with `reply_start`; of the kind `InvalidData` and with the
+/// beginning of the reply if that is not one of memcached's.
 fn watch_refusal(reply_start: &[u8], stream: &mut dyn Stream) -> io::Error {
     let mut reply_rest = [0; 64];
     let rest_bytes = stream.read(&mut reply_rest).unwrap_or(0);

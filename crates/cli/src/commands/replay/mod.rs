@@ -1,7 +1,7 @@
 //! `glasscache replay`: the recorded requests made again by our client, and what they needed beside the forecast.
 //!
-//! The forecast is written before the replay begins. It takes its prices from a latency table that is measured on the same
-//! server just before, by a rehearsal of the log's first half: nothing is stored unless `--fill` says so.
+//! The forecast is written before the replay begins. It takes its prices from a latency table that is measured on the
+//! same server just before, by a rehearsal of the log's first half: nothing is stored unless `--fill` says so.
 
 mod fill;
 mod forecast_file;

@@ -193,8 +193,8 @@ impl AppInstances {
 }
 
 impl RecordedRequest<'_> {
-    /// Makes the request once more; returns what it needed, and how many of its reads found nothing. Its calls are added
-    /// to a list if there is one.
+    /// Makes the request once more; returns what it needed, and how many of its reads found nothing. Its calls are
+    /// added to a list if there is one.
     pub(super) fn make_calls(
         &self,
         timed_calls: Option<&mut Vec<TimedCall>>,

@@ -1,7 +1,7 @@
 //! `glasscache report`: the results in a folder as one page, with machine, versions and the commands to repeat them.
 //!
-//! A result is a file that a command printed with `--json`, or that `bench --keep` wrote. The page shows what each says:
-//! its sentence first, then its figures as tables, and charts of the curves and profiles.
+//! A result is a file that a command printed with `--json`, or that `bench --keep` wrote. The page shows what each
+//! says: its sentence first, then its figures as tables, and charts of the curves and profiles.
 
 mod page;
 mod result;

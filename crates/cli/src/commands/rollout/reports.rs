@@ -91,7 +91,7 @@ impl Group {
 }
 
 impl Rollout {
-    fn requests(&self) -> u64 {
+    fn total_requests(&self) -> u64 {
         self.warm_up_requests + self.groups.strategy.requests + self.groups.control.requests
     }
 }
@@ -108,9 +108,9 @@ impl Reports {
             }
             for rollout in rollouts {
                 let known_rollout = by_process.get(&rollout.process);
-                if known_rollout
-                    .is_none_or(|(_, known_rollout)| known_rollout.requests() <= rollout.requests())
-                {
+                if known_rollout.is_none_or(|(_, known_rollout)| {
+                    known_rollout.total_requests() <= rollout.total_requests()
+                }) {
                     by_process.insert(rollout.process.clone(), (path, rollout));
                 }
             }

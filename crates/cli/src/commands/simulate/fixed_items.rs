@@ -70,7 +70,7 @@ impl FixedItems {
 
     /// The items that save most, and the set by prefix where there are several prefixes.
     pub(super) fn tables(&self, rows_max: usize) -> Vec<Table> {
-        let header = |first: &str, second: &str| {
+        let to_header = |first: &str, second: &str| {
             [first, second, "bytes", "saves ms a request"]
                 .map(str::to_owned)
                 .to_vec()
@@ -93,7 +93,7 @@ impl FixedItems {
                 self.notation,
                 format_count(self.items.len() as u64)
             ),
-            header: header("item", "requests that use it"),
+            header: to_header("item", "requests that use it"),
             rows: self
                 .items
                 .iter()
@@ -113,7 +113,7 @@ impl FixedItems {
             };
             tables.push(Table {
                 title: "By key prefix".to_owned(),
-                header: header("prefix", "items"),
+                header: to_header("prefix", "items"),
                 rows: prefixes
                     .iter()
                     .take(rows_max)

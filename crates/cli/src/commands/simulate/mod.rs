@@ -175,8 +175,8 @@ impl Args {
             return Err(Failure::stopped());
         }
         if let Some(path) = &self.html {
-            let page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
-            page_file::write(path, page, &[&self.log_folder])?;
+            let html_page = web::build_page(&loaded, &prepared, &replays, &routes.names, self.seed);
+            page_file::write(path, html_page, &[&self.log_folder])?;
         }
         if let Some(path) = &self.save {
             let best = choice::find_best_replay(&replays);
@@ -248,7 +248,8 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
     prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
-/// Prints the summary sentence, the tables, the notes; `prints_all` is about tables of strategies, and about the others.
+/// Prints the summary sentence, the tables and the notes. A table is printed with all its rows if
+/// `prints_all_strategies`, for a table of strategies, or `prints_all_others`, for another table.
 fn print(
     out: &Output,
     page: &Page,

@@ -82,8 +82,8 @@ fn count_histogram_demand(histogram: Histogram, config: &SlabConfig, key_bytes: 
     demand
 }
 
-/// Adds items by their whole size. The head is everything except the value and its line end; sizes from memcached do not
-/// separate the two.
+/// Adds items by their whole size. The head is everything except the value and its line end; sizes from memcached do
+/// not separate the two.
 fn add_items(
     demand: &mut Demand,
     config: &SlabConfig,

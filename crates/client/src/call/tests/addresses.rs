@@ -5,7 +5,7 @@ use super::*;
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.
 struct FullListener {
     listener: TcpListener,
-    queued: Vec<TcpStream>,
+    queued_streams: Vec<TcpStream>,
 }
 
 impl FullListener {
@@ -16,9 +16,12 @@ impl FullListener {
         let listener = TcpListener::from(fd);
         let address = listener.local_addr().unwrap();
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
-        let queued: Vec<_> = std::iter::from_fn(connect).take(8).collect();
-        assert!(queued.len() < 8, "the queue is never full");
-        Self { listener, queued }
+        let queued_streams: Vec<_> = std::iter::from_fn(connect).take(8).collect();
+        assert!(queued_streams.len() < 8, "the queue is never full");
+        Self {
+            listener,
+            queued_streams,
+        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -27,7 +30,7 @@ impl FullListener {
 
     /// Takes connections from now on.
     fn take_connections(&self) {
-        for _ in &self.queued {
+        for _ in &self.queued_streams {
             self.listener.accept().unwrap();
         }
         self.listener.set_nonblocking(true).unwrap();
@@ -52,21 +55,25 @@ fn refusing_address() -> SocketAddr {
 fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_with_the_one_that_replied()
  {
     thread::scope(|scope| {
-        for &(driver, drive) in DRIVERS {
+        for &(driver_name, drive) in DRIVERS {
             scope.spawn(move || {
                 let full_listener = FullListener::new();
                 let (responding_address, accepted_count) = responding_listener();
                 let addresses = vec![full_listener.address(), responding_address];
                 let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
-                assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver}");
-                assert!(!server.health.is_down(), "{driver}");
-                assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver}");
+                assert_eq!(
+                    drive(&server, Duration::from_secs(4)),
+                    Ok(()),
+                    "{driver_name}"
+                );
+                assert!(!server.health.is_down(), "{driver_name}");
+                assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver_name}");
 
                 full_listener.take_connections();
                 server.pool.close_idle();
-                assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
-                assert_eq!(accepted_count.load(Ordering::SeqCst), 2, "{driver}");
-                assert!(!full_listener.has_new_connection(), "{driver}");
+                assert_eq!(drive(&server, MINUTE), Ok(()), "{driver_name}");
+                assert_eq!(accepted_count.load(Ordering::SeqCst), 2, "{driver_name}");
+                assert!(!full_listener.has_new_connection(), "{driver_name}");
             });
         }
     });
@@ -74,22 +81,25 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
 
 #[test]
 fn a_call_tries_the_next_address_after_a_delayed_refusal() {
-    for &(driver, drive) in DRIVERS {
+    for &(driver_name, drive) in DRIVERS {
         let (responding_address, _) = responding_listener();
         let addresses = vec![refusing_address(), refusing_address(), responding_address];
         let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
-        assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
-        assert!(!server.health.is_down(), "{driver}");
+        assert_eq!(drive(&server, MINUTE), Ok(()), "{driver_name}");
+        assert!(!server.health.is_down(), "{driver_name}");
     }
 }
 
 #[test]
 fn a_server_all_of_whose_addresses_refuse_is_down() {
-    for &(driver, drive) in DRIVERS {
+    for &(driver_name, drive) in DRIVERS {
         let server = server_resolved_by(|_, _| Ok(vec![refusing_address(), refusing_address()]));
         let result = drive(&server, MINUTE);
-        assert!(matches!(result, Err(Error::Unavailable(..))), "{driver}");
-        assert!(server.health.is_down(), "{driver}");
+        assert!(
+            matches!(result, Err(Error::Unavailable(..))),
+            "{driver_name}"
+        );
+        assert!(server.health.is_down(), "{driver_name}");
     }
 }
 
@@ -101,9 +111,9 @@ fn the_probe_finds_a_server_at_its_second_address() {
     let server = server_resolved_by(move |_, _| Ok(current_addresses.lock().unwrap().clone()));
     assert!(drive_alone(&server, MINUTE).is_err() && server.health.is_down());
     addresses.lock().unwrap().push(responding_address); // seen when the last lookup is out of date
-    let end = Instant::now() + MINUTE;
+    let deadline = Instant::now() + MINUTE;
     while server.health.is_down() {
-        assert!(Instant::now() < end, "never used again");
+        assert!(Instant::now() < deadline, "never used again");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -111,9 +121,9 @@ fn the_probe_finds_a_server_at_its_second_address() {
 /// A server whose name's lookups end when the guard of the gate is dropped, and how many were started.
 fn server_with_hanging_lookup(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
     let started_count = Arc::new(AtomicUsize::new(0));
-    let (gate, count) = (gate.clone(), started_count.clone());
+    let (gate, lookup_started_count) = (gate.clone(), started_count.clone());
     let server = server_resolved_by(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
+        lookup_started_count.fetch_add(1, Ordering::SeqCst);
         drop(gate.lock());
         Ok(Vec::new())
     });
@@ -122,18 +132,18 @@ fn server_with_hanging_lookup(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<Atomic
 
 #[test]
 fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allowed_too_little() {
-    for &(driver, drive) in DRIVERS {
+    for &(driver_name, drive) in DRIVERS {
         let gate = Arc::default();
         let (server, _) = server_with_hanging_lookup(&gate);
         let gate_guard = gate.lock();
         assert!(
             drive(&server, Duration::from_millis(10)).is_err(),
-            "{driver}"
+            "{driver_name}"
         );
-        assert!(!server.health.is_down(), "{driver}");
+        assert!(!server.health.is_down(), "{driver_name}");
         let result = drive(&server, Duration::from_millis(60));
-        assert!(matches!(result, Err(Error::Deadline(_))), "{driver}");
-        assert!(server.health.is_down(), "{driver}");
+        assert!(matches!(result, Err(Error::Deadline(_))), "{driver_name}");
+        assert!(server.health.is_down(), "{driver_name}");
         drop(gate_guard);
     }
 }
@@ -172,8 +182,9 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let drive = |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));
-        let calls: Vec<_> = (0..20).map(drive).collect();
+        let spawn_call =
+            |_| tokio::spawn(drive_from_task(server.clone(), Duration::from_millis(60)));
+        let calls: Vec<_> = (0..20).map(spawn_call).collect();
         for call in calls {
             assert!(call.await.unwrap().is_err());
         }

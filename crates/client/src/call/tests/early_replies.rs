@@ -8,14 +8,14 @@ fn listener_that_sends_refusals_without_end() -> (SocketAddr, Arc<AtomicUsize>) 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let written_bytes = Arc::new(AtomicUsize::new(0));
-    let count = written_bytes.clone();
+    let listener_written_bytes = written_bytes.clone();
     thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         stream.read_exact(&mut [0; 4]).unwrap();
         stream.write_all(b"MN\r\n").unwrap();
         let refusals = b"NS\r\n".repeat(1000);
-        while let Ok(bytes) = stream.write(&refusals) {
-            count.fetch_add(bytes, Ordering::SeqCst);
+        while let Ok(chunk_bytes) = stream.write(&refusals) {
+            listener_written_bytes.fetch_add(chunk_bytes, Ordering::SeqCst);
         }
     });
     (address, written_bytes)
@@ -46,18 +46,18 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
 fn listener_that_refuses_a_store() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (allow_next_step, next_step_allowed) = channel();
+    let (step_permit, step_permits) = channel();
     thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         stream.read_exact(&mut [0; 4]).unwrap();
         stream.write_all(b"MN\r\n").unwrap();
         stream.read_exact(&mut [0; 1]).unwrap();
-        next_step_allowed.recv().unwrap();
+        step_permits.recv().unwrap();
         let refusal = b"SERVER_ERROR object too large for cache\r\n";
         stream.write_all(refusal).unwrap();
-        let _ = next_step_allowed.recv();
+        let _ = step_permits.recv();
     });
-    (address, allow_next_step)
+    (address, step_permit)
 }
 
 /// Waits until the connection of a call is closed by its peer.
@@ -73,25 +73,25 @@ fn wait_until_closed(call: &Call<'_>) {
 #[test]
 fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
     for reply_is_read_while_sending in [true, false] {
-        let (address, allow_next_step) = listener_that_refuses_a_store();
+        let (address, step_permit) = listener_that_refuses_a_store();
         let server = server_at(address);
         let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
-        let requests = [store("k", &body)];
+        let requests = [store_request("k", &body)];
         let now = Instant::now();
         let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
         while call.stage != CallStage::Sending {
             assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
-        allow_next_step.send(()).unwrap();
+        step_permit.send(()).unwrap();
         while reply_is_read_while_sending && call.early_reply.is_none() {
             assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
-        drop(allow_next_step);
+        drop(step_permit);
         wait_until_closed(&call);
-        let state = call.run();
+        let run_result = call.run();
         assert!(
-            matches!(&state, Ok(CallEvent::Reply(Reply::Refused(_)))),
-            "{reply_is_read_while_sending}: {state:?}"
+            matches!(&run_result, Ok(CallEvent::Reply(Reply::Refused(_)))),
+            "{reply_is_read_while_sending}: {run_result:?}"
         );
         call.release_reply();
         assert_eq!(call.run(), Ok(CallEvent::Finished));
@@ -108,10 +108,10 @@ fn listener_that_accepts_one_store() -> (SocketAddr, Sender<()>) {
     let (close_guard, close_guard_dropped) = channel();
     thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
-        let mut requests = BufReader::new(&stream);
-        assert_eq!(read_line(&mut requests), "mn");
+        let mut input = BufReader::new(&stream);
+        assert_eq!(read_line(&mut input), "mn");
         (&stream).write_all(b"MN\r\n").unwrap();
-        let line = read_line(&mut requests);
+        let line = read_line(&mut input);
         let opaque = line.split(' ').find(|word| word.starts_with('O')).unwrap();
         write!(&stream, "HD {opaque}\r\n").unwrap();
         let _ = close_guard_dropped.recv();
@@ -122,7 +122,7 @@ fn listener_that_accepts_one_store() -> (SocketAddr, Sender<()>) {
 #[test]
 fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
-    let stores = [store("a", b"1"), store("b", &body)];
+    let stores = [store_request("a", b"1"), store_request("b", &body)];
     for server_closes in [true, false] {
         let (address, close_guard) = listener_that_accepts_one_store();
         let server = server_at(address);
@@ -140,13 +140,16 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
             drop(close_guard);
             wait_until_closed(&call);
         }
-        let state = call.run();
-        assert!(matches!(state, Ok(CallEvent::Reply(_))), "{state:?}");
+        let run_result = call.run();
+        assert!(
+            matches!(run_result, Ok(CallEvent::Reply(_))),
+            "{run_result:?}"
+        );
         call.release_reply();
         match call.run() {
             Err(Error::Unavailable(..)) => assert!(server_closes),
             Err(Error::Deadline(..)) => assert!(!server_closes),
-            state => panic!("{state:?}"),
+            run_result => panic!("{run_result:?}"),
         }
     }
 }
@@ -167,8 +170,11 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
     });
     if call.run().is_ok() {
         call.release_reply();
-        let state = call.run();
-        assert!(matches!(state, Err(Error::Deadline(_))), "{state:?}");
+        let run_result = call.run();
+        assert!(
+            matches!(run_result, Err(Error::Deadline(_))),
+            "{run_result:?}"
+        );
     }
 }
 
@@ -177,25 +183,25 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
 fn listener_that_accepts_two_stores() -> (SocketAddr, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (report_all_received, all_received) = channel();
+    let (all_received_sender, all_received) = channel();
     thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
-        let mut requests = BufReader::new(&stream);
-        assert_eq!(read_line(&mut requests), "mn");
+        let mut input = BufReader::new(&stream);
+        assert_eq!(read_line(&mut input), "mn");
         (&stream).write_all(b"MN\r\n").unwrap();
         for is_last in [false, true] {
-            let line = read_line(&mut requests);
+            let line = read_line(&mut input);
             let words: Vec<_> = line.split(' ').collect();
             let value_bytes = words[2].trim_start_matches('S').parse::<u64>().unwrap();
-            let mut value = (&mut requests).take(value_bytes + 2);
-            io::copy(&mut value, &mut io::sink()).unwrap();
+            let mut value_reader = (&mut input).take(value_bytes + 2);
+            io::copy(&mut value_reader, &mut io::sink()).unwrap();
             if is_last {
-                report_all_received.send(()).unwrap();
+                all_received_sender.send(()).unwrap();
             }
             let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
             write!(&stream, "HD {opaque}\r\n").unwrap();
         }
-        let _ = requests.read(&mut [0; 1]);
+        let _ = input.read(&mut [0; 1]);
     });
     (address, all_received)
 }
@@ -234,7 +240,7 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
     let (stores_address, all_received) = listener_that_accepts_two_stores();
     let waiting_address = listener_that_waits_for(all_received);
-    let stores = [store("a", b"1"), store("b", &body)];
+    let stores = [store_request("a", b"1"), store_request("b", &body)];
     let version = [Request::Version];
     let now = Instant::now();
     let call_to = |address, requests| {

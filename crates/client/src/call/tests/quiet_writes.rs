@@ -8,7 +8,7 @@ fn reporting_listener() -> (SocketAddr, Receiver<(usize, String)>) {
     let address = listener.local_addr().unwrap();
     let (reporter, lines) = channel();
     thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
+        for (connection_number, stream) in listener.incoming().enumerate() {
             let (stream, reporter) = (stream.unwrap(), reporter.clone());
             thread::spawn(move || {
                 for line in BufReader::new(&stream).lines().map_while(Result::ok) {
@@ -17,7 +17,7 @@ fn reporting_listener() -> (SocketAddr, Receiver<(usize, String)>) {
                         "version" => "VERSION 1\r\n",
                         _ => "",
                     };
-                    let _ = reporter.send((number, line));
+                    let _ = reporter.send((connection_number, line));
                     let _ = (&stream).write_all(reply.as_bytes());
                 }
             });
@@ -31,7 +31,7 @@ fn a_flush_of_an_empty_write_buffer_opens_no_connection() {
     let (address, accepted_count) = responding_listener();
     let (server, now) = (server_at(address), Instant::now());
     assert_eq!(
-        server.flush_quiet_writes(now, now + MINUTE, &|| true),
+        server.flush_buffered_writes(now, now + MINUTE, &|| true),
         Ok(())
     );
     assert_eq!(server.connection_counts(), (0, 0));
@@ -66,7 +66,10 @@ fn the_sending_thread_uses_the_connection_of_the_thread_that_wrote() {
         assert_eq!(server.buffer_write(&quiet_store, now), expected);
     }
     let line_with_key = lines.iter().find(|(_, line)| line.contains("key"));
-    assert_eq!(line_with_key.map(|(connection, _)| connection), Some(0));
+    assert_eq!(
+        line_with_key.map(|(connection_number, _)| connection_number),
+        Some(0)
+    );
 }
 
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,

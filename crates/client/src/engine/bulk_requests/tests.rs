@@ -82,7 +82,7 @@ fn a_refusal_ends_its_request_and_no_other() {
 }
 
 #[test]
-fn replies_behind_a_refusal_count_for_no_key() {
+fn replies_after_a_refusal_count_for_no_key() {
     let mut requests = BulkRequests::new([7].into_iter());
     let replies = [Ok(()), Err(Error::Closed), Ok(()), Ok(())];
     let mut indices = Vec::new();

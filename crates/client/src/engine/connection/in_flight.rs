@@ -31,7 +31,7 @@ pub(super) struct InFlightRequest {
     /// Quiet writes from the write buffer.
     pub(super) was_buffered: bool,
     /// What is uncertain until its reply; reads have none.
-    pub(super) uncertain: Option<Box<UncertainOnLoss>>,
+    pub(super) uncertain_on_loss: Option<Box<UncertainOnLoss>>,
     /// The keys that it changes, which are not kept in the process until it ends.
     #[expect(dead_code, reason = "its drop ends the write")]
     pub(super) near_write_guard: Option<NearWriteGuard>,
@@ -56,7 +56,7 @@ impl InFlightRequest {
             awaits_first_reply: true,
             is_repeatable: false,
             was_buffered: false,
-            uncertain: None,
+            uncertain_on_loss: None,
             near_write_guard: None,
         }
     }

@@ -61,7 +61,8 @@ pub struct Connection {
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     output: Output,
-    opaque: u32,
+    /// The opaque of the next request that has one.
+    next_opaque: u32,
     /// Quiet writes without a request for acknowledgement after them.
     pending: PendingWrites,
     in_flight: VecDeque<InFlightRequest>,
@@ -75,13 +76,13 @@ pub struct Connection {
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
     unsent_buffered_writes: Option<PendingWrites>,
-    recycled_uncertain: Option<Box<UncertainOnLoss>>,
+    recycled_uncertain_on_loss: Option<Box<UncertainOnLoss>>,
 }
 
 impl Connection {
-    /// A connection that is not connected yet. `opaque` is the first one that it uses, `value_bytes_max` the longest
-    /// value that it reads.
-    pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
+    /// A connection that is not connected yet. `first_opaque` is the first one that it uses, `value_bytes_max` the
+    /// longest value that it reads.
+    pub fn new(server: Arc<ServerState>, value_bytes_max: u64, first_opaque: u32) -> Self {
         let body_end: &[u8] = match server.command_set() {
             Some(CommandSet::Binary) => b"",
             _ => b"\r\n",
@@ -93,7 +94,7 @@ impl Connection {
             must_report_ready: false,
             presumes_classic: false,
             output: Output::new(body_end),
-            opaque,
+            next_opaque: first_opaque,
             pending: PendingWrites::default(),
             in_flight: VecDeque::new(),
             acknowledgements_in_flight: 0,
@@ -102,7 +103,7 @@ impl Connection {
             is_reused: false,
             last_ticket: Ticket::OPENING.0,
             unsent_buffered_writes: None,
-            recycled_uncertain: None,
+            recycled_uncertain_on_loss: None,
         }
     }
 
@@ -125,7 +126,7 @@ impl Connection {
         self.stage = ConnectionStage::LoggingIn;
         let begin_offset = self.appended_bytes();
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
-            let opaque = self.next_opaque();
+            let opaque = self.take_opaque();
             let opcode = opcode::SASL_AUTH;
             let expected = ExpectedBinaryReply::Status { opaque, opcode };
             self.pipeline.expect(ExpectedReply::Binary(expected));
@@ -212,9 +213,11 @@ impl Connection {
             self.stage = ConnectionStage::Closing;
         }
         // The next call uses another connection, on which nothing waits for the removals in flight here.
-        for entry in &mut self.in_flight {
-            if let Some(uncertain) = &mut entry.uncertain {
-                self.server.uncertain.add(uncertain.removals.drain(..));
+        for in_flight_request in &mut self.in_flight {
+            if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
+                self.server
+                    .uncertain
+                    .add(uncertain_on_loss.removals.drain(..));
             }
         }
     }
@@ -277,7 +280,7 @@ impl Connection {
             if self.server.uncertain.has_keys() || !self.pending.is_empty() {
                 removals = self.remove_uncertain(command_set);
             }
-        } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
+        } else if self.pending.opaque_count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
         let (begin_offset, in_flight_before) =
@@ -293,13 +296,13 @@ impl Connection {
         }
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
-        let mut uncertain = None;
+        let mut uncertain_on_loss = None;
         if may_leave_keys_uncertain || !removals.is_empty() {
-            let mut uncertain_keys = self.recycled_uncertain.take().unwrap_or_default();
+            let mut keys_and_removals = self.recycled_uncertain_on_loss.take().unwrap_or_default();
             let keys = requests.iter().flat_map(keys_left_uncertain);
-            keys.for_each(|key| uncertain_keys.keys.add(key));
-            uncertain_keys.removals = removals;
-            uncertain = Some(uncertain_keys);
+            keys.for_each(|key| keys_and_removals.keys.add(key));
+            keys_and_removals.removals = removals;
+            uncertain_on_loss = Some(keys_and_removals);
         }
         self.in_flight.push_back(InFlightRequest {
             receiver: ReplyReceiver::Call(ticket, attempt),
@@ -309,7 +312,7 @@ impl Connection {
             awaits_first_reply: true,
             is_repeatable,
             was_buffered: false,
-            uncertain,
+            uncertain_on_loss,
             near_write_guard,
         });
         Ok(Some(ticket))
@@ -321,8 +324,9 @@ impl Connection {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
-            let acknowledged = write_removals(&removals, &mut self.request_writer(command_set));
-            self.pending.add_removals(acknowledged);
+            let acknowledged_count =
+                write_removals(&removals, &mut self.request_writer(command_set));
+            self.pending.add_removals(acknowledged_count);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -342,8 +346,8 @@ impl Connection {
         command_set: CommandSet,
         has_quiet: bool,
     ) -> Result<(), Error> {
-        let is_counted = has_quiet && command_set != CommandSet::Classic;
-        if is_counted {
+        let awaits_acknowledgement = has_quiet && command_set != CommandSet::Classic;
+        if awaits_acknowledgement {
             self.begin_pending_writes();
         }
         for (index, request) in requests.iter().enumerate() {
@@ -361,7 +365,7 @@ impl Connection {
             {
                 self.output.push_body(body);
             }
-            if is_counted && request.is_noreply() {
+            if awaits_acknowledgement && request.is_noreply() {
                 self.pending.add_write(request);
             }
         }
@@ -373,21 +377,21 @@ impl Connection {
         self.server.command_set().unwrap_or(CommandSet::Classic)
     }
 
-    fn next_opaque(&mut self) -> u32 {
-        let opaque = self.opaque;
-        self.opaque = opaque.wrapping_add(1);
+    fn take_opaque(&mut self) -> u32 {
+        let opaque = self.next_opaque;
+        self.next_opaque = opaque.wrapping_add(1);
         opaque
     }
 
     /// Submits quiet writes from the write buffer, and requests their acknowledgement.
-    pub fn submit_buffered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
+    pub fn submit_buffered_writes(&mut self, encoded_writes: &[u8], pending: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
         let begin_offset = self.appended_bytes();
-        self.output.bytes.extend_from_slice(bytes);
+        self.output.bytes.extend_from_slice(encoded_writes);
         self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
-        if let Some(entry) = self.in_flight.back_mut() {
-            entry.was_buffered = true;
+        if let Some(in_flight_request) = self.in_flight.back_mut() {
+            in_flight_request.was_buffered = true;
         }
     }
 
@@ -427,9 +431,9 @@ impl Connection {
         removals: Vec<OwnedKey>,
         begin_offset: u64,
     ) {
-        let (first_opaque, count) = (pending.first_opaque, pending.count);
+        let (first_opaque, count) = (pending.first_opaque, pending.opaque_count);
         if self.command_set() == CommandSet::Binary {
-            let opaque = self.next_opaque();
+            let opaque = self.take_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
             let expected = ExpectedBinaryReply::Quiet {
                 first_opaque,
@@ -445,28 +449,28 @@ impl Connection {
             });
         }
         self.acknowledgements_in_flight += 1;
-        let mut entry = InFlightRequest::new(
+        let mut in_flight_request = InFlightRequest::new(
             ReplyReceiver::Acknowledgement(Box::new(pending)),
             begin_offset,
         );
         if !removals.is_empty() {
-            let uncertain = UncertainOnLoss {
+            let uncertain_on_loss = UncertainOnLoss {
                 removals,
                 ..UncertainOnLoss::default()
             };
-            entry.uncertain = Some(Box::new(uncertain));
+            in_flight_request.uncertain_on_loss = Some(Box::new(uncertain_on_loss));
         }
-        self.push_in_flight(entry);
+        self.push_in_flight(in_flight_request);
     }
 
-    fn push_in_flight(&mut self, mut entry: InFlightRequest) {
-        entry.end_offset = self.appended_bytes();
-        self.in_flight.push_back(entry);
+    fn push_in_flight(&mut self, mut in_flight_request: InFlightRequest) {
+        in_flight_request.end_offset = self.appended_bytes();
+        self.in_flight.push_back(in_flight_request);
     }
 
     fn begin_pending_writes(&mut self) {
         if self.pending.is_empty() {
-            self.pending = PendingWrites::new(&self.server, self.opaque);
+            self.pending = PendingWrites::new(&self.server, self.next_opaque);
         }
     }
 
@@ -475,7 +479,7 @@ impl Connection {
             command_set,
             pipeline: &mut self.pipeline,
             out: &mut self.output.bytes,
-            opaque: &mut self.opaque,
+            next_opaque: &mut self.next_opaque,
         }
     }
 
@@ -503,8 +507,8 @@ impl Connection {
     }
 
     /// Notes that this many more bytes were sent, or given to the transport.
-    pub fn mark_sent(&mut self, bytes: usize) {
-        self.output.current_sent_bytes += bytes;
+    pub fn mark_sent(&mut self, byte_count: usize) {
+        self.output.current_sent_bytes += byte_count;
     }
 
     /// The bytes written since the connection was made.
@@ -527,14 +531,14 @@ impl Connection {
         &mut self.pipeline
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::mark_received`] notes how many came.
-    pub fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
-        self.pipeline.receive_space(bytes)
+    /// Room for at least `byte_count_min` more received bytes; [`Self::mark_received`] notes how many came.
+    pub fn receive_space(&mut self, byte_count_min: usize) -> &mut [u8] {
+        self.pipeline.receive_space(byte_count_min)
     }
 
-    /// Notes that `bytes` were written into [`Self::receive_space`].
-    pub fn mark_received(&mut self, bytes: usize) {
-        self.pipeline.mark_received(bytes);
+    /// Notes that `byte_count` bytes were written into [`Self::receive_space`].
+    pub fn mark_received(&mut self, byte_count: usize) {
+        self.pipeline.mark_received(byte_count);
     }
 
     /// Takes received bytes by copy.

@@ -63,11 +63,11 @@ impl Connection {
 
     /// Delivers a complete reply to the oldest call in flight; `None`: the connection itself had requested it.
     fn deliver_reply(&mut self, reply: Reply) -> Option<ConnectionEvent> {
-        let Some(entry) = self.in_flight.front_mut() else {
+        let Some(in_flight_request) = self.in_flight.front_mut() else {
             self.pipeline.release();
             return None;
         };
-        match (&entry.receiver, reply) {
+        match (&in_flight_request.receiver, reply) {
             (ReplyReceiver::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
                 let command_set = if knows_meta {
                     CommandSet::Meta
@@ -90,12 +90,12 @@ impl Connection {
             }
             (ReplyReceiver::Call(ticket, _), reply) => {
                 let ticket = *ticket;
-                entry.awaits_first_reply = false;
+                in_flight_request.awaits_first_reply = false;
                 self.has_unreleased_reply = true;
                 Some(ConnectionEvent::Reply(ticket, reply))
             }
             (ReplyReceiver::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
-                if let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver {
+                if let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver {
                     std::mem::take(&mut **pending).acknowledge(&failed_replies, refusals.len());
                 }
                 self.end_reply();
@@ -110,21 +110,29 @@ impl Connection {
 
     /// The first key written by the call whose reply was returned.
     pub fn written_key(&self) -> Option<OwnedKey> {
-        let entry = self
+        let in_flight_request = self
             .in_flight
             .front()
             .filter(|_| self.has_unreleased_reply)?;
-        entry.uncertain.as_ref()?.keys.first().map(OwnedKey::from)
+        in_flight_request
+            .uncertain_on_loss
+            .as_ref()?
+            .keys
+            .first()
+            .map(OwnedKey::from)
     }
 
     /// The key of the reply that was returned, where the request in flight keeps it: a plain read or a write.
     pub fn replied_key(&self) -> Option<WireKey<'_>> {
-        let entry = self
+        let in_flight_request = self
             .in_flight
             .front()
             .filter(|_| self.has_unreleased_reply)?;
-        match (&entry.uncertain, self.pipeline.oldest_request()) {
-            (Some(uncertain), _) => uncertain.keys.first(),
+        match (
+            &in_flight_request.uncertain_on_loss,
+            self.pipeline.oldest_request(),
+        ) {
+            (Some(uncertain_on_loss), _) => uncertain_on_loss.keys.first(),
             (None, oldest) => Some(WireKey {
                 bytes: oldest?.keys()?.get(0)?,
                 is_base64: false,
@@ -136,7 +144,7 @@ impl Connection {
     pub fn is_last_reply(&self) -> bool {
         self.in_flight
             .front()
-            .is_none_or(|entry| entry.replies_left <= 1)
+            .is_none_or(|in_flight_request| in_flight_request.replies_left <= 1)
     }
 
     /// Releases the reply that was returned, with its values; [`Self::poll`] does so too.
@@ -154,19 +162,22 @@ impl Connection {
     fn end_reply(&mut self) {
         self.pipeline.release();
         self.is_reused = true;
-        let Some(entry) = self.in_flight.front_mut() else {
+        let Some(in_flight_request) = self.in_flight.front_mut() else {
             return;
         };
-        entry.replies_left = entry.replies_left.saturating_sub(1);
-        if entry.replies_left > 0 {
+        in_flight_request.replies_left = in_flight_request.replies_left.saturating_sub(1);
+        if in_flight_request.replies_left > 0 {
             return;
         }
-        if let Some(mut uncertain) = entry.uncertain.take() {
-            uncertain.keys.clear();
-            uncertain.removals = Vec::new();
-            self.recycled_uncertain = Some(uncertain);
+        if let Some(mut uncertain_on_loss) = in_flight_request.uncertain_on_loss.take() {
+            uncertain_on_loss.keys.clear();
+            uncertain_on_loss.removals = Vec::new();
+            self.recycled_uncertain_on_loss = Some(uncertain_on_loss);
         }
-        if matches!(entry.receiver, ReplyReceiver::Acknowledgement(_)) {
+        if matches!(
+            in_flight_request.receiver,
+            ReplyReceiver::Acknowledgement(_)
+        ) {
             self.acknowledgements_in_flight -= 1;
         }
         self.in_flight.pop_front();
@@ -186,27 +197,27 @@ impl Connection {
     pub fn tick(&mut self, now: Instant) {
         let mut health_effect = HealthEffect::None;
         for index in 0..self.in_flight.len() {
-            let expired_call = self.in_flight.get(index).and_then(|entry| {
-                let (ticket, attempt) = entry
+            let expired_call = self.in_flight.get(index).and_then(|in_flight_request| {
+                let (ticket, attempt) = in_flight_request
                     .ticket_and_attempt()
                     .filter(|(_, candidate)| candidate.deadline <= now)?;
                 Some((
                     ticket,
-                    self.failure_without_reply(entry, attempt, NoReplyReason::Deadline),
+                    self.failure_without_reply(in_flight_request, attempt, NoReplyReason::Deadline),
                 ))
             });
-            let (Some((ticket, failure)), Some(entry)) =
+            let (Some((ticket, failure)), Some(in_flight_request)) =
                 (expired_call, self.in_flight.get_mut(index))
             else {
                 continue;
             };
             health_effect = health_effect.max(failure.health_effect());
             self.failed_calls.push_back((ticket, Box::new(failure)));
-            entry.receiver = ReplyReceiver::Abandoned;
-            if entry.begin_offset < self.output.sent_bytes() {
-                if let Some(uncertain) = &mut entry.uncertain {
-                    self.server.uncertain.add(uncertain.keys.iter());
-                    uncertain.keys.clear();
+            in_flight_request.receiver = ReplyReceiver::Abandoned;
+            if in_flight_request.begin_offset < self.output.sent_bytes() {
+                if let Some(uncertain_on_loss) = &mut in_flight_request.uncertain_on_loss {
+                    self.server.uncertain.add(uncertain_on_loss.keys.iter());
+                    uncertain_on_loss.keys.clear();
                 }
                 self.close();
             } else {
@@ -223,12 +234,12 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
         begin_offset: u64,
-        reason: NoReplyReason<'_>,
+        no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
-        let mut entry = InFlightRequest::new(ReplyReceiver::Abandoned, begin_offset);
-        entry.end_offset = self.appended_bytes();
-        entry.is_repeatable = requests.iter().all(Request::is_repeatable);
-        let failure = self.failure_without_reply(&entry, attempt, reason);
+        let mut in_flight_request = InFlightRequest::new(ReplyReceiver::Abandoned, begin_offset);
+        in_flight_request.end_offset = self.appended_bytes();
+        in_flight_request.is_repeatable = requests.iter().all(Request::is_repeatable);
+        let failure = self.failure_without_reply(&in_flight_request, attempt, no_reply_reason);
         self.server.health.apply_effect(failure.health_effect());
         let was_sent = begin_offset < self.sent_bytes();
         self.pending.exclude_reported(requests, was_sent);
@@ -244,18 +255,18 @@ impl Connection {
         );
         self.stage = ConnectionStage::Closed;
         let mut health_effect = HealthEffect::None;
-        for mut entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, attempt)) = entry.ticket_and_attempt() {
+        for mut in_flight_request in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, attempt)) = in_flight_request.ticket_and_attempt() {
                 let failure = self.failure_without_reply(
-                    &entry,
+                    &in_flight_request,
                     attempt,
                     NoReplyReason::Closed { is_orderly, reason },
                 );
                 health_effect = health_effect.max(failure.health_effect());
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            self.save_unsent_buffered_writes(&mut entry);
-            self.record_uncertain_keys(&entry);
+            self.save_unsent_buffered_writes(&mut in_flight_request);
+            self.record_uncertain_keys(&in_flight_request);
         }
         self.acknowledgements_in_flight = 0;
         // If we are closing it, its health was noted when a call on it passed its deadline.
@@ -282,15 +293,15 @@ impl Connection {
 
     fn fail_all(&mut self, error: &Error) {
         self.stage = ConnectionStage::Closed;
-        for entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, _)) = entry.ticket_and_attempt() {
+        for in_flight_request in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, _)) = in_flight_request.ticket_and_attempt() {
                 let failure = Failure {
                     error: error.clone(),
                     decision: RetryDecision::Fail(HealthEffect::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            self.record_uncertain_keys(&entry);
+            self.record_uncertain_keys(&in_flight_request);
         }
         self.acknowledgements_in_flight = 0;
         drop(std::mem::take(&mut self.pending));
@@ -299,13 +310,16 @@ impl Connection {
     /// The error for the caller of a request without a reply, and what follows.
     fn failure_without_reply(
         &self,
-        entry: &InFlightRequest,
+        in_flight_request: &InFlightRequest,
         attempt: Attempt,
-        reason: NoReplyReason<'_>,
+        no_reply_reason: NoReplyReason<'_>,
     ) -> Failure {
-        let is_opening = matches!(entry.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
+        let is_opening = matches!(
+            in_flight_request.receiver,
+            ReplyReceiver::Call(Ticket::OPENING, _)
+        );
         let sent_bytes = self.sent_bytes();
-        let request = FailedRequest {
+        let failed_request = FailedRequest {
             // A peer that closes during the login may still know meta commands.
             stage: if is_opening
                 && !self
@@ -318,14 +332,15 @@ impl Connection {
                 retry::FailureStage::RoundTrip
             },
             is_reused: self.is_reused,
-            has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,
-            was_sent: entry.begin_offset < sent_bytes && !is_opening,
-            is_repeatable: entry.is_repeatable,
+            has_no_reply_bytes: self.pipeline.has_no_reply_bytes()
+                && in_flight_request.awaits_first_reply,
+            was_sent: in_flight_request.begin_offset < sent_bytes && !is_opening,
+            is_repeatable: in_flight_request.is_repeatable,
             was_retried: attempt.is_retry,
         };
         let phase = if is_opening {
             Phase::Connect
-        } else if sent_bytes < entry.end_offset {
+        } else if sent_bytes < in_flight_request.end_offset {
             Phase::Write
         } else {
             Phase::Read
@@ -333,9 +348,9 @@ impl Connection {
         let context = Context {
             server: self.server.name.clone(),
             phase,
-            retry_is_safe: request.retry_is_safe(),
+            retry_is_safe: failed_request.retry_is_safe(),
         };
-        let (cause, error) = match reason {
+        let (cause, error) = match no_reply_reason {
             NoReplyReason::Closed { is_orderly, reason } => (
                 FailureCause::Closed { is_orderly },
                 Error::Unavailable(context, reason.to_owned()),
@@ -348,25 +363,25 @@ impl Connection {
                 )
             }
         };
-        let decision = request.decide(cause);
+        let decision = failed_request.decide(cause);
         Failure { error, decision }
     }
 
-    fn record_uncertain_keys(&self, entry: &InFlightRequest) {
-        let Some(uncertain) = &entry.uncertain else {
+    fn record_uncertain_keys(&self, in_flight_request: &InFlightRequest) {
+        let Some(uncertain_on_loss) = &in_flight_request.uncertain_on_loss else {
             return;
         };
-        if entry.begin_offset < self.sent_bytes() {
-            self.server.uncertain.add(uncertain.keys.iter());
+        if in_flight_request.begin_offset < self.sent_bytes() {
+            self.server.uncertain.add(uncertain_on_loss.keys.iter());
         }
-        let removals = uncertain.removals.iter();
+        let removals = uncertain_on_loss.removals.iter();
         self.server.uncertain.add(removals.cloned());
     }
 
-    fn save_unsent_buffered_writes(&mut self, entry: &mut InFlightRequest) {
-        if entry.was_buffered
-            && entry.begin_offset >= self.sent_bytes()
-            && let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver
+    fn save_unsent_buffered_writes(&mut self, in_flight_request: &mut InFlightRequest) {
+        if in_flight_request.was_buffered
+            && in_flight_request.begin_offset >= self.sent_bytes()
+            && let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver
         {
             self.unsent_buffered_writes = Some(std::mem::take(&mut **pending));
         }
@@ -376,21 +391,21 @@ impl Connection {
     pub fn abandon(&mut self) {
         self.stage = ConnectionStage::Closed;
         std::mem::take(&mut self.pending).drop_uncounted();
-        for mut entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, _)) = entry.ticket_and_attempt() {
+        for mut in_flight_request in std::mem::take(&mut self.in_flight) {
+            if let Some((ticket, _)) = in_flight_request.ticket_and_attempt() {
                 let context = Context {
                     server: self.server.name.clone(),
                     phase: Phase::Read,
-                    retry_is_safe: entry.is_repeatable,
+                    retry_is_safe: in_flight_request.is_repeatable,
                 };
-                let reason = retry::FORKED.to_owned();
+                let reason = retry::FORK_REASON.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, reason),
                     decision: RetryDecision::Fail(HealthEffect::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            if let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver {
+            if let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver {
                 std::mem::take(&mut **pending).drop_uncounted();
             }
         }
@@ -400,8 +415,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        for entry in std::mem::take(&mut self.in_flight) {
-            self.record_uncertain_keys(&entry);
+        for in_flight_request in std::mem::take(&mut self.in_flight) {
+            self.record_uncertain_keys(&in_flight_request);
         }
     }
 }

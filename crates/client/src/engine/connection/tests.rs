@@ -44,16 +44,16 @@ fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
     }
 }
 
-fn attempt_within(time: Duration) -> Attempt {
+fn attempt_within(time_allowed: Duration) -> Attempt {
     let started = Instant::now();
     Attempt {
         started,
-        deadline: started + time,
+        deadline: started + time_allowed,
         is_retry: false,
     }
 }
 
-fn server() -> Arc<ServerState> {
+fn meta_server() -> Arc<ServerState> {
     let server = ServerState::new("s".to_owned());
     server.learn_command_set(CommandSet::Meta);
     Arc::new(server)
@@ -125,20 +125,20 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
 
 #[test]
 fn replies_go_to_their_calls_in_order() {
-    let mut connection = open(&server());
-    let first = submit(&mut connection, get(b"a")).unwrap();
-    let second = submit(&mut connection, get(b"b")).unwrap();
+    let mut connection = open(&meta_server());
+    let first_ticket = submit(&mut connection, get(b"a")).unwrap();
+    let second_ticket = submit(&mut connection, get(b"b")).unwrap();
     assert_eq!(take_sent_output(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
     assert_eq!(
         connection.poll(),
-        ConnectionEvent::Reply(first, Reply::Values)
+        ConnectionEvent::Reply(first_ticket, Reply::Values)
     );
     let found = connection.pipeline().found_values()[0];
     assert_eq!(connection.pipeline().body(&found), b"1");
     assert_eq!(
         connection.poll(),
-        ConnectionEvent::Reply(second, Reply::Values)
+        ConnectionEvent::Reply(second_ticket, Reply::Values)
     );
     assert!(connection.pipeline().found_values().is_empty());
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
@@ -147,7 +147,7 @@ fn replies_go_to_their_calls_in_order() {
 
 #[test]
 fn a_call_of_several_requests_gets_all_its_replies() {
-    let mut connection = open(&server());
+    let mut connection = open(&meta_server());
     let keys = [key(b"a"), key(b"b")];
     let requests = [Request::DeleteMany { keys: &keys }, get(b"c")];
     let ticket = connection
@@ -173,12 +173,12 @@ fn a_call_of_several_requests_gets_all_its_replies() {
 
 #[test]
 fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
-    let server = server();
+    let server = meta_server();
     let mut connection = open(&server);
-    let late = connection
+    let late_ticket = connection
         .submit(&[set(b"a", false)], attempt_within(SECOND))
         .unwrap();
-    let other = connection
+    let other_ticket = connection
         .submit(&[get(b"b")], attempt_within(9 * SECOND))
         .unwrap()
         .unwrap();
@@ -186,7 +186,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     let deadline = connection.next_deadline().unwrap();
     connection.tick(deadline);
     let (ticket, error, _) = expect_failure(connection.poll());
-    assert_eq!(Some(ticket), late);
+    assert_eq!(Some(ticket), late_ticket);
     assert!(matches!(error, Error::Deadline(context)
         if context.phase == Phase::Read && !context.retry_is_safe));
     assert!(!connection.accepts_requests() && !connection.must_close());
@@ -194,7 +194,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     connection.feed(b"HD O1 ka\r\nEND\r\n");
     assert_eq!(
         connection.poll(),
-        ConnectionEvent::Reply(other, Reply::Values)
+        ConnectionEvent::Reply(other_ticket, Reply::Values)
     );
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
@@ -203,7 +203,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
 
 #[test]
 fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
-    let server = server();
+    let server = meta_server();
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", false));
     connection.tick(connection.next_deadline().unwrap());
@@ -217,7 +217,7 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
 
 #[test]
 fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
-    let server = server();
+    let server = meta_server();
     for (is_reused, is_read, is_retried) in [
         (true, true, true),
         (false, true, false),
@@ -242,7 +242,7 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
 
 #[test]
 fn a_second_attempt_is_the_last() {
-    let mut connection = open(&server());
+    let mut connection = open(&meta_server());
     connection.mark_reused();
     let mut attempt = attempt_within(SECOND);
     attempt.is_retry = true;
@@ -255,7 +255,7 @@ fn a_second_attempt_is_the_last() {
 
 #[test]
 fn uncertain_keys_are_removed_before_the_next_call() {
-    let server = server();
+    let server = meta_server();
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
@@ -282,27 +282,31 @@ fn uncertain_keys_are_removed_before_the_next_call() {
 
 #[test]
 fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing() {
-    for (command_set, bytes) in [
+    for (command_set, expected_output) in [
         (CommandSet::Meta, "md a O1 q\r\nmn\r\nget b\r\n"),
         (CommandSet::Classic, "delete a noreply\r\nget b\r\n"),
     ] {
         let server = Arc::new(ServerState::new("s".to_owned()));
         server.learn_command_set(command_set);
         server.uncertain.add([key(b"a").into()]);
-        let mut late = open(&server);
-        submit(&mut late, get(b"b"));
-        assert_eq!(take_sent_output(&mut late), bytes);
-        late.tick(Instant::now() + SECOND);
-        let mut decision = open(&server);
-        submit(&mut decision, get(b"b"));
-        assert_eq!(take_sent_output(&mut decision), bytes, "{command_set:?}");
+        let mut late_connection = open(&server);
+        submit(&mut late_connection, get(b"b"));
+        assert_eq!(take_sent_output(&mut late_connection), expected_output);
+        late_connection.tick(Instant::now() + SECOND);
+        let mut next_connection = open(&server);
+        submit(&mut next_connection, get(b"b"));
+        assert_eq!(
+            take_sent_output(&mut next_connection),
+            expected_output,
+            "{command_set:?}"
+        );
     }
 }
 
 #[test]
 fn quiet_writes_are_acknowledged_or_counted() {
-    let server = server();
-    let failures = || server.noreply_failures.load(Ordering::Relaxed);
+    let server = meta_server();
+    let failure_count = || server.noreply_failures.load(Ordering::Relaxed);
     let mut connection = open(&server);
     assert_eq!(submit(&mut connection, set(b"a", true)), None);
     assert_eq!(submit(&mut connection, set(b"b", true)), None);
@@ -311,17 +315,17 @@ fn quiet_writes_are_acknowledged_or_counted() {
     assert!(connection.is_ready_for_reuse(), "another call may follow");
     connection.feed(b"NS O2 kb\r\nMN\r\n");
     assert_eq!(connection.poll(), ConnectionEvent::Idle);
-    assert_eq!(failures(), 1);
+    assert_eq!(failure_count(), 1);
     submit(&mut connection, set(b"c", true));
     take_sent_output(&mut connection);
     connection.handle_disconnect(true, "closed");
-    assert_eq!(failures(), 2);
+    assert_eq!(failure_count(), 2);
     assert_eq!(server.uncertain.take_all(), [key(b"c").into()]);
 }
 
 #[test]
 fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
-    let server = server();
+    let server = meta_server();
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, set(b"b", true));
@@ -333,8 +337,8 @@ fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
 }
 
 #[test]
-fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one() {
-    let server = server();
+fn a_refusal_of_a_quiet_write_after_an_acknowledgement_waits_for_the_next_one() {
+    let server = meta_server();
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", true));
     connection.request_acknowledgement();
@@ -384,7 +388,7 @@ fn a_quiet_write_fails_once_at_most() {
         response.resize(24, 0);
         response
     };
-    for (command_set, failure) in [
+    for (command_set, failed_reply) in [
         (CommandSet::Meta, b"NS O1\r\n".to_vec()),
         (CommandSet::Binary, not_stored_response(1)),
     ] {
@@ -393,9 +397,9 @@ fn a_quiet_write_fails_once_at_most() {
         let mut connection = open(&server);
         submit(&mut connection, set(b"a", true));
         connection.request_acknowledgement();
-        connection.feed(&failure);
+        connection.feed(&failed_reply);
         assert!(matches!(connection.poll(), ConnectionEvent::NeedsBytes(_)));
-        connection.feed(&failure);
+        connection.feed(&failed_reply);
         assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.must_close(), "{command_set:?}");
         assert_eq!(server.faults.load(Ordering::Relaxed), 1);
@@ -437,8 +441,8 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     };
     let keys = items.map(|item| item.key);
     for request in [store, Request::DeleteMany { keys: &keys }] {
-        let failure = connection.submit(&[request], attempt_within(SECOND));
-        assert!(matches!(failure, Err(Error::Unsupported { .. })));
+        let submit_result = connection.submit(&[request], attempt_within(SECOND));
+        assert!(matches!(submit_result, Err(Error::Unsupported { .. })));
         // Removed once more by the next call, because no reply to this one will confirm it.
         let keys_taken_again = server.uncertain.take_all();
         assert_eq!(keys_taken_again, [key(b"a").into()]);
@@ -460,7 +464,7 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
 
 #[test]
 fn a_protocol_fault_is_counted_once() {
-    let server = server();
+    let server = meta_server();
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
     take_sent_output(&mut connection);
@@ -475,7 +479,7 @@ fn a_protocol_fault_is_counted_once() {
 
 #[test]
 fn a_failed_quiet_write_is_either_reported_or_counted() {
-    let server = server();
+    let server = meta_server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
         let (begin_offset, requests) = (connection.appended_bytes(), [set(b"a", true)]);
@@ -502,7 +506,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
 #[test]
 fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
     use crate::engine::pending_writes::PendingWrites;
-    let server = server();
+    let server = meta_server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
         connection.mark_reused();
@@ -527,7 +531,7 @@ fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
 
 #[test]
 fn a_reply_that_does_not_fit_ends_all_calls() {
-    let server = server();
+    let server = meta_server();
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
     submit(&mut connection, set(b"b", false));
@@ -545,7 +549,7 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
 
 #[test]
 fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
-    let server = server();
+    let server = meta_server();
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", true));
     submit(&mut connection, set(b"b", false));
@@ -558,14 +562,14 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
 
 #[test]
 fn a_request_unsupported_by_classic_text_leaves_no_output() {
-    let server = server();
+    let server = meta_server();
     server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);
     let inspect = Request::Inspect { key: key(b"a") };
-    let failure = connection.submit(&[inspect], attempt_within(SECOND));
-    assert!(matches!(failure, Err(Error::Unsupported { .. })));
+    let submit_result = connection.submit(&[inspect], attempt_within(SECOND));
+    assert!(matches!(submit_result, Err(Error::Unsupported { .. })));
     assert!(connection.is_idle() && connection.accepts_requests());
-    let failure = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
-    assert!(matches!(failure, Err(Error::Unsupported { .. })));
+    let submit_result = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
+    assert!(matches!(submit_result, Err(Error::Unsupported { .. })));
     assert!(connection.must_close());
 }

@@ -165,10 +165,10 @@ impl<'a> Store<'a> {
 
     /// Why the value is not sent at all, if it is longer than this client sends.
     pub fn refusal(&self, value_bytes_max: u64) -> Option<Error> {
-        let bytes = self.item.body.len();
-        (bytes as u64 > value_bytes_max).then(|| Error::TooLarge {
+        let body_bytes = self.item.body.len();
+        (body_bytes as u64 > value_bytes_max).then(|| Error::TooLarge {
             key: display_key(self.item.key),
-            bytes,
+            bytes: body_bytes,
             limit: value_bytes_max,
         })
     }
@@ -178,13 +178,13 @@ impl<'a> Store<'a> {
 pub fn store_outcome(
     reply: Reply,
     key: WireKey<'_>,
-    bytes: usize,
+    body_bytes: usize,
     server: &str,
 ) -> Result<WriteOutcome, Error> {
     match reply {
         Reply::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
             key: display_key(key),
-            bytes,
+            bytes: body_bytes,
             limit: 0,
         }),
         reply => write_outcome_of_reply(reply, server),

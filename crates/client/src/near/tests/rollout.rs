@@ -8,12 +8,9 @@ use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
-fn client_under_rollout(lines: &str, share: f64, by: ShareBy) -> TestClient {
+fn client_under_rollout(lines: &str, fraction: f64, by: ShareBy) -> TestClient {
     TestClient::with_options(lines, |options| {
-        options.share = Some(RolloutShare {
-            fraction: share,
-            by,
-        });
+        options.share = Some(RolloutShare { fraction, by });
     })
 }
 
@@ -98,8 +95,8 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
         read_all(&mut client, &scope, &["a", "f"]);
         scope.end();
     }
-    let near = client.near.current();
-    let process_rollout = near.state().process_rollout().clone();
+    let process_cache = client.near.current();
+    let process_rollout = process_cache.state().process_rollout().clone();
     assert_eq!(
         process_rollout.warm_up_requests(),
         0,
@@ -112,16 +109,16 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
 #[test]
 fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     let mut client = client_under_rollout("strategy remote", 0.5, ShareBy::Request);
-    for number in 0..4 {
+    for request_number in 0..4 {
         let scope = client.scope(None);
         client.read_while(&["a", "b"], Some(&scope), |client| client.wait(3));
-        client.is_down = number == 3;
+        client.is_down = request_number == 3;
         client.read_in(&scope, "c");
         scope.end();
         scope.end();
     }
-    let near = client.near.current();
-    let state = near.state();
+    let process_cache = client.near.current();
+    let state = process_cache.state();
     let groups = state.process_rollout().groups().clone();
     let (strategy, control) = (groups.strategy, groups.control);
     assert_eq!(strategy.sum.requests + control.sum.requests, 3);
@@ -182,9 +179,18 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         let scope = client.scope(None);
         client.read_in(&scope, "f");
     }
-    let near = client.near.current();
-    assert_eq!(near.state().process_rollout().warm_up_requests(), 600);
-    assert!(near.state().process_rollout().disable_reason().is_none());
+    let process_cache = client.near.current();
+    assert_eq!(
+        process_cache.state().process_rollout().warm_up_requests(),
+        600
+    );
+    assert!(
+        process_cache
+            .state()
+            .process_rollout()
+            .disable_reason()
+            .is_none()
+    );
 }
 
 #[test]
@@ -196,8 +202,8 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
         options.is_coherent = true;
     });
     client.near.expect_watches(&[0]);
-    let disabled_after = (1..=2000).find(|number| {
-        if number % 5 == 1 {
+    let disabled_after = (1..=2000).find(|request_number| {
+        if request_number % 5 == 1 {
             client.near.handle_watch_loss(0);
             client.report(WatchEvent::Began(ReportLevel::Changes));
             client.confirm();
@@ -217,8 +223,8 @@ fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
         1.0,
         ShareBy::Request,
     );
-    for number in 1..=2000 {
-        if number % 5 == 1 {
+    for request_number in 1..=2000 {
+        if request_number % 5 == 1 {
             client.near.clear();
         }
         let scope = client.scope(None);

@@ -15,7 +15,7 @@ use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 /// The first opaque, so near the end of the range that those of a batch wrap around.
 const FIRST_OPAQUE: u32 = u32::MAX - 1;
 
-fn id(opcode: u8, index: u32) -> OpcodeAndOpaque {
+fn opcode_and_opaque(opcode: u8, index: u32) -> OpcodeAndOpaque {
     OpcodeAndOpaque {
         opcode,
         opaque: FIRST_OPAQUE.wrapping_add(index),
@@ -31,12 +31,12 @@ fn key(bytes: &[u8]) -> WireKey<'_> {
 
 /// A pipeline that expects the reply to a request, and the bytes of the request.
 fn pipeline_expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
-    let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), FIRST_OPAQUE);
+    let (mut pipeline, mut out, mut next_opaque) = (Pipeline::new(1000), Vec::new(), FIRST_OPAQUE);
     let mut writer = RequestWriter {
         command_set: CommandSet::Binary,
         pipeline: &mut pipeline,
         out: &mut out,
-        opaque: &mut opaque,
+        next_opaque: &mut next_opaque,
     };
     request.write(&mut writer).unwrap();
     (pipeline, out)
@@ -49,7 +49,7 @@ fn push_value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
         value_bytes: body.len() as u32,
         cas: 9,
     };
-    write_value_head(out, id(opcode::GETK, index), &item);
+    write_value_head(out, opcode_and_opaque(opcode::GETK, index), &item);
     out.extend_from_slice(body);
 }
 
@@ -57,10 +57,10 @@ fn push_value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
 type ParseResult = Result<(Reply, Vec<(usize, Vec<u8>)>), Fault>;
 
 /// The reply, which must be the same however its bytes are cut.
-fn reply_to(request: Request<'_>, reply: &[u8]) -> ParseResult {
+fn reply_to(request: Request<'_>, response_bytes: &[u8]) -> ParseResult {
     let parse_in_pieces = |piece_bytes: usize| {
         let (mut pipeline, _) = pipeline_expecting(request);
-        for piece in reply.chunks(piece_bytes) {
+        for piece in response_bytes.chunks(piece_bytes) {
             match pipeline.poll()? {
                 ReplyProgress::Incomplete(_) => pipeline.feed(piece),
                 progress => panic!("{progress:?} before the end"),
@@ -76,18 +76,18 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> ParseResult {
         assert!(pipeline.is_clean());
         Ok((reply, values))
     };
-    let whole = parse_in_pieces(reply.len());
+    let whole_result = parse_in_pieces(response_bytes.len());
     for piece_bytes in [1, 7, 24, 25] {
         assert_eq!(
             parse_in_pieces(piece_bytes),
-            whole,
+            whole_result,
             "pieces of {piece_bytes}"
         );
     }
-    whole
+    whole_result
 }
 
-fn store(mode: StoreMode) -> Request<'static> {
+fn store_request(mode: StoreMode) -> Request<'static> {
     Request::Store {
         mode,
         item: Item {
@@ -111,11 +111,11 @@ fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
         keys,
         cas: false,
     };
-    let mut reply = Vec::new();
-    push_value(&mut reply, 0, b"p:a", b"one");
-    push_value(&mut reply, 2, b"p:c", b"");
-    write_success(&mut reply, id(opcode::NOOP, 3), 0);
-    let (parsed, values) = reply_to(request, &reply).unwrap();
+    let mut response_bytes = Vec::new();
+    push_value(&mut response_bytes, 0, b"p:a", b"one");
+    push_value(&mut response_bytes, 2, b"p:c", b"");
+    write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
+    let (parsed, values) = reply_to(request, &response_bytes).unwrap();
     assert_eq!(parsed, Reply::Values);
     assert_eq!(values, [(0, b"one".to_vec()), (2, Vec::new())]);
 }
@@ -128,19 +128,19 @@ fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
         keys,
         cas: false,
     };
-    let fault = |index: u32, key: &[u8], count: usize| {
-        let mut reply = Vec::new();
+    let fault_of = |index: u32, key: &[u8], count: usize| {
+        let mut response_bytes = Vec::new();
         for _ in 0..count {
-            push_value(&mut reply, index, key, b"v");
+            push_value(&mut response_bytes, index, key, b"v");
         }
-        write_success(&mut reply, id(opcode::NOOP, 2), 0);
+        write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 2), 0);
         let (mut pipeline, _) = pipeline_expecting(request);
-        pipeline.feed(&reply);
+        pipeline.feed(&response_bytes);
         pipeline.poll().unwrap_err()
     };
-    assert_eq!(fault(0, b"b", 1), Fault::WrongKey);
-    assert_eq!(fault(5, b"a", 1), Fault::WrongOpaque);
-    assert_eq!(fault(1, b"b", 2), Fault::WrongKey);
+    assert_eq!(fault_of(0, b"b", 1), Fault::WrongKey);
+    assert_eq!(fault_of(5, b"a", 1), Fault::WrongOpaque);
+    assert_eq!(fault_of(1, b"b", 2), Fault::WrongKey);
 }
 
 #[test]
@@ -157,10 +157,18 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
-    write_error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
+    write_error(
+        &mut miss,
+        opcode_and_opaque(opcode::GETK, 0),
+        Status::NotFound,
+    );
     assert_eq!(reply_to(request, &miss), Ok((Reply::Values, vec![])));
     let mut refused = Vec::new();
-    write_error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
+    write_error(
+        &mut refused,
+        opcode_and_opaque(opcode::GETK, 0),
+        Status::AuthFailure,
+    );
     let (reply, _) = reply_to(request, &refused).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
@@ -200,21 +208,25 @@ fn outcomes_are_named_as_in_text() {
             WriteStatus::NotFound,
         ),
     ] {
-        let mut reply = Vec::new();
+        let mut response_bytes = Vec::new();
         match status {
-            None => write_success(&mut reply, id(opcode, 0), 5),
-            Some(status) => write_error(&mut reply, id(opcode, 0), status),
+            None => write_success(&mut response_bytes, opcode_and_opaque(opcode, 0), 5),
+            Some(status) => write_error(&mut response_bytes, opcode_and_opaque(opcode, 0), status),
         }
-        let parsed = reply_to(store(mode), &reply).map(|(reply, _)| reply);
+        let parsed = reply_to(store_request(mode), &response_bytes).map(|(reply, _)| reply);
         assert_eq!(parsed, Ok(Reply::Status(outcome)), "{mode:?}");
     }
 }
 
 #[test]
 fn a_refusal_for_the_length_is_known_as_such() {
-    let mut reply = Vec::new();
-    write_error(&mut reply, id(opcode::SET, 0), Status::TooLarge);
-    let (parsed, _) = reply_to(store(StoreMode::Set), &reply).unwrap();
+    let mut response_bytes = Vec::new();
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::SET, 0),
+        Status::TooLarge,
+    );
+    let (parsed, _) = reply_to(store_request(StoreMode::Set), &response_bytes).unwrap();
     assert!(matches!(parsed, Reply::Refused(refusal) if refusal.is_too_large()));
 }
 
@@ -232,11 +244,19 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
         exptime: 0,
         quiet: true,
     };
-    let mut reply = Vec::new();
-    write_error(&mut reply, id(opcode::ADD, 1), Status::Exists);
-    write_error(&mut reply, id(opcode::ADD, 2), Status::OutOfMemory);
-    write_success(&mut reply, id(opcode::NOOP, 3), 0);
-    let (parsed, _) = reply_to(request, &reply).unwrap();
+    let mut response_bytes = Vec::new();
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::ADD, 1),
+        Status::Exists,
+    );
+    write_error(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::ADD, 2),
+        Status::OutOfMemory,
+    );
+    write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
+    let (parsed, _) = reply_to(request, &response_bytes).unwrap();
     let Reply::Quiet(failed_replies, refusals) = parsed else {
         panic!("{parsed:?}")
     };
@@ -256,20 +276,40 @@ fn numbers_rows_and_the_version_are_read() {
         arithmetic,
         noreply: false,
     };
-    let mut reply = Vec::new();
-    write_number(&mut reply, id(opcode::DECREMENT, 0), 300, 1);
-    let parsed = reply_to(request, &reply).map(|(reply, _)| reply);
+    let mut response_bytes = Vec::new();
+    write_number(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::DECREMENT, 0),
+        300,
+        1,
+    );
+    let parsed = reply_to(request, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Number(300)));
 
-    let mut reply = Vec::new();
-    write_stat(&mut reply, id(opcode::STAT, 0), b"pid", b"77");
-    write_stat(&mut reply, id(opcode::STAT, 0), b"", b"");
-    let parsed = reply_to(Request::Stats { argument: b"" }, &reply).map(|(reply, _)| reply);
+    let mut response_bytes = Vec::new();
+    write_stat(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::STAT, 0),
+        b"pid",
+        b"77",
+    );
+    write_stat(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::STAT, 0),
+        b"",
+        b"",
+    );
+    let parsed =
+        reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
 
-    let mut reply = Vec::new();
-    write_text(&mut reply, id(opcode::VERSION, 0), b"1.6.45");
-    let parsed = reply_to(Request::Version, &reply).map(|(reply, _)| reply);
+    let mut response_bytes = Vec::new();
+    write_text(
+        &mut response_bytes,
+        opcode_and_opaque(opcode::VERSION, 0),
+        b"1.6.45",
+    );
+    let parsed = reply_to(Request::Version, &response_bytes).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Version("1.6.45".into())));
 }
 
@@ -283,9 +323,9 @@ fn a_line_of_text_or_a_value_beyond_the_bound_is_a_fault() {
     pipeline.feed(b"ERROR\r\n");
     assert!(matches!(pipeline.poll(), Err(Fault::Binary(_))));
     let (mut pipeline, _) = pipeline_expecting(request);
-    let mut reply = Vec::new();
-    push_value(&mut reply, 0, b"a", &[b'x'; 1001]);
-    pipeline.feed(&reply);
+    let mut response_bytes = Vec::new();
+    push_value(&mut response_bytes, 0, b"a", &[b'x'; 1001]);
+    pipeline.feed(&response_bytes);
     assert!(matches!(pipeline.poll(), Err(Fault::TooLong { .. })));
 }
 
@@ -306,16 +346,16 @@ fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
 #[test]
 fn a_request_unsupported_in_binary_writes_nothing() {
     for request in [
-        store(StoreMode::Cas(0)),
+        store_request(StoreMode::Cas(0)),
         Request::Inspect { key: key(b"a") },
         Request::FlushPrefix { prefix: key(b"a") },
     ] {
-        let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), 0);
+        let (mut pipeline, mut out, mut next_opaque) = (Pipeline::new(1000), Vec::new(), 0);
         let mut writer = RequestWriter {
             command_set: CommandSet::Binary,
             pipeline: &mut pipeline,
             out: &mut out,
-            opaque: &mut opaque,
+            next_opaque: &mut next_opaque,
         };
         assert!(matches!(request.write(&mut writer), Err(Unsupported(_))));
         assert!(out.is_empty() && pipeline.is_clean());

@@ -22,9 +22,9 @@ impl SocketConnection {
             return true;
         }
         if let Some(tls) = &mut self.tls {
-            return tls.has_no_pending_data(self.fd.as_fd());
+            return tls.has_no_pending_data(self.socket.as_fd());
         }
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let no_timeout = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -39,9 +39,9 @@ impl SocketConnection {
                 ConnectionEvent::NeedsBytes(missing_bytes) => {
                     let buffer = self.state_machine.receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
-                    match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags) {
+                    match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags) {
                         Ok(0) => return false,
-                        Ok(bytes) => self.state_machine.mark_received(bytes),
+                        Ok(received_bytes) => self.state_machine.mark_received(received_bytes),
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }

@@ -65,7 +65,7 @@ pub(crate) enum WaitLimit {
 /// A connection: its socket, and the engine's state machine.
 #[derive(Debug)]
 pub(crate) struct SocketConnection {
-    fd: Socket,
+    socket: Socket,
     /// With TLS, what encrypts and decrypts.
     tls: Option<Box<TlsSession>>,
     pub(crate) state_machine: Connection,
@@ -82,13 +82,13 @@ pub(crate) struct SocketConnection {
 
 impl SocketConnection {
     pub(crate) fn new(
-        fd: Socket,
+        socket: Socket,
         server: &Arc<ServerState>,
         value_bytes_max: u64,
         now: Instant,
     ) -> Self {
         Self {
-            fd,
+            socket,
             tls: None,
             state_machine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
@@ -100,7 +100,7 @@ impl SocketConnection {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.socket.as_fd()
     }
 
     /// Begins TLS on the connection.
@@ -111,7 +111,7 @@ impl SocketConnection {
     /// Continues the handshake as far as the socket allows; without TLS there is none.
     pub(crate) fn continue_handshake(&mut self) -> Result<(), WaitError> {
         match &mut self.tls {
-            Some(tls) => Ok(tls.continue_handshake(self.fd.as_fd())?),
+            Some(tls) => Ok(tls.continue_handshake(self.socket.as_fd())?),
             None => Ok(()),
         }
     }
@@ -130,13 +130,13 @@ impl SocketConnection {
     pub(crate) fn abandon(mut self: Box<Self>) {
         self.state_machine.abandon();
         let socket_connection = *self;
-        socket_connection.fd.abandon();
+        socket_connection.socket.abandon();
     }
 
     /// The socket as its runtime watches it.
     #[cfg(feature = "tokio")]
     pub(crate) fn async_socket(&self) -> Option<crate::transport::socket::AsyncSocket> {
-        self.fd.async_socket()
+        self.socket.async_socket()
     }
 
     /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
@@ -146,33 +146,33 @@ impl SocketConnection {
             let out = self.state_machine.output();
             let send_result = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
-                (None, None) => send(&self.fd, out, flags),
-                (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
+                (None, None) => send(&self.socket, out, flags),
+                (None, Some(tls)) => tls.send(self.socket.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let begin = self.state_machine.sent_external_body_bytes();
-                    let (end, line_end) = (
-                        begin.saturating_sub(body.len()),
+                    let body_offset = self.state_machine.sent_external_body_bytes();
+                    let (body_end_offset, body_end) = (
+                        body_offset.saturating_sub(body.len()),
                         self.state_machine.body_end(),
                     );
                     let slices = [
                         IoSlice::new(out),
-                        IoSlice::new(body.get(begin..).unwrap_or_default()),
-                        IoSlice::new(line_end.get(end..).unwrap_or_default()),
+                        IoSlice::new(body.get(body_offset..).unwrap_or_default()),
+                        IoSlice::new(body_end.get(body_end_offset..).unwrap_or_default()),
                     ];
                     let no_control = &mut SendAncillaryBuffer::default();
                     match tls {
-                        Some(tls) => tls.send(self.fd.as_fd(), &slices),
-                        None => sendmsg(&self.fd, &slices, no_control, flags),
+                        Some(tls) => tls.send(self.socket.as_fd(), &slices),
+                        None => sendmsg(&self.socket, &slices, no_control, flags),
                     }
                 }
             };
             match send_result {
-                Ok(bytes) => self.state_machine.mark_sent(bytes),
+                Ok(sent_bytes) => self.state_machine.mark_sent(sent_bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }
-        match self.tls.as_mut().map(|tls| tls.flush(self.fd.as_fd())) {
+        match self.tls.as_mut().map(|tls| tls.flush(self.socket.as_fd())) {
             Some(Err(Errno::AGAIN)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
             Some(Ok(())) | None => Ok(true),
@@ -203,10 +203,10 @@ impl SocketConnection {
             Some(head) if is_head => head,
             _ => buffer,
         };
-        match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags)? {
+        match receive_bytes(&self.socket, self.tls.as_deref_mut(), buffer, flags)? {
             0 => Err(WaitError::Closed(None)),
-            bytes => {
-                self.state_machine.mark_received(bytes);
+            received_bytes => {
+                self.state_machine.mark_received(received_bytes);
                 Ok(())
             }
         }
@@ -223,9 +223,9 @@ impl SocketConnection {
         } else {
             RecvFlags::DONTWAIT
         };
-        match receive_bytes(&self.fd, self.tls.as_deref_mut(), target, flags)? {
+        match receive_bytes(&self.socket, self.tls.as_deref_mut(), target, flags)? {
             0 => Err(WaitError::Closed(None)),
-            bytes => Ok(bytes),
+            received_bytes => Ok(received_bytes),
         }
     }
 
@@ -239,22 +239,27 @@ impl SocketConnection {
         if time_left.is_zero() {
             return Err(WaitError::Deadline);
         }
-        let time_left = time_left.saturating_sub(TIMEOUT_MARGIN);
-        if time_left < TIMEOUT_MIN {
+        let timeout_max = time_left.saturating_sub(TIMEOUT_MARGIN);
+        if timeout_max < TIMEOUT_MIN {
             return Ok(false);
         }
-        let is_current_timeout_near = self
-            .receive_timeout
-            .is_some_and(|current| current <= time_left && current * 4 > time_left);
+        let is_current_timeout_near = self.receive_timeout.is_some_and(|current_timeout| {
+            current_timeout <= timeout_max && current_timeout * 4 > timeout_max
+        });
         if is_current_timeout_near {
             return Ok(true);
         }
-        let micros = time_left.as_micros().min(1 << 40) as u64;
-        let rounded = Duration::from_micros(1 << micros.max(1).ilog2());
+        let micros = timeout_max.as_micros().min(1 << 40) as u64;
+        let rounded_timeout = Duration::from_micros(1 << micros.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
-        let timeout = if is_first { time_left } else { rounded }.max(TIMEOUT_MIN);
-        set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
+        let timeout = if is_first {
+            timeout_max
+        } else {
+            rounded_timeout
+        }
+        .max(TIMEOUT_MIN);
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)
     }
@@ -262,14 +267,14 @@ impl SocketConnection {
 
 /// Receives into `buffer`, decrypted if there is TLS; 0 is the end of the stream.
 fn receive_bytes(
-    fd: &Socket,
+    socket: &Socket,
     tls: Option<&mut TlsSession>,
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<usize, Errno> {
     match tls {
-        Some(tls) => tls.receive(fd.as_fd(), buffer, flags),
-        None => recv(fd, buffer, flags).map(|(bytes, _)| bytes),
+        Some(tls) => tls.receive(socket.as_fd(), buffer, flags),
+        None => recv(socket, buffer, flags).map(|(received_bytes, _)| received_bytes),
     }
 }
 
@@ -279,11 +284,11 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), Wait
     if time_left.is_zero() {
         return Err(WaitError::Deadline);
     }
-    let time_left = Timespec {
+    let timeout = Timespec {
         tv_sec: time_left.as_secs().min(1 << 30) as i64,
         tv_nsec: time_left.subsec_nanos().into(),
     };
-    match poll(fds, Some(&time_left)) {
+    match poll(fds, Some(&timeout)) {
         Ok(0) => Err(WaitError::Deadline),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),

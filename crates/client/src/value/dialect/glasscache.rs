@@ -125,13 +125,13 @@ impl DialectFormat for Glasscache {
     fn pack_array(
         &self,
         array: &Array<'_>,
-        bytes_max: usize,
+        packed_bytes_max: usize,
         scratch: &mut Vec<u8>,
     ) -> Option<u32> {
         let numbers = packed_arrays::widen_array(array)?;
         let measured = MeasuredNumbers::new(&numbers);
         let header_bytes = 2 + 10 * array.shape.len();
-        if header_bytes + measured.packed_bytes_max > bytes_max {
+        if header_bytes + measured.packed_bytes_max > packed_bytes_max {
             return None;
         }
         scratch.reserve(header_bytes + measured.packed_bytes_max);
@@ -256,10 +256,10 @@ struct ArrayHeader {
 
 /// The header of an array, and what follows it.
 fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
-    let (header, mut remaining) = body.split_first_chunk::<2>()?;
-    let [itemsize, dimensions] = *header;
-    let is_swapped = dimensions & SWAPPED_BYTE_ORDER != 0;
-    let dimensions = dimensions & !SWAPPED_BYTE_ORDER;
+    let (first_bytes, mut remaining) = body.split_first_chunk::<2>()?;
+    let [itemsize, dimensions_and_order] = *first_bytes;
+    let is_swapped = dimensions_and_order & SWAPPED_BYTE_ORDER != 0;
+    let dimensions = dimensions_and_order & !SWAPPED_BYTE_ORDER;
     if dimensions > DIMENSIONS_MAX {
         return None;
     }

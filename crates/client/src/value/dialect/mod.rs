@@ -137,11 +137,11 @@ pub(super) trait DialectFormat: Sync {
     ) -> Result<WrittenValue<'v>, ValueRefusal>;
 
     /// Appends the form of an array that is packed to the bits of its numbers, and returns its flags; `None`
-    /// where there is none, or none of at most `bytes_max` bytes.
+    /// where there is none, or none of at most `packed_bytes_max` bytes.
     fn pack_array(
         &self,
         _array: &Array<'_>,
-        _bytes_max: usize,
+        _packed_bytes_max: usize,
         _scratch: &mut Vec<u8>,
     ) -> Option<u32> {
         None
@@ -214,7 +214,7 @@ impl<'v> WrittenValue<'v> {
     }
 }
 
-/// How a compressed body is framed.
+/// How a body is compressed and framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CompressionFormat {
     pub(super) method: Method,

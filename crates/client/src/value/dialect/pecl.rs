@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::php::{decode_float, format_float, text_or_bytes};
+use super::php::{decode_float, decode_string, format_float};
 use super::{
     CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_decimal,
     refuse, unsupported_type,
@@ -16,8 +16,8 @@ const STRING: u32 = 0;
 const BOOL: u32 = 0x100;
 const LONG: u32 = 0x300;
 const DOUBLE: u32 = 0x700;
-/// The upper sixteen bits are the application's own.
-const CLIENT_BITS: u32 = 0xffff;
+/// The lower sixteen bits, which are this client's; the upper sixteen are the application's own.
+const PECL_FLAGS_MASK: u32 = 0xffff;
 
 pub(super) struct Pecl;
 
@@ -54,8 +54,8 @@ impl DialectFormat for Pecl {
         body: Cow<'b, [u8]>,
         _: ReadLimits,
     ) -> Result<Decoded<'b>, ValueRefusal> {
-        match flags & CLIENT_BITS & !COMPRESSED {
-            STRING => Ok(text_or_bytes(body)),
+        match flags & PECL_FLAGS_MASK & !COMPRESSED {
+            STRING => Ok(decode_string(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
             LONG => decode_decimal(&body),
             DOUBLE => decode_float(&body),

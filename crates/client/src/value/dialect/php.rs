@@ -86,7 +86,7 @@ impl DialectFormat for Php {
             return refuse("a compression of PHP that is not zlib, fastlz or zstd");
         }
         match flags & TYPE_MASK {
-            STRING => Ok(text_or_bytes(body)),
+            STRING => Ok(decode_string(body)),
             LONG => decode_decimal(&body),
             DOUBLE => decode_float(&body),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
@@ -101,7 +101,7 @@ impl DialectFormat for Php {
 }
 
 /// PHP has one string type: text when it is UTF-8, else bytes.
-pub(super) fn text_or_bytes(body: Cow<'_, [u8]>) -> Decoded<'_> {
+pub(super) fn decode_string(body: Cow<'_, [u8]>) -> Decoded<'_> {
     if std::str::from_utf8(&body).is_err() {
         return Decoded::Bytes(body);
     }

@@ -32,7 +32,7 @@ pub(super) struct Python {
     bytes_flags: u32,
     int_flags: u32,
     /// 2 means a boolean.
-    is_bool_marked: bool,
+    has_bool_flag: bool,
     /// meta-memcache's zstd serialiser shares these flags.
     has_zstd: bool,
 }
@@ -41,7 +41,7 @@ const PYMEMCACHE_LIKE: Python = Python {
     str_flags: TEXT_OR_BYTES,
     bytes_flags: 0,
     int_flags: INTEGER,
-    is_bool_marked: false,
+    has_bool_flag: false,
     has_zstd: false,
 };
 
@@ -49,7 +49,7 @@ pub(super) const PYMEMCACHE: Python = PYMEMCACHE_LIKE;
 pub(super) const PYTHON_MEMCACHED: Python = PYMEMCACHE_LIKE;
 pub(super) const PYLIBMC: Python = Python {
     int_flags: LONG,
-    is_bool_marked: true,
+    has_bool_flag: true,
     ..PYMEMCACHE_LIKE
 };
 pub(super) const BMEMCACHED: Python = Python {
@@ -81,7 +81,7 @@ impl DialectFormat for Python {
                     scratch,
                 ));
             }
-            ValueRef::Bool(value) if self.is_bool_marked => {
+            ValueRef::Bool(value) if self.has_bool_flag => {
                 return Ok(WrittenValue::unchanged(
                     INTEGER,
                     if *value { b"1" } else { b"0" },
@@ -124,8 +124,8 @@ impl DialectFormat for Python {
         match flags & !compression_flags {
             type_flags if type_flags == self.bytes_flags => Ok(Decoded::Bytes(body)),
             type_flags if type_flags == self.str_flags => decode_text(body),
-            INTEGER if self.is_bool_marked && *body == *b"1" => Ok(Decoded::Bool(true)),
-            INTEGER if self.is_bool_marked && *body == *b"0" => Ok(Decoded::Bool(false)),
+            INTEGER if self.has_bool_flag && *body == *b"1" => Ok(Decoded::Bool(true)),
+            INTEGER if self.has_bool_flag && *body == *b"0" => Ok(Decoded::Bool(false)),
             INTEGER | LONG => decode_decimal(&body),
             PICKLE => unpickle(body, limits),
             _ => refuse("another client's flags"),

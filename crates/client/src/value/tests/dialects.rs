@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn pickles_are_read_and_written_only_by_name() {
+fn pickles_are_read_and_written_only_when_allowed() {
     let pickle = b"\x80\x05]\x94.";
     for dialect in [Dialect::Pymemcache, Dialect::Pylibmc, Dialect::Bmemcached] {
         let error = decode(dialect, 1, pickle).unwrap_err();
@@ -29,7 +29,7 @@ fn pickles_are_read_and_written_only_by_name() {
 }
 
 #[test]
-fn objects_of_other_languages_are_refused_by_name() {
+fn objects_of_other_languages_are_refused_with_their_format_in_the_error() {
     let cases: [(Dialect, u32, &[u8], &str); 5] = [
         (Dialect::Dalli, 1, b"\x04\x08[\x06i\x06", "Marshal"),
         (Dialect::PhpMemcached, 4, b"a:1:{i:0;i:1;}", "PHP serialize"),
@@ -86,10 +86,10 @@ fn spymemcached_numbers_have_no_leading_zeros() {
 fn a_number_that_decr_padded_is_read() {
     assert_eq!(decode(Dialect::Pymemcache, 2, b"9 "), Ok(Decoded::Int(9)));
     assert!(decode(Dialect::Pymemcache, 2, b" 9").is_err());
-    let big = "123456789012345678901234567890";
+    let big_number = "123456789012345678901234567890";
     assert_eq!(
-        decode(Dialect::Pylibmc, 4, big.as_bytes()),
-        Ok(Decoded::BigInt(big.to_owned()))
+        decode(Dialect::Pylibmc, 4, big_number.as_bytes()),
+        Ok(Decoded::BigInt(big_number.to_owned()))
     );
 }
 

@@ -73,8 +73,8 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
         &[complete_value.as_slice(), &[0]].concat(),
     ] {
         assert!(codec.encode(&ValueRef::Typed(malformed)).is_err());
-        let result = codec.decode(encoded.flags, malformed);
-        assert!(matches!(result, Err(ValueError::Unreadable { .. })));
+        let decode_result = codec.decode(encoded.flags, malformed);
+        assert!(matches!(decode_result, Err(ValueError::Unreadable { .. })));
     }
     let php_result =
         super::codec_of(Dialect::PhpMemcached).encode(&ValueRef::Typed(&complete_value));
@@ -106,10 +106,10 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
         .scan(7u64, |random_state, _| next_byte(random_state))
         .collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let encoded = compressing_codec(Dialect::Glasscache, method)
+        let encoded_length = compressing_codec(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
             .map(|encoded| encoded.bytes.len());
-        assert_eq!(encoded, Ok(4000), "{method:?}");
+        assert_eq!(encoded_length, Ok(4000), "{method:?}");
     }
     let short_length = codec_of(Dialect::Glasscache)
         .encode(&ValueRef::Str(&text_of_length(1000)))
@@ -130,21 +130,21 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 }
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
-fn round_trip(value: Array<'_>) -> (usize, Vec<u8>) {
+fn round_trip(original: Array<'_>) -> (usize, Vec<u8>) {
     let codec = codec_of(Dialect::Glasscache);
-    let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
+    let encoded = codec.encode(&ValueRef::Array(original)).unwrap();
     let Decoded::Array(decoded) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
     };
     assert_eq!(
         (decoded.typecode, &decoded.shape[..]),
-        (value.typecode, value.shape)
+        (original.typecode, original.shape)
     );
     (encoded.bytes.len(), decoded.bytes().to_vec())
 }
 
 #[test]
-fn arrays_of_ids_take_the_bits_of_the_greatest() {
+fn arrays_of_ids_take_as_many_bits_per_id_as_the_greatest() {
     let ids = (0..20_000u64).map(|i| 10_000_000 + i * 1_000_003 % 50_000_000);
     let eight_byte_ids: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
     let four_byte_ids: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
@@ -191,12 +191,12 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
 proptest! {
     #[test]
     fn arrays_of_whole_numbers_come_back(
-        seed in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, element_type_index in 0usize..8,
+        numbers in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, element_type_index in 0usize..8,
     ) {
         let (typecode, itemsize) =
             [(b'h', 2), (b'H', 2), (b'i', 4), (b'I', 4), (b'l', 8), (b'L', 8), (b'q', 8), (b'B', 1)][element_type_index];
         let mut bytes = Vec::new();
-        for number in seed.iter().cycle().take(2000).map(|number| number >> shift) {
+        for number in numbers.iter().cycle().take(2000).map(|number| number >> shift) {
             bytes.extend_from_slice(&number.to_le_bytes()[..usize::from(itemsize)]);
         }
         let shape = [bytes.len() as u64 / u64::from(itemsize)];
@@ -213,8 +213,8 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
     assert_eq!(decoded, Decoded::Manifest(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
         if dialect != Dialect::Glasscache {
-            let result = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
-            assert!(result.is_err(), "{dialect}");
+            let encode_result = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
+            assert!(encode_result.is_err(), "{dialect}");
         }
     }
 }
@@ -249,8 +249,9 @@ fn a_value_with_compute_info_reads_as_the_value() {
         );
         let cut_result = codec.decode(flags, &body[..15]);
         assert!(matches!(cut_result, Err(ValueError::Unreadable { .. })));
-        let nested = codec.with_compute_info(compute_info, flags, &body).unwrap();
-        assert!(codec.decode(nested.0, &nested.1).is_err());
+        let (nested_flags, nested_body) =
+            codec.with_compute_info(compute_info, flags, &body).unwrap();
+        assert!(codec.decode(nested_flags, &nested_body).is_err());
     }
     assert!(
         super::codec_of(Dialect::Pymemcache)

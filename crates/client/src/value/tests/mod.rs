@@ -114,8 +114,8 @@ proptest! {
         for (dialect, _) in DIALECTS {
             let options = CodecOptions { decompressed_bytes_max: 4096, ..CodecOptions::of(dialect) };
             let codec = Codec::new(options).unwrap();
-            for flags in [flags, u32::from(low_byte), u32::from(low_byte) << 8, flags & 0xff_ffff | 0x9c00_0000] {
-                if let Ok((Decoded::Bytes(decoded_bytes), _)) = codec.decode(flags, &bytes) {
+            for tried_flags in [flags, u32::from(low_byte), u32::from(low_byte) << 8, flags & 0xff_ffff | 0x9c00_0000] {
+                if let Ok((Decoded::Bytes(decoded_bytes), _)) = codec.decode(tried_flags, &bytes) {
                     prop_assert!(decoded_bytes.len() <= 4096);
                 }
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const BYTES_MAX: usize = 1 << 20;
 
 fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
-    let time = (
+    let time_fields = (
         0u8..24,
         0u8..60,
         0u8..60,
@@ -14,8 +14,8 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
         any::<bool>(),
         0usize..4,
     );
-    let time = time.prop_map(
-        |(hour, minute, second, microsecond, is_second_fold, zone)| Time {
+    let time = time_fields.prop_map(
+        |(hour, minute, second, microsecond, is_second_fold, zone_index)| Time {
             hour,
             minute,
             second,
@@ -26,11 +26,11 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
                 Zone::Fixed(-3_600_000_000, None),
                 Zone::Fixed(1, Some("odd")),
                 Zone::Named("Europe/Vienna"),
-            ][zone],
+            ][zone_index],
         },
     );
-    let date = (1u16..=9999, 1u8..=12, 1u8..=31);
-    let date = date.prop_map(|(year, month, day)| Date { year, month, day });
+    let date_fields = (1u16..=9999, 1u8..=12, 1u8..=31);
+    let date = date_fields.prop_map(|(year, month, day)| Date { year, month, day });
     prop_oneof![
         Just(Token::None),
         any::<bool>().prop_map(Token::Bool),
@@ -56,26 +56,26 @@ fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
     .prop_map(Typed::of)
 }
 
-/// Containers of every kind around leaves.
+/// Containers of every kind around scalars.
 fn any_value() -> impl Strategy<Value = Typed<'static>> {
     any_scalar().prop_recursive(4, 40, 6, |item| {
-        (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_index)| {
-            let count = items.len();
-            let token = match container_index {
-                0 => Token::List(count),
-                1 => Token::Tuple(count),
-                2 => Token::Set(count),
-                3 => Token::FrozenSet(count),
+        (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_kind)| {
+            let item_count = items.len();
+            let token = match container_kind {
+                0 => Token::List(item_count),
+                1 => Token::Tuple(item_count),
+                2 => Token::Set(item_count),
+                3 => Token::FrozenSet(item_count),
                 4 => {
-                    items.truncate(count / 2 * 2);
-                    Token::Dict(count / 2)
+                    items.truncate(item_count / 2 * 2);
+                    Token::Dict(item_count / 2)
                 }
                 5 => {
                     items = items
                         .into_iter()
                         .flat_map(|item| [Typed::of(Token::Str("field")), item])
                         .collect();
-                    Token::Record("user", count)
+                    Token::Record("user", item_count)
                 }
                 _ => {
                     items = vec![Typed::of(Token::Int(3))];
@@ -135,7 +135,7 @@ fn dates_and_names_out_of_range_are_refused() {
         &[17, 0, 0x80, 0xa3, 5, 0], // 86,400 seconds
         &[21, 1, b'r', 1, 3, 2, 0], // a field whose name is a number
         &[6, 1, 0xff],              // not UTF-8
-        &[22],                      // a tag to come
+        &[22],                      // an unknown tag
         &[],
     ] {
         assert!(!is_complete(bytes, BYTES_MAX), "{bytes:?}");
@@ -191,8 +191,8 @@ proptest! {
     #[test]
     fn a_cut_value_is_refused(value in any_value(), cut_offset in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes();
-        let cut_offset = cut_offset.index(bytes.len());
-        prop_assert!(!is_complete(&bytes[..cut_offset], BYTES_MAX));
+        let cut_bytes = &bytes[..cut_offset.index(bytes.len())];
+        prop_assert!(!is_complete(cut_bytes, BYTES_MAX));
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl<'b> Token<'b> {
     }
 }
 
-fn read_fixed_bytes<const BYTES: usize>(input: &mut &[u8]) -> Option<[u8; BYTES]> {
+fn read_fixed_bytes<const LENGTH: usize>(input: &mut &[u8]) -> Option<[u8; LENGTH]> {
     let (fixed_bytes, remaining) = input.split_first_chunk()?;
     *input = remaining;
     Some(*fixed_bytes)

@@ -48,12 +48,12 @@ impl<'b> Typed<'b> {
 
 fn read_value<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
     let token = tokens.read()?;
-    let count = token.item_count();
-    if count > 0 && depth >= DEPTH_MAX {
+    let item_count = token.item_count();
+    if item_count > 0 && depth >= DEPTH_MAX {
         return None;
     }
-    let mut items = Vec::with_capacity(count.min(RESERVED_ITEMS_MAX));
-    for index in 0..count {
+    let mut items = Vec::with_capacity(item_count.min(RESERVED_ITEMS_MAX));
+    for index in 0..item_count {
         items.push(if token.is_name_at(index) {
             Typed::of(Token::Str(tokens.read_name()?))
         } else {

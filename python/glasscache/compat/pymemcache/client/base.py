@@ -48,10 +48,10 @@ class Client(Reads, Writes, Admin):
         self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
     ) -> tuple[Any, Any]:
         """Return value and CAS unique, and give the key another expiry."""
-        value_and_cas = self.gets(key, default, cas_default)
-        if value_and_cas[1] is not cas_default:
+        value, cas = self.gets(key, default, cas_default)
+        if cas is not cas_default:
             self.touch(key, expire)
-        return value_and_cas
+        return value, cas
 
     def __setitem__(self, key: Key, value: Any) -> None:
         """Store a value."""
