@@ -253,7 +253,10 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.page.len(),
         requests.route.len(),
     ];
-    require_valid(column_lengths == [request_count; 5], "every column for each request")?;
+    require_valid(
+        column_lengths == [request_count; 5],
+        "every column for each request",
+    )?;
     let is_item = |item: &u32| (*item as usize) < item_count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
     require_valid(

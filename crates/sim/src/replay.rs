@@ -58,7 +58,9 @@ impl PreparedTrace {
                     .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
             let request_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
-            request_rows.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
+            request_rows
+                .map(|(_, &id)| u64::from(sizes[id as usize]))
+                .sum()
         };
         let requests = timeline.as_ref().map_or(ids.len(), |timeline| {
             let is_request = |effect: &&Effect| **effect == Effect::Request;

@@ -61,7 +61,15 @@ fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed_requests(400_000, 50_000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
     let sampled_curves: Vec<_> = (0..8)
-        .map(|seed| shards(&trace, SampleOptions { keys_max: 8192, seed }))
+        .map(|seed| {
+            shards(
+                &trace,
+                SampleOptions {
+                    keys_max: 8192,
+                    seed,
+                },
+            )
+        })
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
@@ -74,8 +82,7 @@ fn shards_is_close_to_the_exact_curve() {
             "{sampled_range:?} for {exact_ratio} at {size}"
         );
         assert!(
-            sampled_range.low - 0.005 <= exact_ratio
-                && exact_ratio <= sampled_range.high + 0.005,
+            sampled_range.low - 0.005 <= exact_ratio && exact_ratio <= sampled_range.high + 0.005,
             "{sampled_range:?} for {exact_ratio}"
         );
     }

@@ -80,7 +80,10 @@ fn rejects_null_in_a_list_but_not_an_empty_list() {
     let complete_lists = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
     assert_eq!(read_log_as_text(&["a", "b"], &complete_lists), "[0, 1, 1]");
     let lists_with_an_empty_one = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
-    assert_eq!(read_log_as_text(&["a", "b"], &lists_with_an_empty_one), "[0]");
+    assert_eq!(
+        read_log_as_text(&["a", "b"], &lists_with_an_empty_one),
+        "[0]"
+    );
     let lists_with_a_null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
     let message = "requests.parquet, row 2, column items: an item may not be null";
     assert_eq!(read_log_as_text(&["a", "b"], &lists_with_a_null), message);

@@ -153,7 +153,8 @@ fn renamed_columns() -> Layout {
 #[test]
 fn columns_are_found_by_their_names_in_the_file() {
     let csv_text = "when\turl\tbytes\n1.5\t\"/a\tb\"\t10\n2\t/c\t\n";
-    let json_text = "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
+    let json_text =
+        "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
     let (batch, facts) = read_with_layout("t.csv", csv_text, &renamed_columns()).unwrap();
     assert_eq!(batch.time, [1500, 2000]);
     assert_eq!(batch.size, [Some(10), None]);

@@ -67,7 +67,11 @@ fn log_of_reads(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)
 
 fn learn_rules(log: &RequestLog, share_percent: u8) -> LearnedRules {
     let prepared = PreparedLog::new(log, |_| true);
-    learn(Some(share_percent), &prepared, 0..prepared.second_half_start())
+    learn(
+        Some(share_percent),
+        &prepared,
+        0..prepared.second_half_start(),
+    )
 }
 
 /// The figures of a strategy on the second half.
@@ -232,7 +236,8 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
     }
     log.items.parents = parents;
     let tree_notations = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
-    let calls_of_tree_rules = tree_notations.map(|notation| figures_of_second_half(&log, notation).calls);
+    let calls_of_tree_rules =
+        tree_notations.map(|notation| figures_of_second_half(&log, notation).calls);
     eprintln!("calls: rules {most_calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
     assert!(
         calls_of_tree_rules

@@ -11,7 +11,10 @@ const ITEM_LINES: &str =
 fn read_log(item_lines: &str, request_lines: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
         ("items.jsonl", InMemoryFile::new(item_lines.as_bytes())),
-        ("requests.jsonl", InMemoryFile::new(request_lines.as_bytes())),
+        (
+            "requests.jsonl",
+            InMemoryFile::new(request_lines.as_bytes()),
+        ),
     )
 }
 

@@ -113,13 +113,19 @@ fn computes_the_figures_of_the_worked_example() {
     let request_stats = request_stats_of(&log, &table, "remote", None);
     let figures = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
-        (figures.requests, figures.calls, figures.keys, figures.used_keys),
+        (
+            figures.requests,
+            figures.calls,
+            figures.keys,
+            figures.used_keys
+        ),
         (2, 5, 5, 5)
     );
     assert_eq!((figures.bytes, figures.added_ns), (14_000, 6_000_000));
     assert_eq!(figures.latency_ns_pct, [13_000_000; 8]);
     assert!(
-        figures.slowdown_pct
+        figures
+            .slowdown_pct
             .iter()
             .all(|slowdown| (slowdown - 0.3).abs() < 1e-12)
     );
@@ -203,7 +209,8 @@ fn notations_for(log: &RequestLog) -> Vec<String> {
                 .map(|name| format!("{name}:{item_count}")),
         );
         notations.extend(
-            ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", all_items_bytes / divisor as u64)),
+            ["fixed-bytes", "lru-bytes"]
+                .map(|name| format!("{name}:{}", all_items_bytes / divisor as u64)),
         );
     }
     let item_count = log.items.len() / 50;
@@ -212,7 +219,10 @@ fn notations_for(log: &RequestLog) -> Vec<String> {
         format!("fixed:{item_count}+lru:{item_count}"),
         format!("fixed-time:{item_count}+lru:{item_count}+children-always"),
         format!("lru:{item_count}+subtree:2+children"),
-        format!("fixed-bytes:{}+s3fifo:{item_count}+children", all_items_bytes / 50),
+        format!(
+            "fixed-bytes:{}+s3fifo:{item_count}+children",
+            all_items_bytes / 50
+        ),
         format!("fixed-hindsight:{item_count}+subtree:1+children-always"),
     ]);
     notations

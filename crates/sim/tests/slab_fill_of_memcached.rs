@@ -158,7 +158,10 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
         ),
         (
             "optimal",
-            vec!["-o".to_owned(), format!("slab_sizes={}", size_texts.join("-"))],
+            vec![
+                "-o".to_owned(),
+                format!("slab_sizes={}", size_texts.join("-")),
+            ],
             SlabConfig {
                 slab_sizes: Some(explicit_sizes),
                 ..default_config

@@ -34,7 +34,8 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         let figures: Vec<&str> = file
             .forecast
             .iter()
-            .map(|forecast| &*forecast.figure).collect();
+            .map(|forecast| &*forecast.figure)
+            .collect();
         assert_eq!(figures, ["calls", "keys", "added_ms_p50", "added_ms_p95"]);
 
         let report = report(&prepared, &cost, &strategy, OPTIONS);
@@ -48,7 +49,10 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
         ];
         for (forecast, expected) in file.forecast.iter().zip(expected) {
             let figure = &forecast.figure;
-            assert!((forecast.value - expected).abs() < 1e-5, "{notation}, {figure}");
+            assert!(
+                (forecast.value - expected).abs() < 1e-5,
+                "{notation}, {figure}"
+            );
             assert!(
                 forecast.low < expected && expected < forecast.high,
                 "{figure}"

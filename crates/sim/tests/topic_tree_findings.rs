@@ -89,7 +89,8 @@ fn speed_of_the_replay() {
     {
         let cpu_ns_before = thread_cpu_ns();
         let request_stats = replay(&prepared, &cost, notation);
-        let million_accesses_per_s = prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
+        let million_accesses_per_s =
+            prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
         eprintln!(
             "{notation:20} {million_accesses_per_s:6.1} M accesses/s ({} requests)",
             request_stats.len()

@@ -76,7 +76,8 @@ impl FromStr for StrategyFile {
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (line_kind, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid_line = |reason: String| file_error(index + 1, format!("`{line_kind}` {reason}"));
+            let invalid_line =
+                |reason: String| file_error(index + 1, format!("`{line_kind}` {reason}"));
             let parse_rule = || {
                 TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
             };

@@ -95,9 +95,7 @@ pub enum StrategyError {
     #[error("strategy `{0}` has two {1}; one at most")]
     Duplicate(String, &'static str),
     /// The term `remote` joined with others, on which it has no effect.
-    #[error(
-        "strategy `{0}`: `remote` means that nothing is kept; write it alone or leave it out"
-    )]
+    #[error("strategy `{0}`: `remote` means that nothing is kept; write it alone or leave it out")]
     RemoteWithOthers(String),
     /// A strategy file that cannot be read.
     #[error("reading the strategy file failed in line {line}: {problem}")]
@@ -251,7 +249,10 @@ impl fmt::Display for Strategy {
             ChildrenRule::Always => terms.push("children-always".into()),
         }
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        terms.extend(self.companion_share_percent.map(|percent| format!("together:{percent}")));
+        terms.extend(
+            self.companion_share_percent
+                .map(|percent| format!("together:{percent}")),
+        );
         if terms.is_empty() {
             f.write_str("remote")
         } else {

@@ -98,9 +98,7 @@ impl Pattern {
                 .ok_or_else(brace_error)?
                 .chars();
             let digit = after_brace.next().and_then(|digit| digit.to_digit(10));
-            let part_number = digit
-                .filter(|&number| number > 0)
-                .ok_or_else(brace_error)?;
+            let part_number = digit.filter(|&number| number > 0).ok_or_else(brace_error)?;
             remaining = after_brace
                 .as_str()
                 .strip_prefix('}')
@@ -156,9 +154,7 @@ pub struct TogetherRule {
 impl TogetherRule {
     /// Reads `<trigger> <pattern> <pattern> ...`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
-        let mut words = text
-            .split(' ')
-            .filter(|word| !word.is_empty());
+        let mut words = text.split(' ').filter(|word| !word.is_empty());
         let trigger = words.next().ok_or(TogetherError::TooShort)?;
         let part_indexes: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
@@ -183,7 +179,10 @@ impl TogetherRule {
                     .part_indexes()
                     .find(|part_index| !part_indexes.contains(part_index));
                 unknown_index.map_or(Ok(pattern), |part_index| {
-                    Err(TogetherError::Part(companion_text.to_owned(), part_index + 1))
+                    Err(TogetherError::Part(
+                        companion_text.to_owned(),
+                        part_index + 1,
+                    ))
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -264,7 +263,10 @@ impl TogetherRules {
             && let Some(split_key) =
                 SplitKey::new(key).filter(|split_key| !split_key.parts.is_empty())
         {
-            add_companions(self.rule_indexes_by_trigger.get(&split_key.template), &split_key.parts);
+            add_companions(
+                self.rule_indexes_by_trigger.get(&split_key.template),
+                &split_key.parts,
+            );
         }
     }
 }

@@ -370,7 +370,8 @@ impl TestProcess {
             value: key * 10,
             cached_bytes: Some(1),
         };
-        let mut near_values = NearValues::new(fixed_keys.iter().copied(), strategy.local.new_policy());
+        let mut near_values =
+            NearValues::new(fixed_keys.iter().copied(), strategy.local.new_policy());
         for key in fixed_keys {
             near_values.insert(key, key * 10, 1);
         }

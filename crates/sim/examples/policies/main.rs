@@ -82,9 +82,8 @@ impl AvoidableMisses {
             .iter()
             .map(|&bytes| u64::from(bytes))
             .sum();
-        let avoidable_share = |[all, missed]: [u64; 2], first_uses: u64| {
-            (missed - first_uses) as f64 / all as f64
-        };
+        let avoidable_share =
+            |[all, missed]: [u64; 2], first_uses: u64| (missed - first_uses) as f64 / all as f64;
         AvoidableMisses {
             request_share: avoidable_share(requests, trace.value_bytes.len() as u64),
             byte_share: avoidable_share(bytes, first_use_bytes),
@@ -214,13 +213,14 @@ fn main() {
     let footprint_mib = arguments
         .next()
         .and_then(|footprint_mib| footprint_mib.parse::<u64>().ok());
-    let policies: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |chosen_names| {
-        let is_chosen = |name: &str| chosen_names.split(',').any(|wanted| wanted == name);
-        PolicyKind::ALL
-            .into_iter()
-            .filter(|(_, name)| is_chosen(name))
-            .collect()
-    });
+    let policies: Vec<_> =
+        std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |chosen_names| {
+            let is_chosen = |name: &str| chosen_names.split(',').any(|wanted| wanted == name);
+            PolicyKind::ALL
+                .into_iter()
+                .filter(|(_, name)| is_chosen(name))
+                .collect()
+        });
     let names: Vec<&str> = policies.iter().map(|(_, name)| *name).collect();
     println!("trace fraction -m_MiB memcached {}", names.join(" "));
     // For each policy the sum of the logarithms of its ratios, and the largest ratio.

@@ -75,9 +75,8 @@ impl Curve {
         for pair in points.windows(2) {
             let ((from_size, from_misses), (to_size, to_misses)) = (pair[0], pair[1]);
             let steps = (to_size - from_size) / step;
-            let interpolate = |index: u64| {
-                from_misses + (to_misses - from_misses) * index as f64 / steps as f64
-            };
+            let interpolate =
+                |index: u64| from_misses + (to_misses - from_misses) * index as f64 / steps as f64;
             misses.extend((0..steps).map(interpolate));
         }
         misses.extend(points.last().map(|&(_, last_misses)| last_misses));

@@ -129,9 +129,14 @@ mod tests {
         let server_memory = ServerMemory::new(&trace, 20);
         let (small, large) = (4 << 20, 16 << 20);
         assert!(server_memory.memcached_items(small) < server_memory.memcached_items(large));
-        assert!(server_memory.memcached_miss_ratio(large) < server_memory.memcached_miss_ratio(small));
+        assert!(
+            server_memory.memcached_miss_ratio(large) < server_memory.memcached_miss_ratio(small)
+        );
         assert!(server_memory.glasscache_items(small) < server_memory.glasscache_items(large));
-        assert!(server_memory.glasscache_miss_ratio(large, 1) < server_memory.glasscache_miss_ratio(small, 1));
+        assert!(
+            server_memory.glasscache_miss_ratio(large, 1)
+                < server_memory.glasscache_miss_ratio(small, 1)
+        );
     }
 
     #[test]

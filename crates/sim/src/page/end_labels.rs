@@ -50,7 +50,6 @@ impl EndLabel {
     fn height(&self) -> f64 {
         LINE_HEIGHT * self.lines.len() as f64
     }
-
 }
 
 impl PlacedLabel {

@@ -106,8 +106,8 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let powers_of_ten = (first_power..=last_power)
         .step_by(decade_stride)
         .map(|power| 10f64.powi(power));
-    let ticks =
-        powers_of_ten.flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
+    let ticks = powers_of_ten
+        .flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
     let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }

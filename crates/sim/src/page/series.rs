@@ -84,11 +84,7 @@ impl Series {
             .band
             .iter()
             .filter_map(|&(x, low, high)| {
-                Some((
-                    x_scale.to_px(x)?,
-                    y_scale.to_px(low)?,
-                    y_scale.to_px(high)?,
-                ))
+                Some((x_scale.to_px(x)?, y_scale.to_px(low)?, y_scale.to_px(high)?))
             })
             .collect();
         if pixels.is_empty() {
@@ -161,8 +157,9 @@ pub(super) fn round_significant(value: f64) -> f64 {
 fn drop_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut selected: Vec<(f64, f64)> = Vec::new();
     for &(px, py) in pixels {
-        let is_far_enough =
-            |&(last_px, last_py): &(f64, f64)| (px - last_px).abs().max((py - last_py).abs()) >= DOT_WIDTH;
+        let is_far_enough = |&(last_px, last_py): &(f64, f64)| {
+            (px - last_px).abs().max((py - last_py).abs()) >= DOT_WIDTH
+        };
         if selected.last().is_none_or(is_far_enough) {
             selected.push((px, py));
         }

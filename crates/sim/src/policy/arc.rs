@@ -42,8 +42,7 @@ impl<W: Weights> Arc<W> {
         let weights = self.weights;
         let weight_of = |id: u32| weights.of(id);
         let t1_weight = self.t1.weight() as f64;
-        let is_t1_over =
-            t1_weight > self.t1_target || (is_from_b2 && t1_weight >= self.t1_target);
+        let is_t1_over = t1_weight > self.t1_target || (is_from_b2 && t1_weight >= self.t1_target);
         let evicts_from_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
         let (queue, ghost) = if evicts_from_t1 {
             (&mut self.t1, &mut self.b1)
@@ -65,8 +64,9 @@ impl<W: Weights> Arc<W> {
     /// A hit in a ghost: the target moves in favour of that list, the more the shorter the ghost is.
     fn readmit_from_ghost(&mut self, id: u32, weight: u64, is_from_b2: bool) {
         let (b1_weight, b2_weight) = (self.b1.weight() as f64, self.b2.weight() as f64);
-        let adjustment =
-            |other_weight: f64, own_weight: f64| (other_weight / own_weight).max(1.0) * weight as f64;
+        let adjustment = |other_weight: f64, own_weight: f64| {
+            (other_weight / own_weight).max(1.0) * weight as f64
+        };
         self.t1_target = if is_from_b2 {
             (self.t1_target - adjustment(b1_weight, b2_weight)).max(0.0)
         } else {

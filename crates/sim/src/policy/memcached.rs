@@ -78,7 +78,9 @@ impl<W: Weights> Memcached<W> {
             free_chunks: 0,
         };
         Self {
-            classes: (0..slab_classes.chunk_sizes().len()).map(new_class).collect(),
+            classes: (0..slab_classes.chunk_sizes().len())
+                .map(new_class)
+                .collect(),
             slab_classes,
             head_bytes: head_bytes(key_bytes, false),
             weights,
@@ -94,7 +96,10 @@ impl<W: Weights> Memcached<W> {
     /// The item of an object; `None` if it is above memcached's largest item. An item above the largest chunk takes several of them.
     fn item_of(&self, id: u32) -> Option<Item> {
         let value_bytes = u32::try_from(self.weights.of(id)).ok()?;
-        let bytes = self.head_bytes.checked_add(value_bytes)?.checked_add(LINE_END_BYTES)?;
+        let bytes = self
+            .head_bytes
+            .checked_add(value_bytes)?
+            .checked_add(LINE_END_BYTES)?;
         Some(Item {
             class_index: self.slab_classes.class_of(bytes)? - 1,
             bytes,
@@ -251,11 +256,20 @@ mod tests {
     fn a_page_holds_as_many_items_as_in_memcached() {
         let (mut position, item_count) = (0, 2 * ITEMS_PER_PAGE);
         let mut cache = Memcached::new(item_count as usize + 1, UnitWeights, 2 << 20, 10);
-        assert_eq!(count_misses(&mut cache, &mut position, 0..item_count), item_count as usize);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, 0..item_count),
+            item_count as usize
+        );
         assert_eq!(count_misses(&mut cache, &mut position, 0..item_count), 0);
         // One more evicts the oldest.
-        assert_eq!(count_misses(&mut cache, &mut position, item_count..=item_count), 1);
-        assert_eq!(count_misses(&mut cache, &mut position, [1, 0].into_iter()), 1);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, item_count..=item_count),
+            1
+        );
+        assert_eq!(
+            count_misses(&mut cache, &mut position, [1, 0].into_iter()),
+            1
+        );
     }
 
     #[test]
@@ -276,7 +290,10 @@ mod tests {
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 1 << 20, 10);
         let mut position = 0;
         count_misses(&mut cache, &mut position, 0..2 * ITEMS_PER_PAGE);
-        assert_eq!(count_misses(&mut cache, &mut position, large_ids.clone()), 2);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, large_ids.clone()),
+            2
+        );
         assert_eq!(count_misses(&mut cache, &mut position, large_ids), 0);
     }
 
@@ -294,6 +311,9 @@ mod tests {
             count_misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()),
             2
         );
-        assert_eq!(count_misses(&mut cache, &mut position, [3, 3].into_iter()), 2);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, [3, 3].into_iter()),
+            2
+        );
     }
 }

@@ -60,8 +60,7 @@ impl<W: Weights> Slru<W> {
     #[inline]
     fn demote(&mut self, from_index: usize) {
         let weights = self.weights;
-        if let Some(id) = self.segments[from_index].pop(&mut self.locations, |id| weights.of(id))
-        {
+        if let Some(id) = self.segments[from_index].pop(&mut self.locations, |id| weights.of(id)) {
             self.segments[from_index - 1].push(&mut self.locations, id, weights.of(id));
         }
     }

@@ -89,7 +89,11 @@ impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
     pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
         let learn_with_share = |percent| {
-            let learned_rules = learn(Some(percent), prepared, evaluation.choice_requests(prepared));
+            let learned_rules = learn(
+                Some(percent),
+                prepared,
+                evaluation.choice_requests(prepared),
+            );
             let rules = &learned_rules.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
             (!is_empty).then_some((percent, learned_rules.items))
@@ -147,7 +151,8 @@ pub fn list_candidates(
     let learned_prefetches = learned_by_share.0.iter().flat_map(|&(percent, _)| {
         PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(percent)))
     });
-    for (children, subtree_depth, companion_share_percent) in tree_prefetches.into_iter().chain(learned_prefetches)
+    for (children, subtree_depth, companion_share_percent) in
+        tree_prefetches.into_iter().chain(learned_prefetches)
     {
         let mut add_candidate = |fixed, local, memory_bytes| {
             let strategy = Strategy {

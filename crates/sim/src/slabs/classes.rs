@@ -189,7 +189,9 @@ impl SlabClasses {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
         }
-        let index = self.chunk_sizes.partition_point(|&chunk| chunk < item_bytes);
+        let index = self
+            .chunk_sizes
+            .partition_point(|&chunk| chunk < item_bytes);
         Some(index.min(self.chunk_sizes.len() - 1) + 1)
     }
 
@@ -202,7 +204,9 @@ impl SlabClasses {
         value_bytes: u32,
         visit: &mut dyn FnMut(usize),
     ) {
-        let item_bytes = head_bytes.saturating_add(value_bytes).saturating_add(LINE_END_BYTES);
+        let item_bytes = head_bytes
+            .saturating_add(value_bytes)
+            .saturating_add(LINE_END_BYTES);
         let Some(class) = self.class_of(item_bytes) else {
             return;
         };

@@ -231,10 +231,7 @@ mod tests {
                 .sum::<i64>()
         };
         let chunks_held: Vec<i64> = sizes.iter().map(|&size| count_chunks_held(size)).collect();
-        let total: i64 = demand
-            .chunks()
-            .map(|(_, count)| count as i64)
-            .sum();
+        let total: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
         let cost_of_largest = compute_cost(config.slab_chunk_bytes_max);
         let mut best_cost = total * cost_of_largest;
         let mut layer: Vec<i64> = sizes

@@ -211,7 +211,10 @@ mod tests {
             "each class has a page whatever -m is"
         );
         // The class of the one very large item begins its page when the two others have used up the limit.
-        let with_rare_size = Plan::new(&classes, &demand_of(&[(27, 1000), (1000, 1000), (20_000, 1)]));
+        let with_rare_size = Plan::new(
+            &classes,
+            &demand_of(&[(27, 1000), (1000, 1000), (20_000, 1)]),
+        );
         assert_eq!(with_rare_size.items_that_fit(2 << 20), 2 * 885);
         assert_eq!(with_rare_size.pages_taken(2 * 885), 3);
         // With one page more, that page is used up by then, and no class gets a second one.

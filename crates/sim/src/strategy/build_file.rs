@@ -23,7 +23,11 @@ pub fn build_strategy_file(
     strategy: &Strategy,
 ) -> StrategyFile {
     let fixed = choose_fixed(strategy.fixed, prepared, cost);
-    let learned = learn(strategy.companion_share_percent, prepared, 0..prepared.second_half_start());
+    let learned = learn(
+        strategy.companion_share_percent,
+        prepared,
+        0..prepared.second_half_start(),
+    );
     let choices = Choices {
         fixed: &fixed,
         learned: &learned.items,

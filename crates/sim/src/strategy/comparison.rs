@@ -74,7 +74,10 @@ fn compute_errors(
                 compute_error
             };
             let measured = measured.get(name).unwrap_or(&Value::Null);
-            (name.clone(), compute_errors(forecast, measured, compute_error))
+            (
+                name.clone(),
+                compute_errors(forecast, measured, compute_error),
+            )
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
@@ -82,7 +85,10 @@ fn compute_errors(
     json!(numbers.and_then(|(forecast, measured)| compute_error(forecast, measured)))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the form of `compute_relative_error`")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the form of `compute_relative_error`"
+)]
 fn compute_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }

@@ -96,7 +96,8 @@ pub fn compute_figures(
         .map(f64::from_bits)
         .collect();
     figures.latency_ns_pct = compute_percentiles(&mut latencies);
-    figures.share_slower = slower_counts.map(|slower_count| slower_count as f64 / figures.requests.max(1) as f64);
+    figures.share_slower =
+        slower_counts.map(|slower_count| slower_count as f64 / figures.requests.max(1) as f64);
     figures
 }
 

@@ -27,7 +27,8 @@ impl Report {
                     json!({ "all": all.to_document(), "second_half": second_half.to_document() });
                 (name.clone(), halves)
             };
-            document["routes"] = Value::Object(routes.iter().zip(&self.routes).map(route_entry).collect());
+            document["routes"] =
+                Value::Object(routes.iter().zip(&self.routes).map(route_entry).collect());
         }
         document
     }

@@ -68,10 +68,7 @@ pub fn compute_forecasts(
 }
 
 /// Requests that follow one another, in as many of the [`BLOCKS`] blocks as their share of all requests, at least one.
-fn split_into_blocks(
-    requests: &[u32],
-    all_request_count: usize,
-) -> impl Iterator<Item = &[u32]> {
+fn split_into_blocks(requests: &[u32], all_request_count: usize) -> impl Iterator<Item = &[u32]> {
     let block_count = (requests.len() * BLOCKS / all_request_count).max(1);
     requests.chunks_exact((requests.len() / block_count).max(BLOCK_REQUESTS_MIN))
 }
@@ -105,8 +102,7 @@ fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> Fi
             .sum();
         sum as f64 / requests.len().max(1) as f64
     };
-    let mut added_ns: Vec<u64> =
-        stats_of_each.clone().map(|stats| stats.added_ns).collect();
+    let mut added_ns: Vec<u64> = stats_of_each.clone().map(|stats| stats.added_ns).collect();
     let added_ns_percentiles = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
         added_ns_percentiles

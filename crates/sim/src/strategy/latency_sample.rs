@@ -123,7 +123,10 @@ fn parse_size_quantiles(
     if !(size.is_finite() && size >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = REQUIRED_PERCENTILES.iter().find(|name| !row.contains_key(**name)) {
+    if let Some(missing) = REQUIRED_PERCENTILES
+        .iter()
+        .find(|name| !row.contains_key(**name))
+    {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));

@@ -119,8 +119,9 @@ mod tests {
     use crate::random::Random;
 
     fn forecasts(whole: f64, spread: f64) -> RoundForecasts {
-        let round =
-            |number: usize| whole * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 });
+        let round = |number: usize| {
+            whole * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 })
+        };
         RoundForecasts {
             whole: [whole; 2],
             rounds: (0..ROUNDS).map(|number| [round(number); 2]).collect(),

@@ -102,7 +102,9 @@ pub fn run_each(
     let _ = match strategy.local {
         LocalRule::Nothing => replay.run_all(&mut AnyPolicy::Nothing, false, visit),
         LocalRule::Lru(items_max) => replay.run_all(&mut Lru::new(items_max), true, visit),
-        LocalRule::LruBytes(bytes_max) => replay.run_all(&mut LruBytes::new(bytes_max), true, visit),
+        LocalRule::LruBytes(bytes_max) => {
+            replay.run_all(&mut LruBytes::new(bytes_max), true, visit)
+        }
         LocalRule::S3Fifo(items_max) => replay.run_all(&mut S3Fifo::new(items_max), true, visit),
     };
 }
@@ -194,9 +196,9 @@ impl Replay<'_> {
         stats.calls += 1;
         stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
-        stats.added_ns += self
-            .call_costs
-            .call_ns(process.current_request, cause, fetch_list, bytes);
+        stats.added_ns +=
+            self.call_costs
+                .call_ns(process.current_request, cause, fetch_list, bytes);
         store_fetched(process, fetch_list);
     }
 }
@@ -254,7 +256,8 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn local_insert(&mut self, item: &u32) {
         if !self.is_absent(*item) {
-            self.local_policy.insert(*item, self.size(*item), &mut |_, _| {});
+            self.local_policy
+                .insert(*item, self.size(*item), &mut |_, _| {});
         }
     }
 

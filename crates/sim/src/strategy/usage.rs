@@ -189,12 +189,7 @@ mod tests {
         let requests_by_key: Vec<_> = log_usage
             .items
             .iter()
-            .map(|usage| {
-                (
-                    log.items.keys[usage.item as usize].as_str(),
-                    usage.requests,
-                )
-            })
+            .map(|usage| (log.items.keys[usage.item as usize].as_str(), usage.requests))
             .collect();
         assert_eq!(
             requests_by_key,

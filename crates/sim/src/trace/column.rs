@@ -92,8 +92,8 @@ impl ColumnDecoder {
                 } else {
                     None
                 };
-                let checked =
-                    value.map(|&number| self.check_range(number, first_row + offset as u64, number_max));
+                let checked = value
+                    .map(|&number| self.check_range(number, first_row + offset as u64, number_max));
                 output.push(checked.transpose()?);
             }
         }

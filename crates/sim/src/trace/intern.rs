@@ -268,7 +268,8 @@ impl Collector {
         let ids = std::mem::take(&mut self.interned.ids);
         let timeline = std::mem::take(&mut self.timeline);
         let mut pair_interner = Interner::new();
-        let mut current_object_by_key = vec![NO_OBJECT; if has_only_requests { 0 } else { keys.len() }];
+        let mut current_object_by_key =
+            vec![NO_OBJECT; if has_only_requests { 0 } else { keys.len() }];
         for (row, (&key_id, &size)) in ids.iter().zip(&self.row_sizes).enumerate() {
             if size == UNKNOWN_SIZE {
                 self.interned.without_size += 1;
@@ -281,7 +282,8 @@ impl Collector {
             }
             self.interned.ids.push(id);
             if !has_only_requests {
-                let replaced_object = std::mem::replace(&mut current_object_by_key[key_id as usize], id);
+                let replaced_object =
+                    std::mem::replace(&mut current_object_by_key[key_id as usize], id);
                 self.timeline.times.push(timeline.times[row]);
                 self.timeline.ttls.push(timeline.ttls[row]);
                 self.timeline.effects.push(timeline.effects[row]);

@@ -93,7 +93,8 @@ impl<'a> JsonRow<'a> {
         value: &Value,
         max: u64,
     ) -> Result<u64, TraceError> {
-        let range_error = || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
+        let range_error =
+            || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)

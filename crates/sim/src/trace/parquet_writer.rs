@@ -59,7 +59,8 @@ impl Column {
 
     /// A column of lists of numbers.
     pub(super) fn lists<'a>(cells: impl Iterator<Item = &'a [u32]>) -> Self {
-        let (mut values, mut definition_levels, mut repetition_levels) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut values, mut definition_levels, mut repetition_levels) =
+            (Vec::new(), Vec::new(), Vec::new());
         for list in cells {
             values.extend(list.iter().map(|&value| value as i32));
             definition_levels.extend(std::iter::repeat_n(1, list.len()));
@@ -86,7 +87,8 @@ impl<W: Write + Send> ParquetWriter<W> {
         let open_writer = || {
             let schema = Arc::new(parse_message_type(schema)?);
             let zstd_level = ZstdLevel::try_new(3)?;
-            let properties = WriterProperties::builder().set_compression(Compression::ZSTD(zstd_level));
+            let properties =
+                WriterProperties::builder().set_compression(Compression::ZSTD(zstd_level));
             SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
         };
         Ok(Self {
@@ -102,7 +104,8 @@ impl<W: Write + Send> ParquetWriter<W> {
     fn append(&mut self, columns: &[Column]) -> Result<()> {
         let mut row_group = self.writer.next_row_group()?;
         for column in columns {
-            let extra_column = || ParquetError::General("more columns than the schema has".to_owned());
+            let extra_column =
+                || ParquetError::General("more columns than the schema has".to_owned());
             let mut column_writer = row_group.next_column()?.ok_or_else(extra_column)?;
             match column {
                 Column::Longs(values) => {

@@ -47,12 +47,10 @@ impl NaiveLocalCache {
             Self::LruBytes { newest_last, .. } => newest_last
                 .iter()
                 .any(|&(cached_item, _)| cached_item == item),
-            Self::S3Fifo { small, main, .. } => {
-                small
-                    .iter()
-                    .chain(main)
-                    .any(|&(cached_item, _)| cached_item == item)
-            }
+            Self::S3Fifo { small, main, .. } => small
+                .iter()
+                .chain(main)
+                .any(|&(cached_item, _)| cached_item == item),
         }
     }
 

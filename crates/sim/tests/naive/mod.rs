@@ -83,7 +83,9 @@ impl NaiveState<'_> {
             .iter()
             .copied()
             .filter(|item| {
-                !self.fixed_set.contains(item) && !self.held_items.contains(item) && !local.contains(*item)
+                !self.fixed_set.contains(item)
+                    && !self.held_items.contains(item)
+                    && !local.contains(*item)
             })
             .collect();
         if missing_items.is_empty() {

@@ -93,9 +93,8 @@ pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
     // (key, uses, number of the request since which it has that many)
     let (mut cache, mut misses): (Vec<(u64, u64, usize)>, u64) = (Vec::new(), 0);
     for (request_number, &key) in keys.iter().enumerate() {
-        if let Some((_, uses, used_since)) = cache
-            .iter_mut()
-            .find(|(cached_key, ..)| *cached_key == key)
+        if let Some((_, uses, used_since)) =
+            cache.iter_mut().find(|(cached_key, ..)| *cached_key == key)
         {
             (*uses, *used_since) = (*uses + 1, request_number);
             continue;
@@ -139,9 +138,12 @@ pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
 }
 
 /// Misses and missed bytes of LRU or FIFO over (key, size) objects; what is larger than the cache is not stored.
-pub(crate) fn count_misses_and_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
-    let (mut cache, mut misses, mut missed_bytes): (Vec<(u64, u64)>, u64, u64) =
-        (Vec::new(), 0, 0);
+pub(crate) fn count_misses_and_bytes(
+    requests: &[(u64, u32)],
+    capacity: u64,
+    is_lru: bool,
+) -> (u64, u64) {
+    let (mut cache, mut misses, mut missed_bytes): (Vec<(u64, u64)>, u64, u64) = (Vec::new(), 0, 0);
     for &(key, size) in requests {
         let bytes = u64::from(size.max(1));
         let object = (key, bytes);
@@ -157,7 +159,13 @@ pub(crate) fn count_misses_and_bytes(requests: &[(u64, u32)], capacity: u64, is_
         if bytes > capacity {
             continue;
         }
-        while cache.iter().map(|&(_, cached_bytes)| cached_bytes).sum::<u64>() + bytes > capacity {
+        while cache
+            .iter()
+            .map(|&(_, cached_bytes)| cached_bytes)
+            .sum::<u64>()
+            + bytes
+            > capacity
+        {
             cache.remove(0);
         }
         cache.push(object);

@@ -82,7 +82,10 @@ fn misses_equal_libcachesim_at_every_size() {
         0 => random_number / 5 % 200,
         _ => index as u64 % 30,
     };
-    let loop_with_noise = random_numbers(2000).into_iter().enumerate().map(key_with_noise);
+    let loop_with_noise = random_numbers(2000)
+        .into_iter()
+        .enumerate()
+        .map(key_with_noise);
     for (name, requests, expected_misses) in [
         (
             "loop",
@@ -94,7 +97,11 @@ fn misses_equal_libcachesim_at_every_size() {
             with_sizes((0..1600).map(key_of_two_loops)),
             TWO_LOOPS_MISSES,
         ),
-        ("loop with noise", with_sizes(loop_with_noise), LOOP_WITH_NOISE_MISSES),
+        (
+            "loop with noise",
+            with_sizes(loop_with_noise),
+            LOOP_WITH_NOISE_MISSES,
+        ),
         ("skewed", skewed_requests(), SKEWED_MISSES),
     ] {
         assert_eq!(

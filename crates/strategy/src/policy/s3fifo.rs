@@ -55,7 +55,8 @@ impl S3Fifo {
     }
 
     fn is_in_queue(&self, slot: u32, queue_index: usize) -> bool {
-        self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].queue_index) == queue_index
+        self.links.is_queued(slot)
+            && usize::from(self.nodes[slot as usize].queue_index) == queue_index
     }
 
     fn push_to_queue(&mut self, slot: u32, queue_index: usize, uses: u8) {

@@ -197,7 +197,9 @@ fn choose_action(forecasts: &[Forecast], measured: &RolloutMeasurements) -> (Act
         ..
     } = *measured;
     if disabled_processes as f64 > processes as f64 * DISABLED_FRACTION_MAX {
-        let reason = format!("the strategy disabled itself in {disabled_processes} of {processes} processes");
+        let reason = format!(
+            "the strategy disabled itself in {disabled_processes} of {processes} processes"
+        );
         return (Action::RollBack, reason);
     }
     let requests = strategy.sum.requests;
@@ -322,16 +324,23 @@ mod tests {
             ..forecast_of_metric.clone()
         };
         assert!((forecast_bound(&forecast_without_margin, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
-        assert!((forecast_bound(&forecast_without_margin, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9);
+        assert!(
+            (forecast_bound(&forecast_without_margin, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9
+        );
     }
 
     #[test]
     fn more_calls_than_forecast_are_a_regression_and_fewer_are_not() {
         let mut random = Random(3);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
-        let control = Traffic::typical().with_calls(3.0).draw_group(1800, &mut random);
-        let regression_of = |strategy: &GroupCounts| find_regression(&forecasts, strategy, &control);
-        let more_calls = Traffic::typical().with_calls(2.0).draw_group(200, &mut random);
+        let control = Traffic::typical()
+            .with_calls(3.0)
+            .draw_group(1800, &mut random);
+        let regression_of =
+            |strategy: &GroupCounts| find_regression(&forecasts, strategy, &control);
+        let more_calls = Traffic::typical()
+            .with_calls(2.0)
+            .draw_group(200, &mut random);
         let regression = regression_of(&more_calls).unwrap();
         assert!(matches!(
             regression,
@@ -345,9 +354,13 @@ mod tests {
             regression.to_string().starts_with("calls is "),
             "{regression}"
         );
-        let fewer_calls = Traffic::typical().with_calls(0.3).draw_group(200, &mut random);
+        let fewer_calls = Traffic::typical()
+            .with_calls(0.3)
+            .draw_group(200, &mut random);
         assert_eq!(regression_of(&fewer_calls), None);
-        let too_few = Traffic::typical().with_calls(9.0).draw_group(19, &mut random);
+        let too_few = Traffic::typical()
+            .with_calls(9.0)
+            .draw_group(19, &mut random);
         assert_eq!(regression_of(&too_few), None);
     }
 
@@ -372,7 +385,9 @@ mod tests {
     fn a_strategy_without_forecast_that_is_slower_than_the_control_group_is_a_regression() {
         let mut random = Random(6);
         let control = Traffic::typical().draw_group(1000, &mut random);
-        let slow = Traffic::typical().with_time(2.0).draw_group(1000, &mut random);
+        let slow = Traffic::typical()
+            .with_time(2.0)
+            .draw_group(1000, &mut random);
         let regression = find_regression(&[], &slow, &control).unwrap();
         assert!(matches!(regression, Regression::SlowerThanControl { .. }));
         assert!(
@@ -389,18 +404,29 @@ mod tests {
         let mut random = Random(7);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().draw_group(3000, &mut random);
-        let control = Traffic::typical().with_calls(3.0).draw_group(3000, &mut random);
+        let control = Traffic::typical()
+            .with_calls(3.0)
+            .draw_group(3000, &mut random);
         let measurements = measurements_of(strategy.clone(), control.clone());
-        assert_eq!(recommend(&forecasts, &measurements).action, Action::Continue);
+        assert_eq!(
+            recommend(&forecasts, &measurements).action,
+            Action::Continue
+        );
         let reason = recommend(&forecasts, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
         let with_disabled_process = RolloutMeasurements {
             disabled_processes: 1,
             ..measurements
         };
-        assert_eq!(recommend(&forecasts, &with_disabled_process).action, Action::RollBack);
+        assert_eq!(
+            recommend(&forecasts, &with_disabled_process).action,
+            Action::RollBack
+        );
         let without_control = measurements_of(strategy, GroupCounts::default());
-        assert_eq!(recommend(&forecasts, &without_control).action, Action::Continue);
+        assert_eq!(
+            recommend(&forecasts, &without_control).action,
+            Action::Continue
+        );
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
 
@@ -413,7 +439,9 @@ mod tests {
         assert_eq!(recommend(&forecasts, &few_requests).action, Action::Wait);
         let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
         assert_eq!(recommend(&forecasts, &equal_groups).action, Action::Wait);
-        let more_calls = Traffic::typical().with_calls(1.5).draw_group(3000, &mut random);
+        let more_calls = Traffic::typical()
+            .with_calls(1.5)
+            .draw_group(3000, &mut random);
         let more_calls = measurements_of(more_calls, group(3000, &mut random));
         assert_eq!(recommend(&forecasts, &more_calls).action, Action::RollBack);
     }

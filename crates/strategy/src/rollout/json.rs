@@ -93,7 +93,8 @@ mod tests {
             low: 2.0,
             high: 3.0,
         }];
-        let mut process_rollout = ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
+        let mut process_rollout =
+            ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
         let group = process_rollout.begin_request();
         let cost = RequestCost {
             calls: 2,

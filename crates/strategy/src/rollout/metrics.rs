@@ -156,13 +156,15 @@ fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
 
 fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let variance_inflation = (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
+    let variance_inflation =
+        (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
     let variance_inflation = if variance_inflation.is_finite() {
         variance_inflation
     } else {
         1.0
     };
-    let margin = NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let margin =
+        NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
     let (low_quantile, high_quantile) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),
@@ -257,7 +259,9 @@ mod tests {
             Traffic::typical().draw_group(2000, &mut random),
             Traffic::typical().draw_group(2000, &mut random),
         );
-        let slow = Traffic::typical().with_calls(2.0).draw_group(2000, &mut random);
+        let slow = Traffic::typical()
+            .with_calls(2.0)
+            .draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");

@@ -143,7 +143,8 @@ impl ProcessRollout {
         let groups = &self.window.groups;
         let regression = find_regression(&self.forecasts, &groups.strategy, &groups.control);
         let missed_windows = self.window.missed_windows + u32::from(regression.is_some());
-        if regression.is_some() && (!self.window.is_after_first || missed_windows == MISSED_WINDOWS_TO_DISABLE)
+        if regression.is_some()
+            && (!self.window.is_after_first || missed_windows == MISSED_WINDOWS_TO_DISABLE)
         {
             return regression;
         }
@@ -307,8 +308,13 @@ mod tests {
             None
         );
         let traffic_with_more_calls = (Traffic::typical().with_calls(1.8), control);
-        let requests_until_disabled =
-            disabled_after(&mut process_rollout, 20_000, traffic_with_more_calls, random).unwrap();
+        let requests_until_disabled = disabled_after(
+            &mut process_rollout,
+            20_000,
+            traffic_with_more_calls,
+            random,
+        )
+        .unwrap();
         assert_eq!(requests_until_disabled, 6000, "three windows");
     }
 

@@ -58,9 +58,11 @@ impl Traffic {
             self.requests_left_in_period = 10;
         }
         self.requests_left_in_period -= 1;
-        let calls = (random.draw_fraction() * 4.0 * self.period_factor * self.calls_factor).round() as u32;
+        let calls =
+            (random.draw_fraction() * 4.0 * self.period_factor * self.calls_factor).round() as u32;
         // A median of a millisecond, and one of 100 calls above 10 ms.
-        let draw_call_ns = |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
+        let draw_call_ns =
+            |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
         let added_ns: f64 = (0..calls).map(|_| draw_call_ns(random)).sum();
         RequestCost {
             calls,

@@ -121,7 +121,10 @@ impl<'a> RuleCounter<'a> {
             prepared,
             requests,
             joint_share_min,
-            popularity: uses.iter().map(|&uses| f64::from(uses) / request_count).collect(),
+            popularity: uses
+                .iter()
+                .map(|&uses| f64::from(uses) / request_count)
+                .collect(),
             families,
             templates,
         }
@@ -150,15 +153,18 @@ impl<'a> RuleCounter<'a> {
     pub(super) fn find_rules(&self, trigger: Trigger) -> TogetherRules {
         let companions_by_template = self.find_family_companions(trigger);
         let mut rules = self.find_item_rules(trigger, &companions_by_template);
-        let family_rules = companions_by_template.into_iter().map(|(template_number, companions)| {
-            let companions = companions
+        let family_rules =
+            companions_by_template
                 .into_iter()
-                .map(|companion| self.pattern_of(companion));
-            TogetherRule {
-                trigger: self.templates[template_number as usize].clone(),
-                companions: companions.collect(),
-            }
-        });
+                .map(|(template_number, companions)| {
+                    let companions = companions
+                        .into_iter()
+                        .map(|companion| self.pattern_of(companion));
+                    TogetherRule {
+                        trigger: self.templates[template_number as usize].clone(),
+                        companions: companions.collect(),
+                    }
+                });
         rules.splice(0..0, family_rules);
         TogetherRules::new(rules)
     }
@@ -230,10 +236,14 @@ impl<'a> RuleCounter<'a> {
             .collect();
         let (mut weighted_sum, mut popularity_sum) = (0.0, 0.0);
         for (item, family) in self.families.iter().enumerate() {
-            if let Some(family) = family.as_ref().filter(|family| family.template_number == template_number) {
+            if let Some(family) = family
+                .as_ref()
+                .filter(|family| family.template_number == template_number)
+            {
                 let key = pattern.fill(&family.parts);
                 let trigger_popularity = self.popularity[item];
-                weighted_sum += trigger_popularity * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
+                weighted_sum +=
+                    trigger_popularity * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
                 popularity_sum += trigger_popularity;
             }
         }
@@ -255,7 +265,8 @@ impl<'a> RuleCounter<'a> {
         self.for_each_use(trigger, |item, items_read| {
             *uses_by_trigger.entry(item).or_default() += 1;
             let family = self.families[item as usize].as_ref();
-            let covered_companions = family.and_then(|family| companions_by_template.get(&family.template_number));
+            let covered_companions =
+                family.and_then(|family| companions_by_template.get(&family.template_number));
             for &other_item in items_read {
                 let is_covered =
                     family

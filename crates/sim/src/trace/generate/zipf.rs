@@ -89,7 +89,8 @@ mod tests {
             for rank in [1, 2, 3, 10, 50] {
                 let expected_share = f64::from(rank).powf(-skew) / weight_sum;
                 let share = f64::from(counts[rank as usize]) / 400_000.0;
-                let deviations = (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
+                let deviations =
+                    (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
                 assert!(
                     deviations < 5.0,
                     "skew {skew}, rank {rank}: {share} for {expected_share}"

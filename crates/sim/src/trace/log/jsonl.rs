@@ -192,9 +192,7 @@ pub(super) fn write(
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            requests
-                .routes
-                .get(requests.route[index] as usize),
+            requests.routes.get(requests.route[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }
