@@ -71,16 +71,16 @@ impl<'b> Unpacker<'b> {
         let count = self.unpack_length()?;
         let bytes = self.unpack_bytes(count.saturating_mul(WIDTH))?;
         let (numbers, _) = bytes.as_chunks::<WIDTH>();
-        Ok(numbers.iter().map(|bytes| decode(*bytes)).collect())
+        Ok(numbers.iter().map(|number_bytes| decode(*number_bytes)).collect())
     }
 
     fn unpack_texts(&mut self) -> Result<Vec<String>, TraceError> {
         let lengths = self.unpack_u64s()?;
-        let text = |length: &u64| {
+        let unpack_text = |length: &u64| {
             let bytes = self.unpack_bytes(usize::try_from(*length).map_err(unpack_error)?)?;
             Ok(str::from_utf8(bytes).map_err(unpack_error)?.to_owned())
         };
-        lengths.iter().map(text).collect()
+        lengths.iter().map(unpack_text).collect()
     }
 
     fn unpack_u64s(&mut self) -> Result<Vec<u64>, TraceError> {
@@ -145,12 +145,12 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             effects: unpacker.unpack_column(effect_of)?,
             replaced_ids: unpacker.unpack_u32s()?,
         };
-        let columns = [
+        let column_lengths = [
             timeline.times.len(),
             timeline.ttls.len(),
             timeline.effects.len(),
         ];
-        require_valid(columns == [ids.len(); 3], "a time for each row")?;
+        require_valid(column_lengths == [ids.len(); 3], "a time for each row")?;
         let replaced = &timeline.replaced_ids;
         require_valid(
             replaced.is_empty() || replaced.len() == ids.len(),
@@ -174,8 +174,8 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
 
 fn effect_of([code]: [u8; 1]) -> Effect {
     let effects = [Effect::Request, Effect::Set, Effect::Delete];
-    let is_code = |effect: &Effect| *effect as u8 == code;
-    effects.into_iter().find(is_code).unwrap_or(Effect::None)
+    let has_code = |effect: &Effect| *effect as u8 == code;
+    effects.into_iter().find(has_code).unwrap_or(Effect::None)
 }
 
 /// Packs a request log.
@@ -241,20 +241,20 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
 }
 
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
-    let (count, rows) = (items.len(), requests.len());
+    let (item_count, request_count) = (items.len(), requests.len());
     require_valid(
-        [items.keys.len(), items.parents.len()] == [count; 2],
+        [items.keys.len(), items.parents.len()] == [item_count; 2],
         "a key and a parent for each item",
     )?;
-    let columns = [
+    let column_lengths = [
         requests.request.len(),
         requests.time_us.len(),
         requests.instance.len(),
         requests.page.len(),
         requests.route.len(),
     ];
-    require_valid(columns == [rows; 5], "every column for each request")?;
-    let is_item = |item: &u32| (*item as usize) < count;
+    require_valid(column_lengths == [request_count; 5], "every column for each request")?;
+    let is_item = |item: &u32| (*item as usize) < item_count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
     require_valid(
         items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
@@ -266,7 +266,7 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     )?;
     let starts = &requests.starts;
     require_valid(
-        starts.len() == rows + 1
+        starts.len() == request_count + 1
             && starts.is_sorted()
             && starts.first() == Some(&0)
             && starts.last() == Some(&requests.items.len()),
@@ -352,9 +352,9 @@ mod tests {
         for end in (0..packed.len()).step_by(7) {
             assert!(unpack_log(&packed[..end]).is_err(), "{end}");
         }
-        let mut foreign = log;
-        foreign.requests.items[0] = u32::try_from(foreign.items.len()).unwrap();
-        assert!(unpack_log(&pack_log(&foreign)).is_err());
+        let mut log_with_unknown_item = log;
+        log_with_unknown_item.requests.items[0] = u32::try_from(log_with_unknown_item.items.len()).unwrap();
+        assert!(unpack_log(&pack_log(&log_with_unknown_item)).is_err());
         let trace = pack_trace(&trace_of("key\n1\n2\n", Mode::Objects));
         assert!(unpack_trace(&trace[..trace.len() - 1]).is_err());
         let mut unknown_object = trace;

@@ -87,7 +87,7 @@ impl Bars {
         for (tick_px, tick) in y_scale
             .ticks
             .iter()
-            .filter_map(|&t| Some((y_scale.to_px(t)?, t)))
+            .filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
         {
             let _ = write!(
                 html,
@@ -157,7 +157,7 @@ impl Bars {
         for (tick_px, tick) in x_scale
             .ticks
             .iter()
-            .filter_map(|&t| Some((x_scale.to_px(t)?, t)))
+            .filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
         {
             let _ = write!(
                 html,

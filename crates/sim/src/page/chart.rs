@@ -177,7 +177,7 @@ impl Chart {
         for (y_px, tick) in y_scale
             .ticks
             .iter()
-            .filter_map(|&t| Some((y_scale.to_px(t)?, t)))
+            .filter_map(|&tick| Some((y_scale.to_px(tick)?, tick)))
         {
             let _ = write!(
                 html,
@@ -194,7 +194,7 @@ impl Chart {
         for (x_px, tick) in x_scale
             .ticks
             .iter()
-            .filter_map(|&t| Some((x_scale.to_px(t)?, t)))
+            .filter_map(|&tick| Some((x_scale.to_px(tick)?, tick)))
         {
             let _ = write!(html, "<path class=\"axis\" d=\"M{x_px:.1} {bottom}v5\"/>");
             let _ = write!(
@@ -208,17 +208,17 @@ impl Chart {
             html,
             "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
         );
-        let middle = f64::midpoint(LEFT, right);
+        let middle_x = f64::midpoint(LEFT, right);
         let _ = write!(
             html,
-            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            "<text x=\"{middle_x}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             HEIGHT - 8.0,
             escape(&self.x_label)
         );
-        let middle = f64::midpoint(TOP, bottom);
+        let middle_y = f64::midpoint(TOP, bottom);
         let _ = write!(
             html,
-            "<text transform=\"translate(14 {middle}) rotate(-90)\" text-anchor=\"middle\">"
+            "<text transform=\"translate(14 {middle_y}) rotate(-90)\" text-anchor=\"middle\">"
         );
         let _ = write!(html, "{}</text>", escape(&self.y_label));
     }

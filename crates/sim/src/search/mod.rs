@@ -59,19 +59,19 @@ pub enum Evaluation {
 /// of a stopped replay is above the limit too, so recording it changes nothing.)
 #[derive(Debug, Clone, Default)]
 pub struct BestSoFar {
-    least_added_ns: BTreeMap<u64, u64>,
+    least_added_ns_by_memory: BTreeMap<u64, u64>,
 }
 
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
     pub fn record(&mut self, memory_bytes: u64, added_ns: u64) {
-        let best = self.least_added_ns.entry(memory_bytes).or_insert(u64::MAX);
-        *best = added_ns.min(*best);
+        let least_ns = self.least_added_ns_by_memory.entry(memory_bytes).or_insert(u64::MAX);
+        *least_ns = added_ns.min(*least_ns);
     }
 
     /// The least added nanoseconds recorded with at most this much memory.
     pub fn least_added_ns_within(&self, memory_bytes: u64) -> Option<u64> {
-        self.least_added_ns
+        self.least_added_ns_by_memory
             .range(..=memory_bytes)
             .map(|(_, &ns)| ns)
             .min()
@@ -134,11 +134,11 @@ pub fn list_candidates(
     learned_by_share: &LearnedByShare,
 ) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
-    let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+    let total_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     // More memory than all items take is never needed.
-    let memory_bytes = memory_bytes.min(total);
-    let item_bytes = (total / sizes.len().max(1) as u64).max(1);
-    let mut combinations = Vec::new();
+    let memory_bytes = memory_bytes.min(total_bytes);
+    let item_bytes = (total_bytes / sizes.len().max(1) as u64).max(1);
+    let mut candidates = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(children, subtree_depth)| (children, subtree_depth, None));
     let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
@@ -155,24 +155,24 @@ pub fn list_candidates(
                 subtree_depth,
                 companion_share_percent,
             };
-            combinations.push(Candidate {
+            candidates.push(Candidate {
                 strategy,
                 memory_bytes,
             });
         };
         add(None, LocalRule::Nothing, 0);
         for budget in BUDGET_DIVISORS.map(|divisor| memory_bytes / divisor) {
-            let s3fifo = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
-            let fixed = |bytes| Some(FixedRule::Bytes(bytes));
-            add(fixed(budget), LocalRule::Nothing, budget);
+            let s3fifo_within = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
+            let fixed_within = |bytes| Some(FixedRule::Bytes(bytes));
+            add(fixed_within(budget), LocalRule::Nothing, budget);
             add(None, LocalRule::LruBytes(budget), budget);
-            add(None, s3fifo(budget), budget);
-            add(fixed(budget / 2), LocalRule::LruBytes(budget / 2), budget);
-            add(fixed(budget / 2), s3fifo(budget / 2), budget);
-            add(fixed(budget / 4), s3fifo(budget / 4 * 3), budget);
+            add(None, s3fifo_within(budget), budget);
+            add(fixed_within(budget / 2), LocalRule::LruBytes(budget / 2), budget);
+            add(fixed_within(budget / 2), s3fifo_within(budget / 2), budget);
+            add(fixed_within(budget / 4), s3fifo_within(budget / 4 * 3), budget);
         }
     }
-    combinations
+    candidates
 }
 
 /// Added nanoseconds of a candidate; the replay stops when the sum exceeds `limit_ns`.
@@ -231,10 +231,10 @@ pub fn find_pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
             tried_candidates[index].1,
         )
     });
-    let mut best = u64::MAX;
+    let mut least_added_ns = u64::MAX;
     order.retain(|&index| {
-        let is_better = tried_candidates[index].1 < best;
-        best = best.min(tried_candidates[index].1);
+        let is_better = tried_candidates[index].1 < least_added_ns;
+        least_added_ns = least_added_ns.min(tried_candidates[index].1);
         is_better
     });
     order
@@ -322,7 +322,7 @@ mod tests {
                 whole
                     .iter()
                     .zip(&limited)
-                    .any(|(whole, limited)| whole.1 > limited.1)
+                    .any(|((_, whole_ns), (_, limited_ns))| whole_ns > limited_ns)
             );
             assert_eq!(find_pareto_front(&whole), find_pareto_front(&limited));
             for (candidate, _) in &whole {
@@ -350,14 +350,14 @@ mod tests {
             items: 600,
             ..TopicTreeConfig::default()
         });
-        let combinations = list_candidates(
+        let candidates = list_candidates(
             &PreparedLog::new(&log, |_| true),
             300_000,
             &LearnedByShare::default(),
         );
-        assert_eq!(combinations.len(), 217);
+        assert_eq!(candidates.len(), 217);
         assert!(
-            combinations
+            candidates
                 .iter()
                 .all(|candidate| candidate.memory_bytes <= 300_000)
         );

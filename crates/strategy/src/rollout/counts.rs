@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_differs_from_the_middle_of_its_class_by_less_than_a_percent() {
+    fn a_time_differs_from_the_middle_of_its_bucket_by_less_than_a_percent() {
         for ns in (0..200).chain((200..4_000_000_000).step_by(7_654_321)) {
             let middle = bucket_middle(bucket_of(ns));
             assert!(middle.abs_diff(ns) * 100 <= ns, "{ns}: {middle}");

@@ -7,7 +7,7 @@
 use super::counts::{Block, GroupCounts};
 
 /// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the metric.
-const DEVIATIONS: f64 = 2.576;
+const NORMAL_QUANTILE: f64 = 2.576;
 
 /// With fewer blocks there is no interval.
 const BLOCKS_MIN: usize = 8;
@@ -138,7 +138,7 @@ impl Metric {
 
 /// Student's quantile at 99.5 %, from the normal one (Abramowitz and Stegun 26.7.5).
 fn student_quantile(degrees_of_freedom: usize) -> f64 {
-    let (z, degrees_of_freedom) = (DEVIATIONS, degrees_of_freedom as f64);
+    let (z, degrees_of_freedom) = (NORMAL_QUANTILE, degrees_of_freedom as f64);
     z + (z.powi(3) + z) / (4.0 * degrees_of_freedom)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees_of_freedom.powi(2))
 }
@@ -162,7 +162,7 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
     } else {
         1.0
     };
-    let margin = DEVIATIONS * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let margin = NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
     let (low, high) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),

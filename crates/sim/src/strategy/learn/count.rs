@@ -72,9 +72,9 @@ impl TriggerUses {
         if observed_share <= expected_share {
             return false;
         }
-        let term = |observed_share: f64, expected_share: f64| {
-            if observed_share > 0.0 {
-                observed_share * (observed_share / expected_share).ln()
+        let term = |observed: f64, expected: f64| {
+            if observed > 0.0 {
+                observed * (observed / expected).ln()
             } else {
                 0.0
             }
@@ -92,11 +92,11 @@ impl<'a> RuleCounter<'a> {
         requests: Range<usize>,
         joint_share_min: f64,
     ) -> Self {
-        let count = requests.len().max(1) as f64;
-        let uses = prepared.uses(requests.clone());
+        let request_count = requests.len().max(1) as f64;
+        let uses_by_item = prepared.uses(requests.clone());
         let mut template_numbers: HashMap<String, u32> = HashMap::new();
         let mut templates = Vec::new();
-        let families = prepared.items.keys.iter().zip(&uses).map(|(key, &uses)| {
+        let families = prepared.items.keys.iter().zip(&uses_by_item).map(|(key, &uses)| {
             let split_key =
                 SplitKey::new(key).filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
             let template = *template_numbers
@@ -113,7 +113,7 @@ impl<'a> RuleCounter<'a> {
             prepared,
             requests,
             joint_share_min,
-            popularity: uses.iter().map(|&uses| f64::from(uses) / count).collect(),
+            popularity: uses_by_item.iter().map(|&uses| f64::from(uses) / request_count).collect(),
             families,
             templates,
         }
@@ -140,9 +140,9 @@ impl<'a> RuleCounter<'a> {
 
     /// All rules with this kind of trigger.
     pub(super) fn find_rules(&self, trigger: Trigger) -> TogetherRules {
-        let families = self.family_rules(trigger);
-        let mut rules = self.item_rules(trigger, &families);
-        let by_template = families.into_iter().map(|(template, companions)| {
+        let companions_by_template = self.family_rules(trigger);
+        let mut rules = self.item_rules(trigger, &companions_by_template);
+        let family_rules = companions_by_template.into_iter().map(|(template, companions)| {
             let companions = companions
                 .into_iter()
                 .map(|companion| self.pattern_of(companion));
@@ -151,7 +151,7 @@ impl<'a> RuleCounter<'a> {
                 companions: companions.collect(),
             }
         });
-        rules.splice(0..0, by_template);
+        rules.splice(0..0, family_rules);
         TogetherRules::new(rules)
     }
 
@@ -224,9 +224,9 @@ impl<'a> RuleCounter<'a> {
         for (item, family) in self.families.iter().enumerate() {
             if let Some(family) = family.as_ref().filter(|family| family.template == template) {
                 let key = pattern.fill(&family.parts);
-                let uses = self.popularity[item];
-                weighted_sum += uses * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
-                popularity_sum += uses;
+                let trigger_popularity = self.popularity[item];
+                weighted_sum += trigger_popularity * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
+                popularity_sum += trigger_popularity;
             }
         }
         if popularity_sum > 0.0 {
@@ -240,14 +240,14 @@ impl<'a> RuleCounter<'a> {
     fn item_rules(
         &self,
         trigger: Trigger,
-        families: &BTreeMap<u32, Vec<Companion>>,
+        companions_by_template: &BTreeMap<u32, Vec<Companion>>,
     ) -> Vec<TogetherRule> {
         let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
         let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
         self.for_each_use(trigger, |item, items_read| {
             *trigger_uses.entry(item).or_default() += 1;
             let family = self.families[item as usize].as_ref();
-            let covered_companions = family.and_then(|family| families.get(&family.template));
+            let covered_companions = family.and_then(|family| companions_by_template.get(&family.template));
             for &other_item in items_read {
                 let is_covered =
                     family
@@ -342,7 +342,7 @@ impl<'a> RuleCounter<'a> {
     fn pattern_of(&self, (trigger_part_indexes, template): Companion) -> Pattern {
         let template = &self.templates[template as usize];
         let mut pieces = Vec::new();
-        let mut part = 0;
+        let mut part_index = 0;
         for text in template.split_inclusive(['{', '}']) {
             match text.chars().last() {
                 Some('{') if text.len() > 1 => {
@@ -351,9 +351,9 @@ impl<'a> RuleCounter<'a> {
                 Some('{') => {}
                 Some('}') => {
                     pieces.push(PatternPiece::Variable(
-                        (trigger_part_indexes >> (4 * part) & 15) as u8,
+                        (trigger_part_indexes >> (4 * part_index) & 15) as u8,
                     ));
-                    part += 1;
+                    part_index += 1;
                 }
                 _ => pieces.push(PatternPiece::Text(text.to_owned())),
             }

@@ -53,13 +53,13 @@ impl Default for KeyWorkload {
     }
 }
 
-/// The requests of a load, batch by batch.
+/// The requests of a workload, batch by batch.
 #[derive(Debug, Clone)]
 pub struct KeyGenerator {
     workload: KeyWorkload,
     zipf: Zipf,
     random: Random,
-    generated: u64,
+    generated_requests: u64,
 }
 
 impl KeyWorkload {
@@ -69,12 +69,12 @@ impl KeyWorkload {
         KeyGenerator {
             random: Random::new(mix(self.seed)),
             zipf,
-            generated: 0,
+            generated_requests: 0,
             workload: self,
         }
     }
 
-    /// Bytes of a key's value: log-normal with the load's mean.
+    /// Bytes of a key's value: log-normal with the workload's mean.
     fn value_size(&self, key: u64) -> Option<u32> {
         if self.size_mean <= 0.0 {
             return None;
@@ -110,27 +110,27 @@ impl KeyGenerator {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
     pub fn read(&mut self, batch: &mut Batch) -> usize {
         batch.clear();
-        let rows = (self.workload.requests - self.generated).min(BATCH_ROWS as u64);
-        for _ in 0..rows {
+        let row_count = (self.workload.requests - self.generated_requests).min(BATCH_ROWS as u64);
+        for _ in 0..row_count {
             let key = self.draw_key();
             let is_read = self.random.next_fraction() < self.workload.read_share;
             batch.key.push(key);
             batch
                 .time
-                .push((self.generated as f64 / self.workload.rate * 1e6) as u64);
+                .push((self.generated_requests as f64 / self.workload.rate * 1e6) as u64);
             batch.size.push(self.workload.value_size(key));
             batch.op.push(Some(if is_read { Op::Get } else { Op::Set }));
             batch.ttl.push(self.workload.key_ttl(key));
-            self.generated += 1;
+            self.generated_requests += 1;
         }
-        rows as usize
+        row_count as usize
     }
 
     fn draw_key(&mut self) -> u64 {
         let is_one_hit = self.workload.one_hit_share > 0.0
             && self.random.next_fraction() < self.workload.one_hit_share;
         let rank = if is_one_hit {
-            ONE_HIT_KEYS_FROM + self.generated
+            ONE_HIT_KEYS_FROM + self.generated_requests
         } else {
             self.zipf.draw(&mut self.random)
         };
@@ -143,9 +143,9 @@ mod tests {
     use super::*;
 
     fn read_all_batches(workload: KeyWorkload) -> Batch {
-        let (mut keys, mut batch, mut all_rows) =
+        let (mut generator, mut batch, mut all_rows) =
             (workload.start(), Batch::default(), Batch::default());
-        while keys.read(&mut batch) > 0 {
+        while generator.read(&mut batch) > 0 {
             all_rows.key.extend(&batch.key);
             all_rows.size.extend(&batch.size);
             all_rows.op.extend(&batch.op);
