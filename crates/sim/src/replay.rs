@@ -58,7 +58,9 @@ impl PreparedTrace {
                     .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
             let requested_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
-            requested_rows.map(|(_, &id)| u64::from(sizes[id as usize])).sum()
+            requested_rows
+                .map(|(_, &id)| u64::from(sizes[id as usize]))
+                .sum()
         };
         let requests = timeline.as_ref().map_or(ids.len(), |timeline| {
             let is_request = |effect: &&Effect| **effect == Effect::Request;

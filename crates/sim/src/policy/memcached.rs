@@ -138,7 +138,12 @@ impl Class {
     }
 
     /// Moves what HOT and WARM hold above their shares and ages to COLD, and what is in use to WARM.
-    fn rebalance_queues(&mut self, objects: &mut Objects, now: u32, item_bytes_of: impl Fn(u32) -> u64) {
+    fn rebalance_queues(
+        &mut self,
+        objects: &mut Objects,
+        now: u32,
+        item_bytes_of: impl Fn(u32) -> u64,
+    ) {
         let total_bytes = self.hot.weight() + self.warm.weight() + self.cold.weight();
         let oldest_cold = self.cold.peek(&objects.locations);
         let cold_age = oldest_cold.map_or(0, |id| objects.age(id, now));
@@ -252,11 +257,17 @@ mod tests {
     fn a_page_holds_as_many_items_as_in_memcached() {
         let (mut position, keys) = (0, 2 * ITEMS_PER_PAGE);
         let mut cache = Memcached::new(keys as usize + 1, UnitWeights, 2 << 20, 10);
-        assert_eq!(count_misses(&mut cache, &mut position, 0..keys), keys as usize);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, 0..keys),
+            keys as usize
+        );
         assert_eq!(count_misses(&mut cache, &mut position, 0..keys), 0);
         // One more evicts the oldest.
         assert_eq!(count_misses(&mut cache, &mut position, keys..=keys), 1);
-        assert_eq!(count_misses(&mut cache, &mut position, [1, 0].into_iter()), 1);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, [1, 0].into_iter()),
+            1
+        );
     }
 
     #[test]
@@ -295,6 +306,9 @@ mod tests {
             count_misses(&mut cache, &mut position, [2, 1, 2, 0].into_iter()),
             2
         );
-        assert_eq!(count_misses(&mut cache, &mut position, [3, 3].into_iter()), 2);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, [3, 3].into_iter()),
+            2
+        );
     }
 }

@@ -55,7 +55,9 @@ impl Quantiles {
     /// Nanoseconds of a single get of `bytes` at `quantile` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
-        let upper_index = self.sizes.partition_point(|quantiles| quantiles.size <= size);
+        let upper_index = self
+            .sizes
+            .partition_point(|quantiles| quantiles.size <= size);
         if upper_index == 0 {
             return self.sizes[0].latency_ns_at(quantile);
         }
@@ -123,7 +125,10 @@ fn parse_size_quantiles(
     if !(size_bytes.is_finite() && size_bytes >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = PERCENTILES.iter().find(|name| !us_by_percentile.contains_key(**name)) {
+    if let Some(missing) = PERCENTILES
+        .iter()
+        .find(|name| !us_by_percentile.contains_key(**name))
+    {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));
@@ -133,7 +138,9 @@ fn parse_size_quantiles(
         let percent = percentile_text.parse().ok();
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
         let percent: f64 = percent.ok_or_else(|| {
-            distribution_error(format!("`{percentile_text}` must be a percentile from 0 to 100"))
+            distribution_error(format!(
+                "`{percentile_text}` must be a percentile from 0 to 100"
+            ))
         })?;
         points.push((percent, us * 1000.0));
     }

@@ -116,11 +116,21 @@ mod tests {
     use crate::random::Random;
 
     fn forecasts(whole: f64, spread: f64) -> RoundForecasts {
-        let round =
-            |round_number: usize| whole * (1.0 + spread * if round_number.is_multiple_of(2) { 1.0 } else { -1.0 });
+        let round = |round_number: usize| {
+            whole
+                * (1.0
+                    + spread
+                        * if round_number.is_multiple_of(2) {
+                            1.0
+                        } else {
+                            -1.0
+                        })
+        };
         RoundForecasts {
             whole: [whole; 2],
-            rounds: (0..ROUNDS).map(|round_number| [round(round_number); 2]).collect(),
+            rounds: (0..ROUNDS)
+                .map(|round_number| [round(round_number); 2])
+                .collect(),
         }
     }
 

@@ -51,7 +51,11 @@ impl LogUsage {
     pub fn new(prepared: &PreparedLog<'_>) -> Self {
         let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
         let requests_by_item = prepared.uses(0..prepared.len());
-        let read_items = || (0_u32..).zip(&requests_by_item).filter(|&(_, &requests)| requests > 0);
+        let read_items = || {
+            (0_u32..)
+                .zip(&requests_by_item)
+                .filter(|&(_, &requests)| requests > 0)
+        };
         let mut items: Vec<ItemUsage> = read_items()
             .map(|(item, &requests)| ItemUsage { item, requests })
             .collect();
@@ -61,7 +65,10 @@ impl LogUsage {
         Self {
             items,
             prefixes: usage_by_prefix(prepared, &requests_by_item),
-            reads: requests_by_item.iter().map(|&requests| u64::from(requests)).sum(),
+            reads: requests_by_item
+                .iter()
+                .map(|&requests| u64::from(requests))
+                .sum(),
             read_bytes: read_items().map(bytes_of).sum(),
         }
     }
@@ -195,14 +202,18 @@ mod tests {
             requests_by_key,
             [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
         );
-        let prefix_usage = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
-            prefix: prefix.map(str::to_owned),
-            items,
-            bytes,
-            reads,
-            requests,
-        };
-        let expected = [prefix_usage(None, [2, 7, 4, 4]), prefix_usage(Some("u:"), [2, 6, 3, 2])];
+        let prefix_usage =
+            |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
+                prefix: prefix.map(str::to_owned),
+                items,
+                bytes,
+                reads,
+                requests,
+            };
+        let expected = [
+            prefix_usage(None, [2, 7, 4, 4]),
+            prefix_usage(Some("u:"), [2, 6, 3, 2]),
+        ];
         assert_eq!(usage.prefixes, expected);
         assert_eq!((usage.reads, usage.read_bytes), (7, 22));
     }

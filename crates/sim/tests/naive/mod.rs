@@ -75,7 +75,9 @@ impl NaiveState<'_> {
             .iter()
             .copied()
             .filter(|item| {
-                !self.fixed.contains(item) && !self.held.contains(item) && !local_cache.contains(*item)
+                !self.fixed.contains(item)
+                    && !self.held.contains(item)
+                    && !local_cache.contains(*item)
             })
             .collect();
         if missing_items.is_empty() {

@@ -313,8 +313,7 @@ mod tests {
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
             assert!(
-                (forecast_bound(&calls_forecast, Metric::Calls, requests) - expected).abs()
-                    < 1e-9
+                (forecast_bound(&calls_forecast, Metric::Calls, requests) - expected).abs() < 1e-9
             );
         }
         let exact = Forecast {
@@ -412,7 +411,10 @@ mod tests {
         };
         assert_eq!(recommend(&forecast, &one_disabled).action, Action::RollBack);
         let without_control = measurements_of(strategy, GroupCounts::default());
-        assert_eq!(recommend(&forecast, &without_control).action, Action::Continue);
+        assert_eq!(
+            recommend(&forecast, &without_control).action,
+            Action::Continue
+        );
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
 
