@@ -10,9 +10,9 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
-use naive::Table;
+use naive::{NaiveStats, Table};
 
-fn request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
+fn add_request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
     let number = requests.len() as u64;
     requests.request.push(number);
     requests.time_us.push(number);
@@ -43,8 +43,8 @@ fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
 
 fn worked_example() -> (RequestLog, Table) {
     let mut log = log_of(vec![NONE, 0, 0, 1], vec![1000, 1000, 1000, 10000]);
-    request(&mut log.requests, 0, 10000, 0, &[0, 1, 0, 2]);
-    request(&mut log.requests, 0, 10000, 1, &[1, 3, 1]);
+    add_request(&mut log.requests, 0, 10000, 0, &[0, 1, 0, 2]);
+    add_request(&mut log.requests, 0, 10000, 1, &[1, 3, 1]);
     let table = Table {
         single: vec![(1000.0, 1000.0), (10000.0, 2000.0)],
         batch: vec![(1.0, 1000.0), (11.0, 2000.0)],
@@ -172,7 +172,7 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
             rng.random_skewed(items)
         };
         let instance = rng.random_below(3) as u16;
-        request(
+        add_request(
             &mut log.requests,
             instance,
             rng.random_below(20_000),
@@ -185,7 +185,7 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
 
 /// Every strategy with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
 fn strategies(log: &RequestLog) -> Vec<String> {
-    let mut notation: Vec<String> = [
+    let mut notations: Vec<String> = [
         "remote",
         "children",
         "children-always",
@@ -195,27 +195,27 @@ fn strategies(log: &RequestLog) -> Vec<String> {
     ]
     .map(String::from)
     .to_vec();
-    let bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
+    let total_bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
     for share in [100, 20] {
         let item_count = log.items.len() / share;
-        notation.extend(
+        notations.extend(
             ["lru", "fixed", "fixed-time", "fixed-hindsight", "s3fifo"]
                 .map(|name| format!("{name}:{item_count}")),
         );
-        notation.extend(
-            ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", bytes / share as u64)),
+        notations.extend(
+            ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", total_bytes / share as u64)),
         );
     }
     let item_count = log.items.len() / 50;
-    notation.extend([
+    notations.extend([
         format!("fixed:{item_count}+children"),
         format!("fixed:{item_count}+lru:{item_count}"),
         format!("fixed-time:{item_count}+lru:{item_count}+children-always"),
         format!("lru:{item_count}+subtree:2+children"),
-        format!("fixed-bytes:{}+s3fifo:{item_count}+children", bytes / 50),
+        format!("fixed-bytes:{}+s3fifo:{item_count}+children", total_bytes / 50),
         format!("fixed-hindsight:{item_count}+subtree:1+children-always"),
     ]);
-    notation
+    notations
 }
 
 fn table() -> Table {
@@ -240,14 +240,14 @@ fn compare(log: &RequestLog) -> usize {
         for (request_index, (stats, expected)) in
             simulated_stats.iter().zip(&naive_stats).enumerate()
         {
-            let stats = (
-                stats.added_ns,
-                stats.calls,
-                stats.keys,
-                stats.bytes,
-                stats.used_keys,
-            );
-            assert_eq!(stats, *expected, "{notation}, request {request_index}");
+            let figures = NaiveStats {
+                added_ns: stats.added_ns,
+                calls: stats.calls,
+                keys: stats.keys,
+                bytes: stats.bytes,
+                used_keys: stats.used_keys,
+            };
+            assert_eq!(figures, *expected, "{notation}, request {request_index}");
             equal_count += 5;
         }
         assert_eq!(simulated_stats.len(), naive_stats.len());

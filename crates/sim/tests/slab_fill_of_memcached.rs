@@ -136,7 +136,7 @@ fn demand_of_first_items(items: u64) -> Demand {
 fn predicts_item_counts_within_1_percent_of_memcached() {
     let default = SlabConfig::default();
     let explicit_sizes = find_optimal_sizes(&default, &demand_of_first_items(400_000), 40);
-    let sizes: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
+    let size_texts: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default.clone()),
         (
@@ -157,7 +157,7 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
         ),
         (
             "optimal",
-            vec!["-o".to_owned(), format!("slab_sizes={}", sizes.join("-"))],
+            vec!["-o".to_owned(), format!("slab_sizes={}", size_texts.join("-"))],
             SlabConfig {
                 slab_sizes: Some(explicit_sizes),
                 ..default

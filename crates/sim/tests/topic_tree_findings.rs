@@ -73,7 +73,7 @@ fn speed_of_the_replay() {
     let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    let notation = [
+    let notations = [
         "remote",
         "fixed:200",
         "fixed:1000",
@@ -83,15 +83,15 @@ fn speed_of_the_replay() {
         "s3fifo:1000",
         "lru-bytes:4M",
     ];
-    for notation in notation
+    for notation in notations
         .into_iter()
         .chain(["fixed:200+children", "children", "subtree:2"])
     {
         let cpu_ns_before = thread_cpu_ns();
         let request_stats = replay(&prepared, &cost, notation);
-        let rate = prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
+        let million_accesses_per_s = prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
         eprintln!(
-            "{notation:20} {rate:6.1} M accesses/s ({} requests)",
+            "{notation:20} {million_accesses_per_s:6.1} M accesses/s ({} requests)",
             request_stats.len()
         );
     }

@@ -49,14 +49,14 @@ pub struct LatencyTable {
     /// Keys and bytes of a call like those of each row.
     typical_calls: Vec<(u64, u64)>,
     /// The table of each round alone.
-    rounds: Vec<CostModel>,
+    round_costs: Vec<CostModel>,
 }
 
 impl LatencyTable {
     /// The table of the calls of some rounds, of which each has at least [`SINGLE_GETS_MIN`] single gets.
     pub fn of_rounds(rounds: Vec<Vec<TimedCall>>) -> Result<Self, LatencyError> {
         let mut table = build_latency_table(rounds.concat())?;
-        table.rounds = rounds
+        table.round_costs = rounds
             .into_iter()
             .map(|calls| Ok(build_latency_table(calls)?.cost))
             .collect::<Result<_, LatencyError>>()?;
@@ -74,7 +74,7 @@ impl LatencyTable {
         let added_by = |cost: &CostModel| compute_added_ns(&run(cost));
         RoundForecasts {
             whole: added_by(&self.cost),
-            rounds: self.rounds.iter().map(added_by).collect(),
+            rounds: self.round_costs.iter().map(added_by).collect(),
         }
     }
 
@@ -113,12 +113,12 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
     let mut extra_us_by_keys = vec![(1.0, 0.0)];
-    for calls in split_into_rows(multi_gets, KEY_ROWS_MAX, |call| call.keys) {
-        let keys = compute_mean(calls, |call| call.keys);
-        let mut extra_times_us: Vec<f64> = calls.iter().map(extra_us).collect();
+    for row_calls in split_into_rows(multi_gets, KEY_ROWS_MAX, |call| call.keys) {
+        let keys = compute_mean(row_calls, |call| call.keys);
+        let mut extra_times_us: Vec<f64> = row_calls.iter().map(extra_us).collect();
         extra_times_us.sort_unstable_by(f64::total_cmp);
         extra_us_by_keys.push((keys, nearest_rank_quantile(&extra_times_us, 500)));
-        let bytes = compute_mean(calls, |call| call.bytes);
+        let bytes = compute_mean(row_calls, |call| call.bytes);
         typical_calls.push((keys.round() as u64, bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
@@ -141,7 +141,7 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
         cost: CostModel::parse(&document.to_string())?,
         document,
         typical_calls,
-        rounds: Vec::new(),
+        round_costs: Vec::new(),
     })
 }
 
@@ -355,7 +355,7 @@ mod tests {
                 document: Value::Null,
                 cost: CostModel::new(&single_us, &[(1.0, 0.0)]).unwrap(),
                 typical_calls: vec![(1, 1), (1, 10), (1, 100)],
-                rounds: Vec::new(),
+                round_costs: Vec::new(),
             }
         };
         let drift = table([10.0; 3]).drift(&table([11.0, 12.0, 30.0]));

@@ -11,7 +11,7 @@ use parquet::file::reader::ChunkReader;
 /// A Parquet key stream.
 pub(super) struct KeyReader<S: ChunkReader + 'static> {
     parquet_file: ParquetFile<S>,
-    columns: Columns,
+    columns_wanted: Columns,
     column_refs: PerColumn<ColumnRef>,
     decoders: Option<PerColumn<ColumnDecoder>>,
     row_ranges: RowRanges,
@@ -37,7 +37,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
     pub(super) fn new(
         file: &str,
         source: S,
-        columns: Columns,
+        columns_wanted: Columns,
         layout: &Layout,
     ) -> Result<Self, TraceError> {
         let parquet_file = ParquetFile::open(file, source)?;
@@ -75,7 +75,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let row_ranges = RowRanges::of(&parquet_file);
         Ok(Self {
             parquet_file,
-            columns,
+            columns_wanted,
             column_refs,
             decoders: None,
             row_ranges,
@@ -101,10 +101,10 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         };
         Ok(PerColumn {
             key: open(self.column_refs.key)?,
-            time: open_if(self.columns.time, self.column_refs.time)?,
-            size: open_if(self.columns.size, self.column_refs.size)?,
-            op: open_if(self.columns.op, self.column_refs.op)?,
-            ttl: open_if(self.columns.ttl, self.column_refs.ttl)?,
+            time: open_if(self.columns_wanted.time, self.column_refs.time)?,
+            size: open_if(self.columns_wanted.size, self.column_refs.size)?,
+            op: open_if(self.columns_wanted.op, self.column_refs.op)?,
+            ttl: open_if(self.columns_wanted.ttl, self.column_refs.ttl)?,
         })
     }
 
@@ -121,7 +121,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         } else {
             decoders.key.read_keys(rows, &mut batch.key)?;
         }
-        if self.columns.time {
+        if self.columns_wanted.time {
             match &mut decoders.time {
                 Some(time) => decode_numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
@@ -134,7 +134,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             };
             batch.time.extend((0..rows).map(row_time));
         }
-        if self.columns.size {
+        if self.columns_wanted.size {
             append_u32s(
                 decoders.size.as_mut(),
                 rows,
@@ -142,7 +142,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 &mut batch.size,
             )?;
         }
-        if self.columns.ttl {
+        if self.columns_wanted.ttl {
             append_u32s(
                 decoders.ttl.as_mut(),
                 rows,
@@ -150,7 +150,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 &mut batch.ttl,
             )?;
         }
-        if self.columns.op {
+        if self.columns_wanted.op {
             match &mut decoders.op {
                 Some(op) => op.read_strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
                 None => batch.op.resize(batch.op.len() + rows, None),

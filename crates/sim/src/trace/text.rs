@@ -86,21 +86,21 @@ pub(super) fn is_number(text: &[u8]) -> bool {
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
 pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
-    let microseconds = unit.map_or(1, TimeUnit::microseconds);
+    let unit_us = unit.map_or(1, TimeUnit::microseconds);
     if let Some(number) = parse_whole_number(text) {
-        return Some(number.saturating_mul(microseconds));
+        return Some(number.saturating_mul(unit_us));
     }
     if let Some(dot) = text.iter().position(|&byte| byte == b'.')
-        && let Some(seconds) = parse_whole_number(&text[..dot])
+        && let Some(whole_units) = parse_whole_number(&text[..dot])
     {
         return Some(
-            seconds
-                .saturating_mul(microseconds)
-                .saturating_add(parse_decimals(&text[dot + 1..], microseconds)?),
+            whole_units
+                .saturating_mul(unit_us)
+                .saturating_add(parse_decimals(&text[dot + 1..], unit_us)?),
         );
     }
     let text = std::str::from_utf8(text).ok()?;
-    let micros = DateTime::parse_from_rfc3339(text)
+    let time_us = DateTime::parse_from_rfc3339(text)
         .ok()
         .or_else(|| {
             ZONED_FORMATS
@@ -114,11 +114,11 @@ pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
                 .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
             parsed.map(|time| time.and_utc().timestamp_micros())
         })?;
-    let micros = u64::try_from(micros).ok()?;
+    let time_us = u64::try_from(time_us).ok()?;
     Some(if unit.is_some() {
-        micros
+        time_us
     } else {
-        micros / 1_000_000
+        time_us / 1_000_000
     })
 }
 

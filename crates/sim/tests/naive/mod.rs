@@ -58,8 +58,15 @@ impl Table {
     }
 }
 
-/// What one request did: added ns, calls, keys, bytes, used keys.
-pub(crate) type NaiveStats = (u64, u32, u32, u64, u32);
+/// What one request did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NaiveStats {
+    pub(crate) added_ns: u64,
+    pub(crate) calls: u32,
+    pub(crate) keys: u32,
+    pub(crate) bytes: u64,
+    pub(crate) used_keys: u32,
+}
 
 struct NaiveState<'a> {
     log: &'a RequestLog,
@@ -87,10 +94,10 @@ impl NaiveState<'_> {
             .iter()
             .map(|&item| u64::from(self.log.items.sizes[item as usize]))
             .sum();
-        self.stats.0 += self.table.cost_ns(missing_items.len(), bytes);
-        self.stats.1 += 1;
-        self.stats.2 += missing_items.len() as u32;
-        self.stats.3 += bytes;
+        self.stats.added_ns += self.table.cost_ns(missing_items.len(), bytes);
+        self.stats.calls += 1;
+        self.stats.keys += missing_items.len() as u32;
+        self.stats.bytes += bytes;
         for item in missing_items {
             self.held.insert(item);
             local_cache.insert(item, self.log.items.sizes[item as usize]);
@@ -168,12 +175,12 @@ pub(crate) fn simulate(
             if !state.fixed.contains(&item) {
                 let is_local_hit = local_cache.look_up(item);
                 if state.held.contains(&item) {
-                    state.stats.4 += 1;
+                    state.stats.used_keys += 1;
                 } else if is_local_hit {
                     state.held.insert(item);
                 } else {
                     is_at_hand = false;
-                    state.stats.4 += 1;
+                    state.stats.used_keys += 1;
                 }
             }
             let item_and_children = || [vec![item], children[item as usize].clone()].concat();

@@ -14,13 +14,13 @@ use crate::file::Forecast;
 const CHECK_REQUESTS: u64 = 500;
 
 /// After this many requests a window counts all others, whether the process is warm or not.
-const WARM_UP_MAX: u64 = REQUESTS_COMPARED / 2;
+const WARM_UP_REQUESTS_MAX: u64 = REQUESTS_COMPARED / 2;
 
 /// A window ends with this many requests of the strategy at least, if it runs in a small share.
 const STRATEGY_REQUESTS_MIN: u64 = 100;
 
 /// Windows in succession that must miss the forecast, after the first one.
-const WINDOWS_MISSED: u32 = 3;
+const MISSED_WINDOWS_TO_DISABLE: u32 = 3;
 
 /// The requests of both groups.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -118,7 +118,7 @@ impl ProcessRollout {
         is_warm: bool,
     ) -> Option<&Regression> {
         self.window.requests += 1;
-        let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
+        let is_counted = is_warm || self.window.requests > WARM_UP_REQUESTS_MAX;
         if is_counted {
             self.groups.add(group, cost);
             self.window.groups.add(group, cost);
@@ -143,7 +143,7 @@ impl ProcessRollout {
         let groups = &self.window.groups;
         let regression = find_regression(&self.forecast, &groups.strategy, &groups.control);
         let missed_windows = self.window.missed_windows + u32::from(regression.is_some());
-        if regression.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
+        if regression.is_some() && (!self.window.is_after_first || missed_windows == MISSED_WINDOWS_TO_DISABLE)
         {
             return regression;
         }

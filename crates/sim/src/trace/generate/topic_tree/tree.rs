@@ -44,10 +44,10 @@ impl TopicTree {
             level_parents.sort_unstable();
             parents.extend(level_parents);
         }
-        let sizes = (0..LEVELS).flat_map(|level| {
+        let item_levels = (0..LEVELS).flat_map(|level| {
             vec![level; (level_starts[level + 1] - level_starts[level]) as usize]
         });
-        let sizes = sizes.map(|level| {
+        let sizes = item_levels.map(|level| {
             let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIZE_LOG_SIGMA);
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
         });
@@ -86,7 +86,7 @@ impl TopicTree {
     pub(super) fn into_items(self) -> Items {
         let level_of = |item: u32| {
             self.level_starts
-                .partition_point(|&first_child| first_child <= item)
+                .partition_point(|&level_start| level_start <= item)
                 - 1
         };
         let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);

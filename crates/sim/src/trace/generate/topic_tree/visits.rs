@@ -188,9 +188,9 @@ impl<'a> Visitors<'a> {
     fn add_export(&mut self, lesson: u32) {
         let unit = self.tree.ancestor(lesson, 3);
         let mut items = self.tree.path_from_root(unit);
-        for lesson in self.tree.children(unit) {
-            items.push(lesson);
-            items.extend(self.tree.children(lesson));
+        for unit_lesson in self.tree.children(unit) {
+            items.push(unit_lesson);
+            items.extend(self.tree.children(unit_lesson));
         }
         self.push(EXPORT, unit, items);
     }
