@@ -1,4 +1,4 @@
-//! What all strategies share, done once: repeats dropped, requests grouped by process, uses counted.
+//! What all strategies share, done once: repeats are dropped, requests grouped by process, uses counted.
 //!
 //! A repeated use of an item within one request is free under every strategy, so only the first use
 //! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
