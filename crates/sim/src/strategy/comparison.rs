@@ -40,16 +40,19 @@ impl Comparison {
 
     /// The error of a percentile of the added time, by its index; `None` if it cannot be stated.
     pub fn added_error(&self, percentile_index: usize) -> Option<f64> {
-        let forecast = self.forecast.added_ns_pct.get(percentile_index)?;
-        let measured = self.measured.added_ns_pct.get(percentile_index)?;
-        compute_relative_error(*forecast as f64, *measured as f64)
+        let forecast_ns = self.forecast.added_ns_pct.get(percentile_index)?;
+        let measured_ns = self.measured.added_ns_pct.get(percentile_index)?;
+        compute_relative_error(*forecast_ns as f64, *measured_ns as f64)
     }
 
     /// The error of every figure, under the names of the figures: measured / forecast - 1, and for shares the
     /// difference. What was measured where 0 was forecast has no error and is null.
     pub fn error_document(&self) -> Value {
-        let (forecast, measured) = (self.forecast.to_document(), self.measured.to_document());
-        compute_errors(&forecast, &measured, compute_relative_error)
+        compute_errors(
+            &self.forecast.to_document(),
+            &self.measured.to_document(),
+            compute_relative_error,
+        )
     }
 }
 

@@ -129,19 +129,21 @@ mod tests {
     use crate::trace::log::{Items, NONE, RequestLog, Requests};
 
     /// A log of requests without items, which two processes serve alternately.
-    fn log_of_requests(requests: usize) -> RequestLog {
-        let request_numbers = 0..requests as u64;
+    fn log_of_requests(request_count: usize) -> RequestLog {
+        let request_numbers = 0..request_count as u64;
         RequestLog {
             items: Items::default(),
             requests: Requests {
                 request: request_numbers.clone().collect(),
                 time_us: request_numbers.collect(),
-                instance: (0..requests).map(|number| (number % 2) as u16).collect(),
-                base_us: vec![1000; requests],
-                page: vec![NONE; requests],
-                route: vec![NONE; requests],
+                instance: (0..request_count)
+                    .map(|number| (number % 2) as u16)
+                    .collect(),
+                base_us: vec![1000; request_count],
+                page: vec![NONE; request_count],
+                route: vec![NONE; request_count],
                 routes: Vec::new(),
-                starts: vec![0; requests + 1],
+                starts: vec![0; request_count + 1],
                 items: Vec::new(),
             },
             truncated_after: None,
@@ -150,7 +152,7 @@ mod tests {
 
     /// Requests of two processes that alternate: 50 in succession need few calls, or many.
     fn draw_request_stats(
-        requests: usize,
+        request_count: usize,
         calls_max: u32,
         random: &mut Random,
     ) -> Vec<RequestStats> {
@@ -168,7 +170,7 @@ mod tests {
                 used_keys: calls,
             }
         };
-        (0..requests).map(draw_stats).collect()
+        (0..request_count).map(draw_stats).collect()
     }
 
     /// The next requests of one of the two processes.

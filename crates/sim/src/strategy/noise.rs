@@ -118,12 +118,12 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    fn forecasts(whole: f64, spread: f64) -> RoundForecasts {
+    fn forecasts(added_ns: f64, spread: f64) -> RoundForecasts {
         let round = |number: usize| {
-            whole * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 })
+            added_ns * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 })
         };
         RoundForecasts {
-            whole: [whole; 2],
+            whole: [added_ns; 2],
             rounds: (0..ROUNDS).map(|number| [round(number); 2]).collect(),
         }
     }

@@ -36,8 +36,8 @@ pub struct ItemUsage {
 pub struct PrefixUsage {
     /// The prefix; `None` for keys without one.
     pub prefix: Option<String>,
-    /// Different items that requests read.
-    pub items: u64,
+    /// How many different items requests read.
+    pub item_count: u64,
     /// The bytes of these items, as far as they are known.
     pub bytes: u64,
     /// Reads of them.
@@ -113,7 +113,7 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<
         let prefix_index = *index_of_prefix.entry(prefix).or_insert_with(|| {
             prefixes.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
-                items: 0,
+                item_count: 0,
                 bytes: 0,
                 reads: 0,
                 requests: 0,
@@ -122,7 +122,7 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<
         });
         prefix_index_of_item[item] = prefix_index as u32;
         let usage = &mut prefixes[prefix_index];
-        usage.items += 1;
+        usage.item_count += 1;
         usage.bytes += u64::from(sizes[item]);
         usage.reads += u64::from(requests);
     }
@@ -204,7 +204,7 @@ mod tests {
         );
         let row = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
             prefix: prefix.map(str::to_owned),
-            items,
+            item_count: items,
             bytes,
             reads,
             requests,

@@ -181,13 +181,13 @@ pub struct Recommendation {
 }
 
 /// Recommends what to do with a roll-out.
-pub fn recommend(forecasts: &[Forecast], measured: &RolloutMeasurements) -> Recommendation {
-    let (action, reason) = choose_action(forecasts, measured);
+pub fn recommend(forecasts: &[Forecast], measurements: &RolloutMeasurements) -> Recommendation {
+    let (action, reason) = choose_action(forecasts, measurements);
     Recommendation { action, reason }
 }
 
-fn choose_action(forecasts: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
-    let (strategy, control) = (&measured.strategy, &measured.control);
+fn choose_action(forecasts: &[Forecast], measurements: &RolloutMeasurements) -> (Action, String) {
+    let (strategy, control) = (&measurements.strategy, &measurements.control);
     if let Some(regression) = find_regression(forecasts, strategy, control) {
         return (Action::RollBack, regression.to_string());
     }
@@ -195,7 +195,7 @@ fn choose_action(forecasts: &[Forecast], measured: &RolloutMeasurements) -> (Act
         processes,
         disabled_processes,
         ..
-    } = *measured;
+    } = *measurements;
     if disabled_processes as f64 > processes as f64 * DISABLED_FRACTION_MAX {
         let reason = format!(
             "the strategy disabled itself in {disabled_processes} of {processes} processes"

@@ -243,9 +243,9 @@ mod tests {
         .to_vec()
     }
 
-    fn process_rollout(share: f64) -> ProcessRollout {
+    fn process_rollout(fraction: f64) -> ProcessRollout {
         let share = RolloutShare {
-            fraction: share,
+            fraction,
             by: ShareBy::Request,
         };
         ProcessRollout::new(forecasts(), Some(share), 1)
@@ -268,9 +268,9 @@ mod tests {
         })
     }
 
-    fn disabled_runs(share: f64, strategy: Traffic) -> usize {
+    fn count_disabled_runs(fraction: f64, strategy: Traffic) -> usize {
         let control = Traffic::typical().with_calls(3.0);
-        let new_process = process_rollout(share);
+        let new_process = process_rollout(fraction);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
             disabled_after(&mut new_process.clone(), 2000, (strategy, control), random).is_some()
@@ -280,21 +280,21 @@ mod tests {
 
     #[test]
     fn a_bad_strategy_is_disabled_within_2000_requests_in_95_of_100_runs() {
-        for share in [0.1, 0.5, 1.0] {
-            let more_calls = disabled_runs(share, Traffic::typical().with_calls(1.8));
-            assert!(more_calls >= 95, "share {share}: {more_calls}");
+        for fraction in [0.1, 0.5, 1.0] {
+            let more_calls = count_disabled_runs(fraction, Traffic::typical().with_calls(1.8));
+            assert!(more_calls >= 95, "share {fraction}: {more_calls}");
         }
-        let slow = disabled_runs(1.0, Traffic::typical().with_time(2.0));
+        let slow = count_disabled_runs(1.0, Traffic::typical().with_time(2.0));
         assert!(slow >= 95, "without a control group: {slow}");
     }
 
     #[test]
     fn a_good_strategy_is_kept_in_95_of_100_runs() {
-        for share in [0.1, 0.5, 1.0] {
-            let disabled = disabled_runs(share, Traffic::typical());
-            assert!(disabled <= 5, "share {share}: {disabled}");
-            let better = disabled_runs(share, Traffic::typical().with_calls(0.5));
-            assert!(better <= 5, "share {share}: {better}");
+        for fraction in [0.1, 0.5, 1.0] {
+            let disabled = count_disabled_runs(fraction, Traffic::typical());
+            assert!(disabled <= 5, "share {fraction}: {disabled}");
+            let better = count_disabled_runs(fraction, Traffic::typical().with_calls(0.5));
+            assert!(better <= 5, "share {fraction}: {better}");
         }
     }
 

@@ -199,7 +199,7 @@ fn build_item_document(log: &RequestLog, item_usage: ItemUsage) -> Value {
 fn build_prefix_document(prefix_usage: &PrefixUsage) -> Value {
     json!({
         "prefix": prefix_usage.prefix,
-        "items": prefix_usage.items,
+        "items": prefix_usage.item_count,
         "bytes": prefix_usage.bytes,
         "reads": prefix_usage.reads,
         "requests": prefix_usage.requests,
@@ -261,7 +261,7 @@ fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
             format_count(prefix_usage.requests),
             format_share(prefix_usage.requests, request_count),
             format_count(prefix_usage.reads),
-            format_count(prefix_usage.items),
+            format_count(prefix_usage.item_count),
             format_short_bytes(prefix_usage.bytes),
         ]
     };

@@ -71,7 +71,7 @@ impl TriggerUses {
 
     /// Whether this many joint uses are significant among this many pairs: the probability, by Chernoff's bound on the
     /// binomial tail, is below [`ERROR_PROBABILITY`] for all pairs together.
-    fn are_significant(self, pairs: usize) -> bool {
+    fn are_significant(self, pair_count: usize) -> bool {
         let (observed_share, expected_share) =
             (self.joint_share(), self.chance_share.clamp(1e-9, 1.0));
         if observed_share <= expected_share {
@@ -86,7 +86,7 @@ impl TriggerUses {
         };
         let divergence =
             term(observed_share, expected_share) + term(1.0 - observed_share, 1.0 - expected_share);
-        f64::from(self.all_uses) * divergence >= (pairs.max(1) as f64 / ERROR_PROBABILITY).ln()
+        f64::from(self.all_uses) * divergence >= (pair_count.max(1) as f64 / ERROR_PROBABILITY).ln()
     }
 }
 
