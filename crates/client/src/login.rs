@@ -15,11 +15,11 @@ use crate::error::Error;
 #[derive(Clone)]
 pub struct Login {
     user: Vec<u8>,
-    password: Password,
+    password_source: PasswordSource,
 }
 
 #[derive(Clone)]
-enum Password {
+enum PasswordSource {
     Fixed(Vec<u8>),
     Provided(Arc<dyn Fn() -> Result<Vec<u8>, String> + Send + Sync>),
 }
@@ -29,7 +29,7 @@ impl Login {
     pub fn new(user: impl Into<Vec<u8>>, password: impl Into<Vec<u8>>) -> Self {
         Self {
             user: user.into(),
-            password: Password::Fixed(password.into()),
+            password_source: PasswordSource::Fixed(password.into()),
         }
     }
 
@@ -41,7 +41,7 @@ impl Login {
     ) -> Self {
         Self {
             user: user.into(),
-            password: Password::Provided(Arc::new(provide)),
+            password_source: PasswordSource::Provided(Arc::new(provide)),
         }
     }
 
@@ -54,8 +54,8 @@ impl Login {
             let message = "user: a name without spaces and control characters is needed";
             return Err(Error::BadSetting(message.to_owned()));
         }
-        match &self.password {
-            Password::Fixed(password) if !is_valid(password) => {
+        match &self.password_source {
+            PasswordSource::Fixed(password) if !is_valid(password) => {
                 Err(Error::BadSetting(INVALID_PASSWORD.to_owned()))
             }
             _ => Ok(()),
@@ -82,9 +82,9 @@ impl Login {
 
     fn with_password(&self, write: impl FnOnce(&[u8], &[u8])) -> Result<(), String> {
         let provided;
-        let password = match &self.password {
-            Password::Fixed(password) => password,
-            Password::Provided(provide) => {
+        let password = match &self.password_source {
+            PasswordSource::Fixed(password) => password,
+            PasswordSource::Provided(provide) => {
                 provided = provide()?;
                 if !is_valid(&provided) {
                     return Err(INVALID_PASSWORD.to_owned());

@@ -71,7 +71,10 @@ impl<'b> Unpacker<'b> {
         let count = self.unpack_length()?;
         let bytes = self.unpack_bytes(count.saturating_mul(WIDTH))?;
         let (numbers, _) = bytes.as_chunks::<WIDTH>();
-        Ok(numbers.iter().map(|number_bytes| decode(*number_bytes)).collect())
+        Ok(numbers
+            .iter()
+            .map(|number_bytes| decode(*number_bytes))
+            .collect())
     }
 
     fn unpack_texts(&mut self) -> Result<Vec<String>, TraceError> {
@@ -253,7 +256,10 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.page.len(),
         requests.route.len(),
     ];
-    require_valid(column_lengths == [request_count; 5], "every column for each request")?;
+    require_valid(
+        column_lengths == [request_count; 5],
+        "every column for each request",
+    )?;
     let is_item = |item: &u32| (*item as usize) < item_count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
     require_valid(
@@ -353,7 +359,8 @@ mod tests {
             assert!(unpack_log(&packed[..end]).is_err(), "{end}");
         }
         let mut log_with_unknown_item = log;
-        log_with_unknown_item.requests.items[0] = u32::try_from(log_with_unknown_item.items.len()).unwrap();
+        log_with_unknown_item.requests.items[0] =
+            u32::try_from(log_with_unknown_item.items.len()).unwrap();
         assert!(unpack_log(&pack_log(&log_with_unknown_item)).is_err());
         let trace = pack_trace(&trace_of("key\n1\n2\n", Mode::Objects));
         assert!(unpack_trace(&trace[..trace.len() - 1]).is_err());

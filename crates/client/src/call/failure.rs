@@ -43,7 +43,7 @@ impl Call<'_> {
         let reason = match wait_error {
             WaitError::Closed(reason) => Some(reason.map_or_else(
                 || "the connection was closed".to_owned(),
-                |error: Errno| self.tls_failure().unwrap_or_else(|| error.to_string()),
+                |errno: Errno| self.tls_failure().unwrap_or_else(|| errno.to_string()),
             )),
             _ => None,
         };

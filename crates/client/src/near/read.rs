@@ -29,7 +29,7 @@ pub struct NearRead {
     values: Vec<Option<NearValue>>,
     /// Whether the value of each key, or that there is none, is known without a call.
     needs_no_fetch: Vec<bool>,
-    failures: HashMap<NearKey, Error>,
+    failures_by_key: HashMap<NearKey, Error>,
     stage: NearReadStage,
     mode: ReadMode,
     /// Which of the fetched keys are kept, where the strategy does not serve the read.
@@ -78,7 +78,7 @@ impl NearRead {
             keys: keys.iter().copied().map(near_key).collect(),
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
-            failures: HashMap::new(),
+            failures_by_key: HashMap::new(),
             stage: match mode {
                 ReadMode::Strategy => NearReadStage::Load,
                 ReadMode::Control | ReadMode::Bypass => NearReadStage::Items,
@@ -310,7 +310,7 @@ impl NearRead {
             .iter()
             .filter_map(|awaited_key| self.keys.get(awaited_key.index));
         let failures = keys.map(|key| (key.clone(), error_of(wire_key(key))));
-        self.failures.extend(failures);
+        self.failures_by_key.extend(failures);
         self.near
             .current()
             .state()
@@ -346,10 +346,10 @@ impl NearRead {
         }
         if fetch.reason == FetchReason::Items {
             self.fill_values(fetch, &items);
-            let failed = failures
+            let failed_keys = failures
                 .into_iter()
                 .filter_map(|(index, error)| Some((fetch.keys.get(index)?.clone(), error)));
-            self.failures.extend(failed);
+            self.failures_by_key.extend(failed_keys);
         }
         let scope_fetch = self.scope_fetch.take();
         let absent_keys = scope_fetch
@@ -361,8 +361,8 @@ impl NearRead {
         }
         if is_load {
             let process_cache = self.near.current();
-            let mut state = process_cache.state();
-            state.end_load(now, missing_keys, has_failed);
+            let mut near_state = process_cache.state();
+            near_state.end_load(now, missing_keys, has_failed);
             state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
             self.load_started_at = None;
         }
@@ -432,12 +432,12 @@ impl NearRead {
             .map(|scope| scope.state());
         let scope_state: Option<&mut ScopeState> = scope_guard.as_deref_mut();
         let process_cache = self.near.current();
-        let mut state = process_cache.state();
+        let mut near_state = process_cache.state();
         if is_strategy_read {
-            state.count_call(fetch.keys.len(), fetched_bytes, is_load);
+            near_state.count_call(fetch.keys.len(), fetched_bytes, is_load);
         }
         let keys_and_generations = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(
+        near_state.store(
             keys_and_generations,
             fetched_keys,
             scope_state,
@@ -462,7 +462,7 @@ impl NearRead {
     /// The value of each key, and the keys that could not be read.
     pub fn finish(mut self) -> (Vec<Option<NearValue>>, Failures) {
         let failed = self.keys.iter().enumerate().filter_map(|(index, key)| {
-            let error = self.failures.get(key)?;
+            let error = self.failures_by_key.get(key)?;
             Some((index, error.clone()))
         });
         let failures = failed.collect();

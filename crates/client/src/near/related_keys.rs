@@ -46,18 +46,21 @@ impl RelatedKeys {
     }
 
     /// A key of the strategy file as it is kept; the error names its rule.
-    pub(super) fn key_of_rule(&self, rule: &str, key: &str) -> Result<NearKey, Error> {
+    pub(super) fn key_of_rule(&self, rule: &str, application_key: &str) -> Result<NearKey, Error> {
         let rule_error = |error| Error::BadSetting(format!("strategy rule `{rule}`: {error}"));
-        self.near_key(key.as_bytes()).map_err(rule_error)
+        self.near_key(application_key.as_bytes())
+            .map_err(rule_error)
     }
 
     /// An application's key as it is kept.
-    pub(super) fn near_key(&self, key: &[u8]) -> Result<NearKey, Error> {
+    pub(super) fn near_key(&self, application_key: &[u8]) -> Result<NearKey, Error> {
         let encoder = KeyEncoder {
             namespace: &self.namespace,
             encoding: self.key_encoding,
         };
-        Ok(near_key(encoder.wire_key(key, &mut Vec::new())?))
+        Ok(near_key(
+            encoder.wire_key(application_key, &mut Vec::new())?,
+        ))
     }
 
     /// A kept key as the application writes it; one in base64 as it goes on the wire.

@@ -293,17 +293,17 @@ impl Pipeline {
     }
 
     /// Takes received bytes by copy.
-    pub fn feed(&mut self, mut bytes: &[u8]) {
+    pub fn feed(&mut self, mut received: &[u8]) {
         // Room grows with what has come, so a long piece is taken in several steps.
-        while !bytes.is_empty() {
-            let free_space = self.receive_buffer.receive_space(bytes.len());
-            let copied_byte_count = bytes.len().min(free_space.len());
-            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied_byte_count);
+        while !received.is_empty() {
+            let free_space = self.receive_buffer.receive_space(received.len());
+            let copied_byte_count = received.len().min(free_space.len());
+            let (fitting_part, remaining_part) = received.split_at(copied_byte_count);
             if let Some(free_space) = free_space.get_mut(..copied_byte_count) {
-                free_space.copy_from_slice(fitting_bytes);
+                free_space.copy_from_slice(fitting_part);
             }
             self.receive_buffer.mark_received(copied_byte_count);
-            bytes = remaining_bytes;
+            received = remaining_part;
         }
     }
 

@@ -226,7 +226,7 @@ impl ReplyScan {
     /// Takes the head of a value, or what ends them.
     fn parse_value_head(
         &mut self,
-        line: &Line<'_>,
+        parsed_line: &Line<'_>,
         keys: &mut KeyList,
         next_offset: usize,
         value_bytes_max: u64,
@@ -236,9 +236,9 @@ impl ReplyScan {
             flags,
             value_bytes,
             cas,
-        } = line
+        } = parsed_line
         else {
-            return end_of_values(line);
+            return end_of_values(parsed_line);
         };
         let key_index = keys.find(key, self.key_cursor).ok_or(Fault::WrongKey)?;
         let is_ahead = key_index >= self.key_cursor;
@@ -257,8 +257,8 @@ impl ReplyScan {
     }
 
     /// Takes a row of statistics, or what ends them.
-    fn parse_stat_row(&mut self, line: &Line<'_>) -> Result<ParseStep, Fault> {
-        Ok(match line {
+    fn parse_stat_row(&mut self, parsed_line: &Line<'_>) -> Result<ParseStep, Fault> {
+        Ok(match parsed_line {
             Line::Stat(name, value) if self.rows.len() < ROWS_MAX => {
                 self.rows.push((lossy_text(name), lossy_text(value)));
                 ParseStep::Continue
@@ -279,11 +279,11 @@ impl ReplyScan {
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
     fn parse_failed_reply(
         &mut self,
-        line: &meta_protocol::Line<'_>,
+        parsed_line: &meta_protocol::Line<'_>,
         first_opaque: u32,
         count: u32,
     ) -> Result<ParseStep, Fault> {
-        match line {
+        match parsed_line {
             meta_protocol::Line::Reply {
                 code: MetaCode::Noop,
                 ..
@@ -355,8 +355,8 @@ fn parse_digits(digits: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-fn end_of_values(line: &Line<'_>) -> Result<ParseStep, Fault> {
-    match line {
+fn end_of_values(parsed_line: &Line<'_>) -> Result<ParseStep, Fault> {
+    match parsed_line {
         Line::End => Ok(ParseStep::Complete(Reply::Values)),
         Line::Error(error_line) => Ok(ParseStep::Complete(Reply::Refused(owned_refusal(
             error_line,
@@ -365,8 +365,8 @@ fn end_of_values(line: &Line<'_>) -> Result<ParseStep, Fault> {
     }
 }
 
-fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
-    Ok(match line {
+fn reply_of_line(parsed_line: &Line<'_>) -> Result<Reply, Fault> {
+    Ok(match parsed_line {
         Line::Status(status) => Reply::Status(*status),
         Line::Number(number) => Reply::Number(*number),
         Line::Version(version) => Reply::Version(lossy_text(version)),

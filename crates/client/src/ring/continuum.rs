@@ -41,7 +41,7 @@ impl Continuum {
         for (server_index, server) in servers.iter().enumerate() {
             for point_index in 0..ketama_digests(server.weight, total_weight, servers.len()) {
                 let words = hash::md5_words(point_name(server, point_index).as_bytes());
-                points.extend(words.0.map(|value| Point {
+                points.extend(words.map(|value| Point {
                     value,
                     server_index,
                 }));

@@ -4,21 +4,18 @@ use md5::{Digest, Md5};
 
 /// First little-endian word of the md5: ketama's key hash.
 pub(super) fn md5_word(key: &[u8]) -> u32 {
-    md5_words(key).0[0]
+    md5_words(key)[0]
 }
 
 /// The md5 of a server's point name as four little-endian words, four points of the continuum.
-pub(super) fn md5_words(name: &[u8]) -> Md5Words {
+pub(super) fn md5_words(name: &[u8]) -> [u32; 4] {
     let digest: [u8; 16] = Md5::digest(name).into();
     let mut words = [0; 4];
     for (word, word_bytes) in words.iter_mut().zip(digest.as_chunks::<4>().0) {
         *word = u32::from_le_bytes(*word_bytes);
     }
-    Md5Words(words)
+    words
 }
-
-/// The four points that one digest gives.
-pub(super) struct Md5Words(pub(super) [u32; 4]);
 
 /// Jenkins' one-at-a-time hash as libmemcached compiles it: bytes above 127 are added as negative numbers.
 pub(super) fn one_at_a_time(key: &[u8]) -> u32 {

@@ -65,7 +65,10 @@ pub struct BestSoFar {
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
     pub fn record(&mut self, memory_bytes: u64, added_ns: u64) {
-        let least_ns = self.least_added_ns_by_memory.entry(memory_bytes).or_insert(u64::MAX);
+        let least_ns = self
+            .least_added_ns_by_memory
+            .entry(memory_bytes)
+            .or_insert(u64::MAX);
         *least_ns = added_ns.min(*least_ns);
     }
 
@@ -167,9 +170,17 @@ pub fn list_candidates(
             add(fixed_within(budget), LocalRule::Nothing, budget);
             add(None, LocalRule::LruBytes(budget), budget);
             add(None, s3fifo_within(budget), budget);
-            add(fixed_within(budget / 2), LocalRule::LruBytes(budget / 2), budget);
+            add(
+                fixed_within(budget / 2),
+                LocalRule::LruBytes(budget / 2),
+                budget,
+            );
             add(fixed_within(budget / 2), s3fifo_within(budget / 2), budget);
-            add(fixed_within(budget / 4), s3fifo_within(budget / 4 * 3), budget);
+            add(
+                fixed_within(budget / 4),
+                s3fifo_within(budget / 4 * 3),
+                budget,
+            );
         }
     }
     candidates

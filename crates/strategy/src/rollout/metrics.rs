@@ -162,7 +162,8 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
     } else {
         1.0
     };
-    let margin = NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let margin =
+        NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
     let (low, high) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),

@@ -96,24 +96,32 @@ impl<'a> RuleCounter<'a> {
         let uses_by_item = prepared.uses(requests.clone());
         let mut template_numbers: HashMap<String, u32> = HashMap::new();
         let mut templates = Vec::new();
-        let families = prepared.items.keys.iter().zip(&uses_by_item).map(|(key, &uses)| {
-            let split_key =
-                SplitKey::new(key).filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
-            let template = *template_numbers
-                .entry(split_key.template)
-                .or_insert_with_key(|template| {
-                    templates.push(template.clone());
-                    templates.len() as u32 - 1
-                });
-            let parts = split_key.parts;
-            Some(Family { template, parts })
-        });
+        let families = prepared
+            .items
+            .keys
+            .iter()
+            .zip(&uses_by_item)
+            .map(|(key, &uses)| {
+                let split_key = SplitKey::new(key)
+                    .filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
+                let template = *template_numbers
+                    .entry(split_key.template)
+                    .or_insert_with_key(|template| {
+                        templates.push(template.clone());
+                        templates.len() as u32 - 1
+                    });
+                let parts = split_key.parts;
+                Some(Family { template, parts })
+            });
         let families = families.collect();
         Self {
             prepared,
             requests,
             joint_share_min,
-            popularity: uses_by_item.iter().map(|&uses| f64::from(uses) / request_count).collect(),
+            popularity: uses_by_item
+                .iter()
+                .map(|&uses| f64::from(uses) / request_count)
+                .collect(),
             families,
             templates,
         }
@@ -142,15 +150,17 @@ impl<'a> RuleCounter<'a> {
     pub(super) fn find_rules(&self, trigger: Trigger) -> TogetherRules {
         let companions_by_template = self.family_rules(trigger);
         let mut rules = self.item_rules(trigger, &companions_by_template);
-        let family_rules = companions_by_template.into_iter().map(|(template, companions)| {
-            let companions = companions
-                .into_iter()
-                .map(|companion| self.pattern_of(companion));
-            TogetherRule {
-                trigger: self.templates[template as usize].clone(),
-                companions: companions.collect(),
-            }
-        });
+        let family_rules = companions_by_template
+            .into_iter()
+            .map(|(template, companions)| {
+                let companions = companions
+                    .into_iter()
+                    .map(|companion| self.pattern_of(companion));
+                TogetherRule {
+                    trigger: self.templates[template as usize].clone(),
+                    companions: companions.collect(),
+                }
+            });
         rules.splice(0..0, family_rules);
         TogetherRules::new(rules)
     }
@@ -225,7 +235,8 @@ impl<'a> RuleCounter<'a> {
             if let Some(family) = family.as_ref().filter(|family| family.template == template) {
                 let key = pattern.fill(&family.parts);
                 let trigger_popularity = self.popularity[item];
-                weighted_sum += trigger_popularity * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
+                weighted_sum +=
+                    trigger_popularity * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
                 popularity_sum += trigger_popularity;
             }
         }
@@ -247,7 +258,8 @@ impl<'a> RuleCounter<'a> {
         self.for_each_use(trigger, |item, items_read| {
             *trigger_uses.entry(item).or_default() += 1;
             let family = self.families[item as usize].as_ref();
-            let covered_companions = family.and_then(|family| companions_by_template.get(&family.template));
+            let covered_companions =
+                family.and_then(|family| companions_by_template.get(&family.template));
             for &other_item in items_read {
                 let is_covered =
                     family
