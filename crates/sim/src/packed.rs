@@ -11,8 +11,8 @@ use crate::trace::intern::InternedTrace;
 use crate::trace::log::{Items, NONE, RequestLog, Requests};
 use crate::trace::timeline::{NO_OBJECT, Timeline};
 
-/// What names the bytes in an error.
-const NAME: &str = "packed trace";
+/// The name of the bytes in an error, in place of a file.
+const SOURCE_NAME: &str = "packed trace";
 
 /// Appends columns to bytes.
 #[derive(Default)]
@@ -71,10 +71,7 @@ impl<'b> Unpacker<'b> {
         let count = self.unpack_length()?;
         let bytes = self.unpack_bytes(count.saturating_mul(WIDTH))?;
         let (numbers, _) = bytes.as_chunks::<WIDTH>();
-        Ok(numbers
-            .iter()
-            .map(|number_bytes| decode(*number_bytes))
-            .collect())
+        Ok(numbers.iter().map(|bytes| decode(*bytes)).collect())
     }
 
     fn unpack_texts(&mut self) -> Result<Vec<String>, TraceError> {
@@ -96,14 +93,14 @@ impl<'b> Unpacker<'b> {
 }
 
 fn unpack_error(reason: impl std::fmt::Display) -> TraceError {
-    TraceError::file(NAME, reason)
+    TraceError::file(SOURCE_NAME, reason)
 }
 
-fn require_valid(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
+fn require_valid(is_valid: bool, requirement: &str) -> Result<(), TraceError> {
     if is_valid {
         Ok(())
     } else {
-        Err(unpack_error(sentence))
+        Err(unpack_error(requirement))
     }
 }
 
@@ -177,8 +174,8 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
 
 fn effect_of([code]: [u8; 1]) -> Effect {
     let effects = [Effect::Request, Effect::Set, Effect::Delete];
-    let has_code = |effect: &Effect| *effect as u8 == code;
-    effects.into_iter().find(has_code).unwrap_or(Effect::None)
+    let is_code = |effect: &Effect| *effect as u8 == code;
+    effects.into_iter().find(is_code).unwrap_or(Effect::None)
 }
 
 /// Packs a request log.
@@ -354,18 +351,18 @@ mod tests {
             items: 30,
             ..TopicTreeConfig::default()
         });
-        let packed = pack_log(&log);
-        for end in (0..packed.len()).step_by(7) {
-            assert!(unpack_log(&packed[..end]).is_err(), "{end}");
+        let packed_log = pack_log(&log);
+        for end in (0..packed_log.len()).step_by(7) {
+            assert!(unpack_log(&packed_log[..end]).is_err(), "{end}");
         }
         let mut log_with_unknown_item = log;
         log_with_unknown_item.requests.items[0] =
             u32::try_from(log_with_unknown_item.items.len()).unwrap();
         assert!(unpack_log(&pack_log(&log_with_unknown_item)).is_err());
-        let trace = pack_trace(&trace_of("key\n1\n2\n", Mode::Objects));
-        assert!(unpack_trace(&trace[..trace.len() - 1]).is_err());
-        let mut unknown_object = trace;
-        unknown_object[8] = 7;
-        assert!(unpack_trace(&unknown_object).is_err());
+        let packed_trace = pack_trace(&trace_of("key\n1\n2\n", Mode::Objects));
+        assert!(unpack_trace(&packed_trace[..packed_trace.len() - 1]).is_err());
+        let mut trace_with_unknown_object = packed_trace;
+        trace_with_unknown_object[8] = 7;
+        assert!(unpack_trace(&trace_with_unknown_object).is_err());
     }
 }

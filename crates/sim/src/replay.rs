@@ -21,10 +21,10 @@ const BLOCK_REQUESTS: usize = 256;
 
 /// Minimum number of objects for which prefetching pays off; below it the policy's array stays in the second-level
 /// cache anyway.
-const PREFETCH_FROM_OBJECTS: usize = 1 << 17;
+const PREFETCH_OBJECTS_MIN: usize = 1 << 17;
 
 /// Number of requests between two calls of `should_continue`.
-const CHECK_INTERVAL: u32 = 1 << 18;
+const REQUESTS_PER_CHECK: u32 = 1 << 18;
 
 /// A trace that is ready to be replayed.
 #[derive(Debug, Clone)]
@@ -57,8 +57,8 @@ impl PreparedTrace {
                     .as_ref()
                     .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
-            let requested_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
-            requested_rows
+            let request_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
+            request_rows
                 .map(|(_, &id)| u64::from(sizes[id as usize]))
                 .sum()
         };
@@ -279,55 +279,55 @@ impl Task {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
         let (distinct, requests) = (trace.distinct(), trace.requests());
-        let replay_loop = ReplayLoop {
+        let untimed_loop = UntimedLoop {
             ids,
             distinct,
             capacity,
             should_continue,
         };
         match self.policy {
-            PolicyKind::Lru => replay_loop.run(weights, Lru::new(ids, links, weights, capacity)),
-            PolicyKind::Fifo => replay_loop.run(weights, Fifo::new(distinct, weights, capacity)),
-            PolicyKind::Clock => replay_loop.run(weights, Clock::new(distinct, weights, capacity)),
+            PolicyKind::Lru => untimed_loop.run(weights, Lru::new(ids, links, weights, capacity)),
+            PolicyKind::Fifo => untimed_loop.run(weights, Fifo::new(distinct, weights, capacity)),
+            PolicyKind::Clock => untimed_loop.run(weights, Clock::new(distinct, weights, capacity)),
             PolicyKind::Lfu => {
-                replay_loop.run(weights, Lfu::new(distinct, requests, weights, capacity))
+                untimed_loop.run(weights, Lfu::new(distinct, requests, weights, capacity))
             }
-            PolicyKind::Sieve => replay_loop.run(weights, Sieve::new(distinct, weights, capacity)),
+            PolicyKind::Sieve => untimed_loop.run(weights, Sieve::new(distinct, weights, capacity)),
             PolicyKind::S3Fifo => {
-                replay_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
+                untimed_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
             }
-            PolicyKind::Arc => replay_loop.run(weights, Arc::new(distinct, weights, capacity)),
-            PolicyKind::TwoQ => replay_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
-            PolicyKind::Slru => replay_loop.run(weights, Slru::new(distinct, weights, capacity)),
-            PolicyKind::Lirs => replay_loop.run(weights, Lirs::new(distinct, weights, capacity)),
+            PolicyKind::Arc => untimed_loop.run(weights, Arc::new(distinct, weights, capacity)),
+            PolicyKind::TwoQ => untimed_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
+            PolicyKind::Slru => untimed_loop.run(weights, Slru::new(distinct, weights, capacity)),
+            PolicyKind::Lirs => untimed_loop.run(weights, Lirs::new(distinct, weights, capacity)),
             PolicyKind::WTinyLfu => {
-                replay_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
+                untimed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
             }
-            PolicyKind::Lhd => replay_loop.run(
+            PolicyKind::Lhd => untimed_loop.run(
                 weights,
                 Lhd::new(distinct, requests, weights, capacity, seed),
             ),
-            PolicyKind::LeCar => replay_loop.run(
+            PolicyKind::LeCar => untimed_loop.run(
                 weights,
                 LeCar::new(distinct, requests, weights, capacity, seed),
             ),
-            PolicyKind::Gdsf => replay_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
+            PolicyKind::Gdsf => untimed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => {
-                replay_loop.run(weights, Belady::new(ids, links, weights, capacity, false))
+                untimed_loop.run(weights, Belady::new(ids, links, weights, capacity, false))
             }
             PolicyKind::BeladyBypass => {
-                replay_loop.run(weights, Belady::new(ids, links, weights, capacity, true))
+                untimed_loop.run(weights, Belady::new(ids, links, weights, capacity, true))
             }
-            PolicyKind::BeladySize => replay_loop.run(
+            PolicyKind::BeladySize => untimed_loop.run(
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
             ),
-            PolicyKind::Memcached { key_bytes } => replay_loop.run(
+            PolicyKind::Memcached { key_bytes } => untimed_loop.run(
                 weights,
                 Memcached::new(distinct, weights, capacity, key_bytes),
             ),
             #[cfg(feature = "own-policy")]
-            PolicyKind::ServerStore => replay_loop.run(
+            PolicyKind::ServerStore => untimed_loop.run(
                 weights,
                 crate::policy::ServerStore::new(distinct, weights, capacity),
             ),
@@ -335,15 +335,15 @@ impl Task {
     }
 }
 
-/// The loop over a trace.
-struct ReplayLoop<'a> {
+/// The loop over a trace in which no object expires, is written or deleted.
+struct UntimedLoop<'a> {
     ids: &'a [u32],
     distinct: usize,
     capacity: u64,
     should_continue: &'a dyn Fn() -> bool,
 }
 
-impl ReplayLoop<'_> {
+impl UntimedLoop<'_> {
     #[inline(never)]
     fn run<W: Weights, P: Policy>(&self, weights: W, mut policy: P) -> Option<ReplayResult> {
         let mut result = ReplayResult {
@@ -352,10 +352,10 @@ impl ReplayLoop<'_> {
         };
         let mut position = 0_u32;
         for ids in self.ids.chunks(BLOCK_REQUESTS) {
-            if position.is_multiple_of(CHECK_INTERVAL) && !(self.should_continue)() {
+            if position.is_multiple_of(REQUESTS_PER_CHECK) && !(self.should_continue)() {
                 return None;
             }
-            if self.distinct >= PREFETCH_FROM_OBJECTS {
+            if self.distinct >= PREFETCH_OBJECTS_MIN {
                 std::hint::black_box(policy.prefetch(ids));
             }
             for &id in ids {
@@ -407,8 +407,8 @@ impl Deadlines {
         }
     }
 
-    /// An object that has expired by now.
-    fn pop(&mut self, now: u64) -> Option<u32> {
+    /// Removes and returns an object that has expired by now.
+    fn pop_expired(&mut self, now: u64) -> Option<u32> {
         while let Some(&Reverse((expires_at, id))) = self.queue.peek()
             && expires_at <= now
         {
@@ -435,12 +435,12 @@ impl TimedLoop<'_> {
         } = self.timeline;
         for (row, &id) in self.ids.iter().enumerate() {
             let position = row as u32;
-            if position.is_multiple_of(CHECK_INTERVAL) && !(self.should_continue)() {
+            if position.is_multiple_of(REQUESTS_PER_CHECK) && !(self.should_continue)() {
                 return None;
             }
             let now = times[row];
-            while let Some(expired) = deadlines.pop(now) {
-                policy.remove(expired);
+            while let Some(expired_id) = deadlines.pop_expired(now) {
+                policy.remove(expired_id);
             }
             if let Some(&replaced_id) = replaced_ids.get(row)
                 && replaced_id != NO_OBJECT

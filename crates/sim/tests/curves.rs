@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
     let batch = Batch {
-        key: requests.iter().map(|request| request.0).collect(),
-        size: requests.iter().map(|request| Some(request.1)).collect(),
+        key: requests.iter().map(|&(key, _)| key).collect(),
+        size: requests.iter().map(|&(_, size)| Some(size)).collect(),
         ..Batch::default()
     };
     let mut collector = Collector::new(mode);
@@ -21,7 +21,7 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
 }
 
 /// Keys by the square of a uniform number: low keys are most frequent.
-fn skewed_requests(requests: u64, keys: u64) -> Vec<(u64, u32)> {
+fn skewed_requests(request_count: u64, key_count: u64) -> Vec<(u64, u32)> {
     let mut state = 9_u64;
     let mut next_fraction = || {
         state = state
@@ -29,8 +29,8 @@ fn skewed_requests(requests: u64, keys: u64) -> Vec<(u64, u32)> {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as f64 / f64::from(1_u32 << 31)
     };
-    (0..requests)
-        .map(|_| ((keys as f64 * next_fraction().powi(2)) as u64, 1))
+    (0..request_count)
+        .map(|_| ((key_count as f64 * next_fraction().powi(2)) as u64, 1))
         .collect()
 }
 
@@ -43,14 +43,14 @@ proptest! {
             let trace = prepare(&requests, mode);
             let curve = mattson(&trace, &|| true).unwrap();
             let largest_object = if mode == Mode::Objects { 1 } else { 9 };
-            let mut ratio_before = 1.0;
+            let mut previous_ratio = 1.0;
             for capacity in largest_object..=trace.footprint() + 2 {
                 let task = Task { policy: PolicyKind::Lru, capacity, seed: 0 };
                 let result = task.run(&trace, &|| true).unwrap();
                 let ratio = curve.miss_ratio(capacity);
                 prop_assert!((ratio - result.miss_ratio()).abs() < 1e-12, "at {}", capacity);
-                prop_assert!(ratio <= ratio_before, "rises at {}", capacity);
-                ratio_before = ratio;
+                prop_assert!(ratio <= previous_ratio, "rises at {}", capacity);
+                previous_ratio = ratio;
             }
         }
     }
@@ -60,22 +60,30 @@ proptest! {
 fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed_requests(400_000, 50_000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
-    let curves: Vec<_> = (0..8)
-        .map(|seed| shards(&trace, SampleOptions { keys: 8192, seed }))
+    let sampled_curves: Vec<_> = (0..8)
+        .map(|seed| {
+            shards(
+                &trace,
+                SampleOptions {
+                    keys_max: 8192,
+                    seed,
+                },
+            )
+        })
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
-        let (band, exact_ratio) = (
-            miss_ratio_range(&curves, size).unwrap(),
+        let (sampled_range, exact_ratio) = (
+            miss_ratio_range(&sampled_curves, size).unwrap(),
             exact_curve.miss_ratio(size),
         );
         assert!(
-            (band.mean - exact_ratio).abs() < 0.01,
-            "{band:?} for {exact_ratio} at {size}"
+            (sampled_range.mean - exact_ratio).abs() < 0.01,
+            "{sampled_range:?} for {exact_ratio} at {size}"
         );
         assert!(
-            band.low - 0.005 <= exact_ratio && exact_ratio <= band.high + 0.005,
-            "{band:?} for {exact_ratio}"
+            sampled_range.low - 0.005 <= exact_ratio && exact_ratio <= sampled_range.high + 0.005,
+            "{sampled_range:?} for {exact_ratio}"
         );
     }
 }
@@ -84,15 +92,15 @@ fn shards_is_close_to_the_exact_curve() {
 fn a_sample_of_all_keys_is_exact() {
     let trace = prepare(&skewed_requests(20_000, 1000), Mode::Objects);
     let exact_curve = mattson(&trace, &|| true).unwrap();
-    let sampled = shards(
+    let sampled_curve = shards(
         &trace,
         SampleOptions {
-            keys: 2000,
+            keys_max: 2000,
             seed: 5,
         },
     );
     for size in 0..=trace.footprint() {
-        assert!((exact_curve.miss_ratio(size) - sampled.miss_ratio(size)).abs() < 1e-9);
+        assert!((exact_curve.miss_ratio(size) - sampled_curve.miss_ratio(size)).abs() < 1e-9);
     }
 }
 

@@ -30,12 +30,12 @@ fn parquet_file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
             Column::Longs(values) => column_writer
                 .typed::<Int64Type>()
                 .write_batch(values, None, None),
-            Column::Ints(values, (definitions, repetitions)) => column_writer
+            Column::Ints(values, (definition_levels, repetition_levels)) => column_writer
                 .typed::<Int32Type>()
-                .write_batch(values, *definitions, *repetitions),
-            Column::Strings(strings) => {
+                .write_batch(values, *definition_levels, *repetition_levels),
+            Column::Strings(texts) => {
                 let strings: Vec<ByteArray> =
-                    strings.iter().map(|word| ByteArray::from(*word)).collect();
+                    texts.iter().map(|text| ByteArray::from(*text)).collect();
                 column_writer
                     .typed::<ByteArrayType>()
                     .write_batch(&strings, None, None)
@@ -52,8 +52,8 @@ fn parquet_file(schema: &str, columns: &[Column<'_>]) -> Vec<u8> {
 const ITEMS_LIST_SCHEMA: &str =
     "optional group items (LIST) { repeated group list { optional int32 element; } }";
 
-/// Two items and two requests, with the given keys and lists.
-fn read_log_text(keys: &[&str], lists: &Column<'_>) -> String {
+/// Reads a log of two items and two requests with the given keys and lists: the items of the requests, or the error.
+fn read_log_as_text(keys: &[&str], lists: &Column<'_>) -> String {
     let items = parquet_file("required binary key (UTF8);", &[Column::Strings(keys)]);
     let Column::Ints(values, levels) = lists else {
         unreachable!("lists are of 32 bits")
@@ -78,19 +78,22 @@ fn read_log_text(keys: &[&str], lists: &Column<'_>) -> String {
 #[test]
 fn rejects_null_in_a_list_but_not_an_empty_list() {
     let complete_lists = Column::Ints(&[0, 1, 1], (Some(&[3, 3, 3]), Some(&[0, 1, 0])));
-    assert_eq!(read_log_text(&["a", "b"], &complete_lists), "[0, 1, 1]");
-    let list_with_an_empty_one = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
-    assert_eq!(read_log_text(&["a", "b"], &list_with_an_empty_one), "[0]");
-    let list_with_a_null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
+    assert_eq!(read_log_as_text(&["a", "b"], &complete_lists), "[0, 1, 1]");
+    let lists_with_an_empty_one = Column::Ints(&[0], (Some(&[3, 1]), Some(&[0, 0])));
+    assert_eq!(
+        read_log_as_text(&["a", "b"], &lists_with_an_empty_one),
+        "[0]"
+    );
+    let lists_with_a_null = Column::Ints(&[0, 1], (Some(&[3, 3, 2]), Some(&[0, 0, 1])));
     let message = "requests.parquet, row 2, column items: an item may not be null";
-    assert_eq!(read_log_text(&["a", "b"], &list_with_a_null), message);
+    assert_eq!(read_log_as_text(&["a", "b"], &lists_with_a_null), message);
 }
 
 #[test]
 fn rejects_duplicate_keys() {
     let complete_lists = Column::Ints(&[0, 1], (Some(&[3, 3]), Some(&[0, 0])));
     let message = "items.parquet, row 2, column key: the key \"a\" is a duplicate";
-    assert_eq!(read_log_text(&["a", "a"], &complete_lists), message);
+    assert_eq!(read_log_as_text(&["a", "a"], &complete_lists), message);
 }
 
 #[test]
@@ -129,7 +132,8 @@ fn keys_of_strings_are_hashed_like_those_of_csv() {
         stream.read(&mut batch).unwrap();
         (batch.key, stream.facts().hashed_keys)
     };
-    let parquet = read("t.parquet", parquet_file(schema, &columns));
-    assert_eq!(parquet, read("t.csv", b"url\nuser:17\n17\n".to_vec()));
-    assert_eq!((parquet.0[1], parquet.1), (17, 1));
+    let (keys, hashed_keys) = read("t.parquet", parquet_file(schema, &columns));
+    assert_eq!((keys[1], hashed_keys), (17, 1));
+    let csv_bytes = b"url\nuser:17\n17\n".to_vec();
+    assert_eq!((keys, hashed_keys), read("t.csv", csv_bytes));
 }

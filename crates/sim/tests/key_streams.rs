@@ -152,9 +152,10 @@ fn renamed_columns() -> Layout {
 
 #[test]
 fn columns_are_found_by_their_names_in_the_file() {
-    let csv = "when\turl\tbytes\n1.5\t\"/a\tb\"\t10\n2\t/c\t\n";
-    let json = "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
-    let (batch, facts) = read_with_layout("t.csv", csv, &renamed_columns()).unwrap();
+    let csv_text = "when\turl\tbytes\n1.5\t\"/a\tb\"\t10\n2\t/c\t\n";
+    let json_text =
+        "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
+    let (batch, facts) = read_with_layout("t.csv", csv_text, &renamed_columns()).unwrap();
     assert_eq!(batch.time, [1500, 2000]);
     assert_eq!(batch.size, [Some(10), None]);
     assert_ne!(batch.key[0], batch.key[1]);
@@ -163,28 +164,28 @@ fn columns_are_found_by_their_names_in_the_file() {
         (2, 0, true)
     );
     assert_eq!(
-        read_with_layout("t.jsonl", json, &renamed_columns()).unwrap(),
+        read_with_layout("t.jsonl", json_text, &renamed_columns()).unwrap(),
         (batch, facts)
     );
 }
 
 #[test]
 fn errors_name_the_column_of_the_file() {
-    let read_error_with_layout = |name: &str, text: &str| {
+    let read_error = |name: &str, text: &str| {
         read_with_layout(name, text, &renamed_columns())
             .unwrap_err()
             .to_string()
     };
     assert_eq!(
-        read_error_with_layout("t.csv", "when,url,bytes\n1,a,b\n"),
+        read_error("t.csv", "when,url,bytes\n1,a,b\n"),
         "t.csv, row 1, column bytes: expected a whole number from 0 to 4294967295, found \"b\""
     );
     assert_eq!(
-        read_error_with_layout("t.csv", "url,bytes\n"),
+        read_error("t.csv", "url,bytes\n"),
         "t.csv: the header line names no column \"when\": \"url,bytes\""
     );
     assert_eq!(
-        read_error_with_layout("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
+        read_error("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
         "t.jsonl, row 1, column when: expected a number, an ISO 8601 time, or a time as in access logs, found \"noon\""
     );
 }
@@ -199,10 +200,10 @@ fn an_access_log_is_read_by_a_pattern() {
         time_unit: Some(TimeUnit::Seconds),
         ..Layout::default()
     };
-    let log = "1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 2326\n\
+    let log_text = "1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 2326\n\
                1.2.3.4 - - [10/Oct/2000:13:55:37 -0700] \"GET /x HTTP/1.1\" 404 -\n\
                1.2.3.4 - - [10/Oct/2000:13:55:38 -0700] \"HEAD /a HTTP/1.1\" 200 -\n";
-    let (batch, facts) = read_with_layout("access.log", log, &layout).unwrap();
+    let (batch, facts) = read_with_layout("access.log", log_text, &layout).unwrap();
     assert_eq!(batch.time, [971_211_336_000_000, 971_211_338_000_000]);
     assert_eq!(batch.key[0], batch.key[1]);
     assert_eq!(batch.size, [Some(2326), None]);
@@ -273,9 +274,9 @@ proptest! {
         let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
         writer.write(&batch).unwrap();
         let mut bytes = writer.finish().unwrap();
-        for (any_index, byte) in damage {
-            let index = any_index.index(bytes.len());
-            bytes[index] = byte;
+        for (position, byte) in damage {
+            let byte_index = position.index(bytes.len());
+            bytes[byte_index] = byte;
         }
         if let Err(error) = read_all_rows("t.parquet", &bytes) {
             prop_assert!(error.to_string().starts_with("t.parquet"));

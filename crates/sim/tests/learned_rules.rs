@@ -30,13 +30,13 @@ impl Rng {
 }
 
 /// A log of requests that read these keys, each item of 100 bytes.
-fn log_reading(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
+fn log_of_reads(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> RequestLog {
     let mut items = Items::default();
     let mut log_requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
-    let mut index_of_key = |key: String| {
+    let mut item_of_key = |key: String| {
         if let Some(index) = items.keys.iter().position(|listed_key| *listed_key == key) {
             return index as u32;
         }
@@ -51,11 +51,11 @@ fn log_reading(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>
         log_requests.time_us.push(request_number);
         log_requests.instance.push(0);
         log_requests.base_us.push(10_000);
-        log_requests.page.push(page.map_or(NONE, &mut index_of_key));
+        log_requests.page.push(page.map_or(NONE, &mut item_of_key));
         log_requests.route.push(NONE);
         log_requests
             .items
-            .extend(keys.into_iter().map(&mut index_of_key));
+            .extend(keys.into_iter().map(&mut item_of_key));
         log_requests.starts.push(log_requests.items.len());
     }
     RequestLog {
@@ -65,9 +65,13 @@ fn log_reading(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>
     }
 }
 
-fn learn_rules(log: &RequestLog, share: u8) -> LearnedRules {
+fn learn_rules(log: &RequestLog, share_percent: u8) -> LearnedRules {
     let prepared = PreparedLog::new(log, |_| true);
-    learn(Some(share), &prepared, 0..prepared.second_half_start())
+    learn(
+        Some(share_percent),
+        &prepared,
+        0..prepared.second_half_start(),
+    )
 }
 
 /// The figures of a strategy on the second half.
@@ -85,7 +89,7 @@ fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
         fixed: &fixed,
         learned: &learned_rules.items,
     };
-    let stats = run(
+    let request_stats = run(
         &prepared,
         &cost,
         &strategy,
@@ -95,23 +99,27 @@ fn figures_of_second_half(log: &RequestLog, notation: &str) -> Figures {
     );
     compute_figures(
         &prepared,
-        &stats,
+        &request_stats,
         prepared.second_half_start()..prepared.len(),
     )
 }
 
 fn rule_texts(learned_rules: &LearnedRules) -> Vec<String> {
-    let (items, pages) = (
+    let (item_rules, page_rules) = (
         learned_rules.rules.with_items.rules(),
         learned_rules.rules.with_pages.rules(),
     );
-    items.iter().chain(pages).map(ToString::to_string).collect()
+    item_rules
+        .iter()
+        .chain(page_rules)
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
 fn key_families_are_fetched_together_for_ids_that_were_not_in_the_first_half() {
     // Each user comes once, so a rule about single keys could not help.
-    let log = log_reading((0..200).map(|user| {
+    let log = log_of_reads((0..200).map(|user| {
         let keys = ["user", "profile", "rights"].map(|kind| format!("{kind}:{user}"));
         (None, keys.to_vec())
     }));
@@ -134,7 +142,7 @@ fn key_families_are_fetched_together_for_ids_that_were_not_in_the_first_half() {
 #[test]
 fn a_companion_that_is_missing_counts_as_a_key() {
     // Every fourth user has no rights; the rule fetches them all the same.
-    let log = log_reading((0..400).map(|user| {
+    let log = log_of_reads((0..400).map(|user| {
         let mut keys = vec![format!("user:{user}"), format!("profile:{user}")];
         keys.extend((user % 4 > 0).then(|| format!("rights:{user}")));
         (None, keys)
@@ -151,15 +159,15 @@ fn a_companion_that_is_missing_counts_as_a_key() {
 fn keys_of_a_group_are_fetched_with_its_page() {
     let mut rng = Rng(1);
     let groups = [["nav", "foot", "banner"], ["prices", "stock", "taxes"]];
-    let log = log_reading((0..400).map(|_| {
-        let group = rng.below(2);
+    let log = log_of_reads((0..400).map(|_| {
+        let group_index = rng.below(2);
         let noise_key = format!("noise-{}", (b'a' + rng.below(26) as u8) as char);
         let mut keys = vec![noise_key];
-        keys.extend(groups[group].map(String::from));
-        (Some(format!("page-{}", ["x", "y"][group])), keys)
+        keys.extend(groups[group_index].map(String::from));
+        (Some(format!("page-{}", ["x", "y"][group_index])), keys)
     }));
     let learned_rules = learn_rules(&log, 90);
-    let pages: Vec<String> = learned_rules
+    let page_rules: Vec<String> = learned_rules
         .rules
         .with_pages
         .rules()
@@ -167,9 +175,9 @@ fn keys_of_a_group_are_fetched_with_its_page() {
         .map(ToString::to_string)
         .collect();
     assert!(
-        pages.contains(&"page-x banner foot nav".to_owned())
-            || pages.contains(&"page-x nav foot banner".to_owned()),
-        "{pages:?}"
+        page_rules.contains(&"page-x banner foot nav".to_owned())
+            || page_rules.contains(&"page-x nav foot banner".to_owned()),
+        "{page_rules:?}"
     );
     let with_rules = figures_of_second_half(&log, "together:90");
     assert_eq!(
@@ -182,14 +190,18 @@ fn keys_of_a_group_are_fetched_with_its_page() {
 fn nothing_is_learned_from_random_requests() {
     for seed in 0..20 {
         let mut rng = Rng(seed);
-        let log = log_reading((0..1000).map(|_| {
-            let keys = (0..8).map(|_| format!("item:{}", rng.power_law_rank(300)));
-            let keys = keys.collect();
+        let log = log_of_reads((0..1000).map(|_| {
+            let keys = (0..8)
+                .map(|_| format!("item:{}", rng.power_law_rank(300)))
+                .collect();
             (Some(format!("item:{}", rng.power_law_rank(300))), keys)
         }));
-        for share in [10, 50, 80] {
-            let rules = rule_texts(&learn_rules(&log, share));
-            assert!(rules.is_empty(), "seed {seed}, share {share}: {rules:?}");
+        for share_percent in [10, 50, 80] {
+            let rules = rule_texts(&learn_rules(&log, share_percent));
+            assert!(
+                rules.is_empty(),
+                "seed {seed}, share {share_percent}: {rules:?}"
+            );
         }
     }
 }
@@ -199,34 +211,38 @@ fn learned_rules_need_no_more_calls_than_the_rules_of_the_tree() {
     let mut log = topic_tree(&TopicTreeConfig::default());
     let parents = log.items.parents.clone();
     log.items.parents.fill(NONE);
-    let mut calls_with_rules = 0;
-    for local_cache in [
-        "",
-        "+s3fifo:206",
-        "+fixed-bytes:1m",
-        "+fixed-bytes:512k+s3fifo:200",
+    let mut most_calls_with_rules = 0;
+    for (without_rules_notation, with_rules_notation) in [
+        ("remote", "together:80"),
+        ("s3fifo:206", "together:80+s3fifo:206"),
+        ("fixed-bytes:1m", "together:80+fixed-bytes:1m"),
+        (
+            "fixed-bytes:512k+s3fifo:200",
+            "together:80+fixed-bytes:512k+s3fifo:200",
+        ),
     ] {
-        let without_rules = figures_of_second_half(&log, &format!("remote{local_cache}"));
-        let with_rules = figures_of_second_half(&log, &format!("together:80{local_cache}"));
+        let without_rules = figures_of_second_half(&log, without_rules_notation);
+        let with_rules = figures_of_second_half(&log, with_rules_notation);
         let calls_ratio = with_rules.calls as f64 / without_rules.calls as f64;
         let bytes_ratio = with_rules.bytes as f64 / without_rules.bytes as f64;
         eprintln!(
-            "remote{local_cache}: with rules {calls_ratio:.2} of the calls, {bytes_ratio:.2} of the bytes"
+            "{without_rules_notation}: with rules {calls_ratio:.2} of the calls, {bytes_ratio:.2} of the bytes"
         );
         assert!(
             calls_ratio <= 0.6 && bytes_ratio <= 1.3,
-            "remote{local_cache}: {calls_ratio} {bytes_ratio}"
+            "{without_rules_notation}: {calls_ratio} {bytes_ratio}"
         );
-        calls_with_rules = calls_with_rules.max(with_rules.calls);
+        most_calls_with_rules = most_calls_with_rules.max(with_rules.calls);
     }
     log.items.parents = parents;
-    let tree = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
-    let calls_of_tree_rules = tree.map(|notation| figures_of_second_half(&log, notation).calls);
-    eprintln!("calls: rules {calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
+    let tree_notations = ["children", "subtree:1", "subtree:2", "children+subtree:1"];
+    let calls_of_tree_rules =
+        tree_notations.map(|notation| figures_of_second_half(&log, notation).calls);
+    eprintln!("calls: rules {most_calls_with_rules}, the tree's own {calls_of_tree_rules:?}");
     assert!(
         calls_of_tree_rules
             .iter()
-            .all(|&calls| calls_with_rules <= calls)
+            .all(|&calls| most_calls_with_rules <= calls)
     );
 }
 
@@ -253,9 +269,9 @@ fn a_strategy_file_keeps_the_companions_that_were_replayed() {
             .learned
             .with_items
             .companions(key, &mut companions);
-        let replayed = learned_rules.items.fetched_with_item(item as u32);
-        assert_eq!(companions.len(), replayed.len());
-        for (companion, &companion_item) in companions.iter().zip(replayed) {
+        let replayed_companions = learned_rules.items.fetched_with_item(item as u32);
+        assert_eq!(companions.len(), replayed_companions.len());
+        for (companion, &companion_item) in companions.iter().zip(replayed_companions) {
             assert!(
                 log.items
                     .keys

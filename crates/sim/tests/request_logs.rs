@@ -8,21 +8,24 @@ use proptest::prelude::*;
 const ITEM_LINES: &str =
     "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":20}\n";
 
-fn read_log(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
+fn read_log(item_lines: &str, request_lines: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
-        ("items.jsonl", InMemoryFile::new(items.as_bytes())),
-        ("requests.jsonl", InMemoryFile::new(requests.as_bytes())),
+        ("items.jsonl", InMemoryFile::new(item_lines.as_bytes())),
+        (
+            "requests.jsonl",
+            InMemoryFile::new(request_lines.as_bytes()),
+        ),
     )
 }
 
-fn read_error(items: &str, requests: &str) -> String {
-    read_log(items, requests).unwrap_err().to_string()
+fn read_error(item_lines: &str, request_lines: &str) -> String {
+    read_log(item_lines, request_lines).unwrap_err().to_string()
 }
 
-/// A request at a time, for the items of a list.
-fn request_line(time_us: u64, items: &str) -> String {
+/// The line of a request at this time that reads these items.
+fn request_line(time_us: u64, item_list: &str) -> String {
     format!(
-        "{{\"request\":1,\"time_us\":{time_us},\"instance\":2,\"base_us\":9,\"items\":[{items}]}}\n"
+        "{{\"request\":1,\"time_us\":{time_us},\"instance\":2,\"base_us\":9,\"items\":[{item_list}]}}\n"
     )
 }
 
@@ -43,16 +46,16 @@ fn unlisted_keys_are_numbered_after_listed_ones() {
 
 #[test]
 fn a_truncated_log_keeps_complete_requests() {
-    let complete_line = request_line(1, "\"a\"") + &request_line(2, "");
-    let log = read_log(ITEM_LINES, &complete_line[..complete_line.len() - 9]).unwrap();
+    let complete_lines = request_line(1, "\"a\"") + &request_line(2, "");
+    let log = read_log(ITEM_LINES, &complete_lines[..complete_lines.len() - 9]).unwrap();
     assert_eq!((log.requests.len(), log.truncated_after), (1, Some(1)));
 }
 
 #[test]
 fn rejects_a_cycle_among_parents() {
-    let items = "{\"key\":\"a\",\"parent\":\"b\"}\n{\"key\":\"b\",\"parent\":\"a\"}\n";
+    let item_lines = "{\"key\":\"a\",\"parent\":\"b\"}\n{\"key\":\"b\",\"parent\":\"a\"}\n";
     assert_eq!(
-        read_error(items, ""),
+        read_error(item_lines, ""),
         "items.jsonl, row 1, column parent: item 0 (\"a\") is its own ancestor"
     );
     assert_eq!(
@@ -78,7 +81,7 @@ fn rejects_unordered_requests_and_wrong_values() {
     );
 }
 
-fn any_logs() -> impl Strategy<Value = RequestLog> {
+fn any_log() -> impl Strategy<Value = RequestLog> {
     let request = (
         0..5_u64,
         any::<u16>(),
@@ -100,14 +103,14 @@ fn any_logs() -> impl Strategy<Value = RequestLog> {
         let log_requests = &mut log.requests;
         log_requests.starts.push(0);
         let mut time_us = 0;
-        for (number, (step_us, instance, base, page, route, items)) in
+        for (number, (step_us, instance, base_us, page, route, items)) in
             requests.into_iter().enumerate()
         {
             time_us += step_us;
             log_requests.request.push(number as u64);
             log_requests.time_us.push(time_us);
             log_requests.instance.push(instance);
-            log_requests.base_us.push(base);
+            log_requests.base_us.push(base_us);
             log_requests.page.push(page.unwrap_or(NONE));
             let route_name = route.map(|route| format!("r{route}"));
             let route_index =
@@ -133,17 +136,20 @@ fn any_logs() -> impl Strategy<Value = RequestLog> {
 
 proptest! {
     #[test]
-    fn written_traces_are_read_back(log in any_logs()) {
-        let (mut items, mut requests) = (Vec::new(), Vec::new());
-        log.write_jsonl(&mut items, &mut requests).unwrap();
+    fn written_logs_are_read_back(log in any_log()) {
+        let (mut items_bytes, mut requests_bytes) = (Vec::new(), Vec::new());
+        log.write_jsonl(&mut items_bytes, &mut requests_bytes).unwrap();
         let to_text = |bytes| String::from_utf8(bytes).unwrap();
-        prop_assert_eq!(&read_log(&to_text(items), &to_text(requests)).unwrap(), &log);
+        prop_assert_eq!(&read_log(&to_text(items_bytes), &to_text(requests_bytes)).unwrap(), &log);
         #[cfg(feature = "parquet")]
         {
-            let (mut items, mut requests) = (Vec::new(), Vec::new());
-            log.write_parquet(&mut items, &mut requests).unwrap();
-            let read = RequestLog::read(("i.parquet", InMemoryFile::new(items)), ("r.parquet", InMemoryFile::new(requests)));
-            prop_assert_eq!(&read.unwrap(), &log);
+            let (mut items_bytes, mut requests_bytes) = (Vec::new(), Vec::new());
+            log.write_parquet(&mut items_bytes, &mut requests_bytes).unwrap();
+            let log_read = RequestLog::read(
+                ("i.parquet", InMemoryFile::new(items_bytes)),
+                ("r.parquet", InMemoryFile::new(requests_bytes)),
+            );
+            prop_assert_eq!(&log_read.unwrap(), &log);
         }
     }
 }

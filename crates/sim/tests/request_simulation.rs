@@ -10,9 +10,9 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
-use naive::Table;
+use naive::{NaiveStats, Table};
 
-fn request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
+fn add_request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
     let number = requests.len() as u64;
     requests.request.push(number);
     requests.time_us.push(number);
@@ -43,8 +43,8 @@ fn log_of(parents: Vec<u32>, sizes: Vec<u32>) -> RequestLog {
 
 fn worked_example() -> (RequestLog, Table) {
     let mut log = log_of(vec![NONE, 0, 0, 1], vec![1000, 1000, 1000, 10000]);
-    request(&mut log.requests, 0, 10000, 0, &[0, 1, 0, 2]);
-    request(&mut log.requests, 0, 10000, 1, &[1, 3, 1]);
+    add_request(&mut log.requests, 0, 10000, 0, &[0, 1, 0, 2]);
+    add_request(&mut log.requests, 0, 10000, 1, &[1, 3, 1]);
     let table = Table {
         single: vec![(1000.0, 1000.0), (10000.0, 2000.0)],
         batch: vec![(1.0, 1000.0), (11.0, 2000.0)],
@@ -108,22 +108,28 @@ fn reproduces_the_worked_example() {
 }
 
 #[test]
-fn figures_of_the_worked_example() {
+fn computes_the_figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);
-    let all = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
+    let figures = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
-        (all.requests, all.calls, all.keys, all.used_keys),
+        (
+            figures.requests,
+            figures.calls,
+            figures.keys,
+            figures.used_keys
+        ),
         (2, 5, 5, 5)
     );
-    assert_eq!((all.bytes, all.added_ns), (14_000, 6_000_000));
-    assert_eq!(all.latency_ns_pct, [13_000_000; 8]);
+    assert_eq!((figures.bytes, figures.added_ns), (14_000, 6_000_000));
+    assert_eq!(figures.latency_ns_pct, [13_000_000; 8]);
     assert!(
-        all.slowdown_pct
+        figures
+            .slowdown_pct
             .iter()
             .all(|slowdown| (slowdown - 0.3).abs() < 1e-12)
     );
-    assert!((all.share_slower[1] - 1.0).abs() < 1e-12 && all.share_slower[2] < 1e-12);
+    assert!((figures.share_slower[1] - 1.0).abs() < 1e-12 && figures.share_slower[2] < 1e-12);
 }
 
 /// A small generator of its own (xorshift), so that the logs never change with a library.
@@ -139,14 +145,14 @@ impl Rng {
 
     /// Low numbers are more frequent than high ones.
     fn random_skewed(&mut self, bound: u32) -> u32 {
-        let limit = 1 + self.random_below(bound);
-        self.random_below(limit)
+        let lower_bound = 1 + self.random_below(bound);
+        self.random_below(lower_bound)
     }
 }
 
-fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
+fn random_log(seed: u64, item_count: u32, request_count: u32) -> RequestLog {
     let mut rng = Rng(seed * 2 + 1);
-    let parents = (0..items)
+    let parents = (0..item_count)
         .map(|item| {
             if item == 0 || rng.random_below(10) == 0 {
                 NONE
@@ -155,24 +161,24 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
             }
         })
         .collect();
-    let sizes = (0..items)
+    let sizes = (0..item_count)
         .map(|_| {
             let size_max = 1 << rng.random_below(17);
             rng.random_below(size_max)
         })
         .collect();
     let mut log = log_of(parents, sizes);
-    for _ in 0..requests {
+    for _ in 0..request_count {
         let read_items: Vec<u32> = (0..rng.random_below(14))
-            .map(|_| rng.random_skewed(items))
+            .map(|_| rng.random_skewed(item_count))
             .collect();
         let page = if rng.random_below(5) == 0 {
             NONE
         } else {
-            rng.random_skewed(items)
+            rng.random_skewed(item_count)
         };
         let instance = rng.random_below(3) as u16;
-        request(
+        add_request(
             &mut log.requests,
             instance,
             rng.random_below(20_000),
@@ -183,9 +189,9 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
     log
 }
 
-/// Every strategy with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
-fn strategies(log: &RequestLog) -> Vec<String> {
-    let mut notation: Vec<String> = [
+/// Every kind of strategy, with n of 1 % and 5 % of the items, depths 1 to 3, and six combinations.
+fn notations_for(log: &RequestLog) -> Vec<String> {
+    let mut notations: Vec<String> = [
         "remote",
         "children",
         "children-always",
@@ -195,30 +201,34 @@ fn strategies(log: &RequestLog) -> Vec<String> {
     ]
     .map(String::from)
     .to_vec();
-    let bytes: u64 = log.items.sizes.iter().map(|&s| u64::from(s)).sum();
-    for share in [100, 20] {
-        let item_count = log.items.len() / share;
-        notation.extend(
+    let all_items_bytes: u64 = log.items.sizes.iter().map(|&size| u64::from(size)).sum();
+    for divisor in [100, 20] {
+        let item_count = log.items.len() / divisor;
+        notations.extend(
             ["lru", "fixed", "fixed-time", "fixed-hindsight", "s3fifo"]
                 .map(|name| format!("{name}:{item_count}")),
         );
-        notation.extend(
-            ["fixed-bytes", "lru-bytes"].map(|name| format!("{name}:{}", bytes / share as u64)),
+        notations.extend(
+            ["fixed-bytes", "lru-bytes"]
+                .map(|name| format!("{name}:{}", all_items_bytes / divisor as u64)),
         );
     }
     let item_count = log.items.len() / 50;
-    notation.extend([
+    notations.extend([
         format!("fixed:{item_count}+children"),
         format!("fixed:{item_count}+lru:{item_count}"),
         format!("fixed-time:{item_count}+lru:{item_count}+children-always"),
         format!("lru:{item_count}+subtree:2+children"),
-        format!("fixed-bytes:{}+s3fifo:{item_count}+children", bytes / 50),
+        format!(
+            "fixed-bytes:{}+s3fifo:{item_count}+children",
+            all_items_bytes / 50
+        ),
         format!("fixed-hindsight:{item_count}+subtree:1+children-always"),
     ]);
-    notation
+    notations
 }
 
-fn table() -> Table {
+fn latency_table() -> Table {
     Table {
         single: vec![
             (1.0, 1300.0),
@@ -232,22 +242,22 @@ fn table() -> Table {
 
 /// Compares every request of every strategy; returns how many figures were equal.
 fn compare(log: &RequestLog) -> usize {
-    let (table, children) = (table(), naive::all_children(log));
+    let (table, children) = (latency_table(), naive::all_children(log));
     let mut equal_count = 0;
-    for notation in strategies(log) {
+    for notation in notations_for(log) {
         let naive_stats = naive::simulate(log, &table, &notation, &children);
         let simulated_stats = request_stats_of(log, &table, &notation, None);
         for (request_index, (stats, expected)) in
             simulated_stats.iter().zip(&naive_stats).enumerate()
         {
-            let stats = (
-                stats.added_ns,
-                stats.calls,
-                stats.keys,
-                stats.bytes,
-                stats.used_keys,
-            );
-            assert_eq!(stats, *expected, "{notation}, request {request_index}");
+            let simulated = NaiveStats {
+                added_ns: stats.added_ns,
+                calls: stats.calls,
+                keys: stats.keys,
+                bytes: stats.bytes,
+                used_keys: stats.used_keys,
+            };
+            assert_eq!(simulated, *expected, "{notation}, request {request_index}");
             equal_count += 5;
         }
         assert_eq!(simulated_stats.len(), naive_stats.len());

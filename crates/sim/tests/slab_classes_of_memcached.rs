@@ -1,7 +1,7 @@
 //! Our slab classes compared with those that a real memcached prints at start.
 //!
-//! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it says
-//! so and proves nothing (`make oracle-slabs` fails in that case, so that the check cannot go missing there).
+//! Runs the program named by `MEMCACHED`, else `memcached` of the path; where there is none it prints
+//! that and compares nothing (`make oracle-slabs` fails in that case).
 
 #![expect(
     clippy::disallowed_methods,
@@ -36,8 +36,8 @@ fn lines_of_memcached(options: &[String]) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// The unit of `-o slab_chunk_max`: kibibytes according to the help, or bytes in versions about 1.6.18.
-fn unit_of_chunk_max() -> u32 {
+/// Bytes of the unit of `-o slab_chunk_max`: kibibytes according to the help, or bytes in versions about 1.6.18.
+fn chunk_max_unit_bytes() -> u32 {
     let lines = lines_of_memcached(&["-o".into(), "slab_chunk_max=16".into()]).unwrap_or_default();
     if lines
         .trim_end()
@@ -52,11 +52,11 @@ fn unit_of_chunk_max() -> u32 {
 #[test]
 fn classes_equal_those_of_memcached() {
     let mut compared_count = 0;
-    let chunk_max_unit = unit_of_chunk_max();
+    let unit_bytes = chunk_max_unit_bytes();
     for factor in [1.05, 1.08, 1.1, 1.25, 1.37, 2.0] {
         for chunk_bytes_min in [48, 49, 72, 200] {
             for (item_bytes_max, item_option) in [(1u32 << 20, "1m"), (8 << 20, "8m")] {
-                for chunk_max in [None, Some(16u32), Some(256), Some(1024)] {
+                for chunk_max_kib in [None, Some(16u32), Some(256), Some(1024)] {
                     let mut options: Vec<String> = vec![
                         format!("-f{factor}"),
                         format!("-n{chunk_bytes_min}"),
@@ -68,15 +68,15 @@ fn classes_equal_those_of_memcached() {
                         item_bytes_max,
                         ..SlabConfig::default()
                     };
-                    if let Some(kib) = chunk_max {
+                    if let Some(kib) = chunk_max_kib {
                         options.extend([
                             "-o".into(),
-                            format!("slab_chunk_max={}", (kib << 10) / chunk_max_unit),
+                            format!("slab_chunk_max={}", (kib << 10) / unit_bytes),
                         ]);
                         config.slab_chunk_bytes_max = kib << 10;
                     }
                     config.check().unwrap();
-                    let Some(their_lines) = lines_of_memcached(&options) else {
+                    let Some(memcached_lines) = lines_of_memcached(&options) else {
                         assert!(
                             std::env::var_os("MEMCACHED").is_none(),
                             "MEMCACHED does not run"
@@ -85,7 +85,7 @@ fn classes_equal_those_of_memcached() {
                         return;
                     };
                     assert_eq!(
-                        their_lines,
+                        memcached_lines,
                         SlabClasses::new(&config).to_string(),
                         "{options:?}"
                     );

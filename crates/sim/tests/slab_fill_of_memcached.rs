@@ -57,16 +57,16 @@ impl Drop for Server {
 impl Server {
     fn start(name: &str, memory_mib: u64, options: &[String]) -> Self {
         let program = std::env::var("MEMCACHED").unwrap_or_else(|_| "memcached".into());
-        let path =
+        let socket_path =
             std::env::temp_dir().join(format!("slab-fill-{name}-{}.sock", std::process::id()));
         let process = Command::new(program)
             .args(["-u", "root", "-p", "0", "-m", &memory_mib.to_string(), "-s"])
-            .arg(&path)
+            .arg(&socket_path)
             .args(options)
             .spawn()
             .expect("memcached starts");
         // The socket appears when memcached listens; connecting is tried until then.
-        let stream = std::iter::repeat_with(|| UnixStream::connect(&path))
+        let stream = std::iter::repeat_with(|| UnixStream::connect(&socket_path))
             .take(2_000_000)
             .find_map(Result::ok);
         Self {
@@ -87,7 +87,7 @@ impl Server {
     }
 
     /// Items held and items evicted.
-    fn items_and_evictions(&mut self) -> (u64, u64) {
+    fn read_items_and_evictions(&mut self) -> (u64, u64) {
         self.socket.get_mut().write_all(b"stats\r\n").unwrap();
         let (mut items, mut evictions) = (0, 0);
         loop {
@@ -95,20 +95,21 @@ impl Server {
             self.socket.read_line(&mut line).unwrap();
             let mut words = line.split_whitespace().skip(1);
             match (words.next(), words.next()) {
-                (Some("curr_items"), Some(n)) => items = n.parse().unwrap(),
-                (Some("evictions"), Some(n)) => evictions = n.parse().unwrap(),
+                (Some("curr_items"), Some(number)) => items = number.parse().unwrap(),
+                (Some("evictions"), Some(number)) => evictions = number.parse().unwrap(),
                 (None, _) => return (items, evictions),
                 _ => {}
             }
         }
     }
 
-    /// Items held when the first is evicted; the evictions are checked after each `batch` sets.
-    fn items_at_first_eviction(&mut self, batch: usize) -> u64 {
+    /// Stores items until one is evicted and returns how many are held then; checks after each `sets_per_check` sets.
+    fn fill_until_first_eviction(&mut self, sets_per_check: usize) -> u64 {
         let mut sizes = RandomSizes(SEED);
-        for index in 0.. {
-            self.store_values(index * batch..(index + 1) * batch, &mut sizes);
-            let (items, evictions) = self.items_and_evictions();
+        for check in 0.. {
+            let numbers = check * sets_per_check..(check + 1) * sets_per_check;
+            self.store_values(numbers, &mut sizes);
+            let (items, evictions) = self.read_items_and_evictions();
             if evictions > 0 {
                 return items;
             }
@@ -134,17 +135,17 @@ fn demand_of_first_items(items: u64) -> Demand {
 #[test]
 #[ignore = "needs a memcached: run by `make oracle-slabs`"]
 fn predicts_item_counts_within_1_percent_of_memcached() {
-    let default = SlabConfig::default();
-    let explicit_sizes = find_optimal_sizes(&default, &demand_of_first_items(400_000), 40);
-    let sizes: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
+    let default_config = SlabConfig::default();
+    let explicit_sizes = find_optimal_sizes(&default_config, &demand_of_first_items(400_000), 40);
+    let size_texts: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
     let cases = [
-        ("f125", vec!["-f1.25".to_owned()], default.clone()),
+        ("f125", vec!["-f1.25".to_owned()], default_config.clone()),
         (
             "f200",
             vec!["-f2".to_owned()],
             SlabConfig {
                 factor: 2.0,
-                ..default.clone()
+                ..default_config.clone()
             },
         ),
         (
@@ -152,20 +153,23 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
             vec!["-f1.08".to_owned()],
             SlabConfig {
                 factor: 1.08,
-                ..default.clone()
+                ..default_config.clone()
             },
         ),
         (
             "optimal",
-            vec!["-o".to_owned(), format!("slab_sizes={}", sizes.join("-"))],
+            vec![
+                "-o".to_owned(),
+                format!("slab_sizes={}", size_texts.join("-")),
+            ],
             SlabConfig {
                 slab_sizes: Some(explicit_sizes),
-                ..default
+                ..default_config
             },
         ),
     ];
     for (name, options, config) in cases {
-        let held_items = Server::start(name, MEMORY_MIB, &options).items_at_first_eviction(500);
+        let held_items = Server::start(name, MEMORY_MIB, &options).fill_until_first_eviction(500);
         let plan = Plan::new(
             &SlabClasses::new(&config),
             &demand_of_first_items(held_items),
@@ -186,7 +190,7 @@ fn predicts_item_counts_of_small_memories_where_first_pages_lie_beyond_the_limit
     let classes = SlabClasses::new(&SlabConfig::default());
     for memory_mib in SMALL_MEMORIES_MIB {
         let held_items =
-            Server::start(&format!("m{memory_mib}"), memory_mib, &[]).items_at_first_eviction(1);
+            Server::start(&format!("m{memory_mib}"), memory_mib, &[]).fill_until_first_eviction(1);
         let plan = Plan::new(&classes, &demand_of_first_items(held_items));
         let predicted_items = plan.items_that_fit(memory_mib << 20);
         let error = predicted_items as f64 / held_items as f64 - 1.0;

@@ -1,6 +1,6 @@
 //! What `simulate --save` writes: the children that the rules need, and the forecast of the second half.
 
-use glasscache_sim::strategy::build_file::strategy_file;
+use glasscache_sim::strategy::build_file::build_strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{ReportOptions, report};
@@ -10,7 +10,7 @@ use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig,
 const OPTIONS: ReportOptions<'static> = ReportOptions {
     draw_seed: Some(1),
     route_of: &[],
-    routes: 0,
+    route_count: 0,
 };
 
 #[test]
@@ -22,16 +22,20 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
     });
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    for (notation, has_children) in [
+    for (notation, needs_children) in [
         ("fixed:50", false),
         ("lru:50+children", true),
         ("subtree:2", true),
     ] {
         let strategy: Strategy = notation.parse().unwrap();
-        let text = strategy_file(&prepared, &cost, &strategy).to_string();
+        let text = build_strategy_file(&prepared, &cost, &strategy).to_string();
         let file: StrategyFile = text.parse().unwrap();
-        assert_eq!(!file.children.is_empty(), has_children, "{notation}");
-        let figures: Vec<&str> = file.forecast.iter().map(|line| &*line.figure).collect();
+        assert_eq!(!file.children.is_empty(), needs_children, "{notation}");
+        let figures: Vec<&str> = file
+            .forecast
+            .iter()
+            .map(|forecast| &*forecast.figure)
+            .collect();
         assert_eq!(figures, ["calls", "keys", "added_ms_p50", "added_ms_p95"]);
 
         let report = report(&prepared, &cost, &strategy, OPTIONS);
@@ -43,11 +47,20 @@ fn a_strategy_file_has_the_forecast_of_the_second_half_and_the_children_that_its
             drawn.added_ns_pct[2] as f64 / 1e6,
             drawn.added_ns_pct[5] as f64 / 1e6,
         ];
-        for (line, expected) in file.forecast.iter().zip(expected) {
-            let name = &line.figure;
-            assert!((line.value - expected).abs() < 1e-5, "{notation}, {name}");
-            assert!(line.low < expected && expected < line.high, "{name}");
-            assert!(line.high < 2.0 * expected, "{name} is bounded: {line:?}");
+        for (forecast, expected) in file.forecast.iter().zip(expected) {
+            let figure = &forecast.figure;
+            assert!(
+                (forecast.value - expected).abs() < 1e-5,
+                "{notation}, {figure}"
+            );
+            assert!(
+                forecast.low < expected && expected < forecast.high,
+                "{figure}"
+            );
+            assert!(
+                forecast.high < 2.0 * expected,
+                "{figure} is bounded: {forecast:?}"
+            );
         }
     }
 }

@@ -60,7 +60,7 @@ fn reproduces_both_initial_findings() {
     }
 }
 
-/// Nanoseconds that this thread has computed: unlike the clock on the wall, true on a busy machine.
+/// CPU time of this thread in nanoseconds; unlike wall-clock time it is meaningful on a busy machine.
 fn thread_cpu_ns() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse().unwrap()
@@ -73,7 +73,7 @@ fn speed_of_the_replay() {
     let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
-    let notation = [
+    let notations = [
         "remote",
         "fixed:200",
         "fixed:1000",
@@ -83,15 +83,16 @@ fn speed_of_the_replay() {
         "s3fifo:1000",
         "lru-bytes:4M",
     ];
-    for notation in notation
+    for notation in notations
         .into_iter()
         .chain(["fixed:200+children", "children", "subtree:2"])
     {
         let cpu_ns_before = thread_cpu_ns();
         let request_stats = replay(&prepared, &cost, notation);
-        let rate = prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
+        let million_accesses_per_s =
+            prepared.accesses as f64 / (thread_cpu_ns() - cpu_ns_before) * 1e3;
         eprintln!(
-            "{notation:20} {rate:6.1} M accesses/s ({} requests)",
+            "{notation:20} {million_accesses_per_s:6.1} M accesses/s ({} requests)",
             request_stats.len()
         );
     }
@@ -105,27 +106,27 @@ fn speed_of_a_search() {
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
     let cpu_ns_before = thread_cpu_ns();
-    let rules_by_share = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
-    let candidates = list_candidates(&prepared, 16 << 20, &rules_by_share);
+    let learned_by_share = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
+    let candidates = list_candidates(&prepared, 16 << 20, &learned_by_share);
     let mut added_ns_sums = [0; 2];
     for (added_ns_sum, evaluation) in added_ns_sums
         .iter_mut()
         .zip([Evaluation::OutOfSample, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
-        let rules_by_share = LearnedByShare::learn(&prepared, evaluation);
+        let learned_by_share = LearnedByShare::learn(&prepared, evaluation);
         for candidate in &candidates {
-            let memory = candidate.memory_bytes;
-            let limit = best_so_far.least_added_ns_within(memory);
+            let memory_bytes = candidate.memory_bytes;
+            let limit_ns = best_so_far.least_added_ns_within(memory_bytes);
             let candidate_added_ns = evaluate(
                 &prepared,
                 &cost,
                 candidate,
                 evaluation,
-                &rules_by_share,
-                limit,
+                &learned_by_share,
+                limit_ns,
             );
-            best_so_far.record(memory, candidate_added_ns);
+            best_so_far.record(memory_bytes, candidate_added_ns);
         }
         *added_ns_sum = best_so_far.least_added_ns_within(16 << 20).unwrap();
     }

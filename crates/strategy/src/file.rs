@@ -75,12 +75,13 @@ impl FromStr for StrategyFile {
         let (mut fixed_keys, mut parent_by_child) = (HashSet::new(), ParentByChild::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid_line = |reason: String| file_error(index + 1, format!("`{name}` {reason}"));
+            let (line_kind, arguments) = line.split_once(' ').unwrap_or((line, ""));
+            let invalid_line =
+                |reason: String| file_error(index + 1, format!("`{line_kind}` {reason}"));
             let parse_rule = || {
                 TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
             };
-            match name {
+            match line_kind {
                 "strategy" if strategy.is_some() => {
                     return Err(invalid_line("is there twice; one at most".to_owned()));
                 }
@@ -104,7 +105,7 @@ impl FromStr for StrategyFile {
                     .push(parse_forecast(arguments).map_err(invalid_line)?),
                 "together" => with_items.push(parse_rule()?),
                 "together-page" => with_pages.push(parse_rule()?),
-                _ => return Err(file_error(index + 1, unknown_line_message(name))),
+                _ => return Err(file_error(index + 1, unknown_line_message(line_kind))),
             }
         }
         file.strategy =
@@ -129,9 +130,9 @@ fn check_first_line(first_line: &str) -> Result<(), String> {
     }
 }
 
-fn unknown_line_message(name: &str) -> String {
+fn unknown_line_message(line_kind: &str) -> String {
     format!(
-        "unknown rule `{name}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
+        "unknown rule `{line_kind}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
          save the strategy again with the version of glasscache that reads it"
     )
 }

@@ -21,7 +21,8 @@ struct SlotEntry<K, V> {
 pub struct LocalCache<K, V> {
     policy: AnyPolicy,
     slot_by_key: HashMap<K, u32>,
-    slots: Vec<Option<SlotEntry<K, V>>>,
+    /// The entry of each slot; `None`: the slot is free.
+    entries: Vec<Option<SlotEntry<K, V>>>,
     free_slots: Vec<u32>,
     /// How many slots have a value.
     value_count: usize,
@@ -35,7 +36,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         Self {
             policy,
             slot_by_key: HashMap::new(),
-            slots: Vec::new(),
+            entries: Vec::new(),
             free_slots: Vec::new(),
             value_count: 0,
             has_evicted: false,
@@ -50,7 +51,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
     {
         let slot = *self.slot_by_key.get(key)?;
         self.policy.get(slot);
-        self.slots[slot as usize].as_ref()?.value.as_ref()
+        self.entries[slot as usize].as_ref()?.value.as_ref()
     }
 
     /// Returns the value under `key` without recording anything.
@@ -60,7 +61,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         Q: Eq + Hash + ?Sized,
     {
         let slot = *self.slot_by_key.get(key)?;
-        self.slots[slot as usize].as_ref()?.value.as_ref()
+        self.entries[slot as usize].as_ref()?.value.as_ref()
     }
 
     /// Stores a value that counts `bytes`; replaces the value under `key`, and may evict others.
@@ -72,27 +73,27 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         let Self {
             policy,
             slot_by_key,
-            slots,
+            entries,
             free_slots,
             value_count,
             has_evicted,
         } = self;
         let is_kept = policy.insert(slot, bytes, &mut |released_slot, released| {
-            let value = slots[released_slot as usize]
+            let value = entries[released_slot as usize]
                 .as_mut()
                 .and_then(|entry| entry.value.take());
             *value_count -= usize::from(value.is_some());
             *has_evicted = true;
             if released == Released::Slot {
-                release(released_slot, slot_by_key, slots, free_slots);
+                release(released_slot, slot_by_key, entries, free_slots);
             }
         });
-        match &mut slots[slot as usize] {
+        match &mut entries[slot as usize] {
             Some(entry) if is_kept => {
                 entry.value = Some(value);
                 *value_count += 1;
             }
-            _ => release(slot, slot_by_key, slots, free_slots),
+            _ => release(slot, slot_by_key, entries, free_slots),
         }
     }
 
@@ -104,14 +105,14 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
     {
         let slot = *self.slot_by_key.get(key)?;
         self.policy.remove(slot);
-        let value = self.slots[slot as usize]
+        let value = self.entries[slot as usize]
             .as_mut()
             .and_then(|entry| entry.value.take());
         self.value_count -= usize::from(value.is_some());
         release(
             slot,
             &mut self.slot_by_key,
-            &mut self.slots,
+            &mut self.entries,
             &mut self.free_slots,
         );
         value
@@ -121,7 +122,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
     pub fn clear(&mut self) {
         self.policy.clear();
         self.slot_by_key.clear();
-        self.slots.clear();
+        self.entries.clear();
         self.free_slots.clear();
         self.value_count = 0;
         self.has_evicted = false;
@@ -139,7 +140,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
 
     /// The keys and values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let entries = self.slots.iter().flatten();
+        let entries = self.entries.iter().flatten();
         entries.filter_map(|entry| Some((&entry.key, entry.value.as_ref()?)))
     }
 
@@ -157,11 +158,11 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
             value: None,
         });
         let slot = if let Some(slot) = self.free_slots.pop() {
-            self.slots[slot as usize] = entry;
+            self.entries[slot as usize] = entry;
             slot
         } else {
-            self.slots.push(entry);
-            (self.slots.len() - 1) as u32
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
         };
         self.slot_by_key.insert(key.clone(), slot);
         slot
@@ -171,10 +172,10 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
 fn release<K: Eq + Hash, V>(
     slot: u32,
     slot_by_key: &mut HashMap<K, u32>,
-    slots: &mut [Option<SlotEntry<K, V>>],
+    entries: &mut [Option<SlotEntry<K, V>>],
     free_slots: &mut Vec<u32>,
 ) {
-    if let Some(entry) = slots[slot as usize].take() {
+    if let Some(entry) = entries[slot as usize].take() {
         slot_by_key.remove(&entry.key);
         free_slots.push(slot);
     }

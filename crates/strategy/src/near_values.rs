@@ -99,13 +99,13 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
 /// Which items belong to an item: in the tree that the application knows, and by the rules that were learned.
 pub trait RelatedItems<K> {
     /// Appends the children of `key` in ascending order.
-    fn children(&self, key: &K, list: &mut Vec<K>);
+    fn children(&self, key: &K, fetch_list: &mut Vec<K>);
     /// Sorts one level of a subtree in ascending order.
     fn sort_level(&self, level: &mut [K]);
     /// Appends what learned rules fetch with the item.
-    fn companions(&self, key: &K, list: &mut Vec<K>);
+    fn companions(&self, key: &K, fetch_list: &mut Vec<K>);
     /// Appends what learned rules fetch at the start of a request about the page.
-    fn page_companions(&self, page: &K, list: &mut Vec<K>);
+    fn page_companions(&self, page: &K, fetch_list: &mut Vec<K>);
 }
 
 /// Whether values may still be served.
@@ -127,7 +127,7 @@ pub struct FetchedValue<V> {
 
 /// The context of a request in a client.
 #[derive(Debug)]
-pub struct ClientContext<'a, K, V, T, F> {
+pub struct ClientContext<'a, K, V, R, F> {
     /// Fixed set and local cache of this process.
     pub near_values: &'a mut NearValues<K, V>,
     /// The scope of this request.
@@ -135,16 +135,16 @@ pub struct ClientContext<'a, K, V, T, F> {
     /// Values of the last fetch that are not yet stored.
     pub fetched_values: &'a HashMap<K, FetchedValue<V>>,
     /// The items that belong to each item.
-    pub related_items: &'a T,
+    pub related_items: &'a R,
     /// Which values may be served.
     pub validity: &'a F,
 }
 
-impl<K, V, T, F> RequestContext for ClientContext<'_, K, V, T, F>
+impl<K, V, R, F> RequestContext for ClientContext<'_, K, V, R, F>
 where
     K: Clone + Eq + Hash,
     V: Clone,
-    T: RelatedItems<K>,
+    R: RelatedItems<K>,
     F: Validity<K, V>,
 {
     type Key = K;
@@ -164,8 +164,11 @@ where
     }
 
     fn scope_insert(&mut self, key: &K) {
-        let fetched_value = self.fetched_values.get(key).map(|fetched| &fetched.value);
-        if let Some(value) = fetched_value
+        let fetched = self
+            .fetched_values
+            .get(key)
+            .map(|fetched_value| &fetched_value.value);
+        if let Some(value) = fetched
             .or_else(|| self.near_values.local_cache.peek(key))
             .cloned()
         {
@@ -195,19 +198,19 @@ where
         }
     }
 
-    fn children(&self, key: &K, list: &mut Vec<K>) {
-        self.related_items.children(key, list);
+    fn children(&self, key: &K, fetch_list: &mut Vec<K>) {
+        self.related_items.children(key, fetch_list);
     }
 
     fn sort_level(&self, level: &mut [K]) {
         self.related_items.sort_level(level);
     }
 
-    fn companions(&self, key: &K, list: &mut Vec<K>) {
-        self.related_items.companions(key, list);
+    fn companions(&self, key: &K, fetch_list: &mut Vec<K>) {
+        self.related_items.companions(key, fetch_list);
     }
 
-    fn page_companions(&self, page: &K, list: &mut Vec<K>) {
-        self.related_items.page_companions(page, list);
+    fn page_companions(&self, page: &K, fetch_list: &mut Vec<K>) {
+        self.related_items.page_companions(page, fetch_list);
     }
 }

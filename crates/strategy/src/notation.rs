@@ -36,7 +36,7 @@ pub enum LocalRule {
 }
 
 impl LocalRule {
-    /// An empty cache of this rule.
+    /// The policy of this rule, which keeps nothing yet.
     pub fn new_policy(self) -> AnyPolicy {
         match self {
             Self::Nothing => AnyPolicy::Nothing,
@@ -94,6 +94,9 @@ pub enum StrategyError {
     /// Two terms that exclude each other.
     #[error("strategy `{0}` has two {1}; one at most")]
     Duplicate(String, &'static str),
+    /// The term `remote` joined with others, on which it has no effect.
+    #[error("strategy `{0}`: `remote` means that nothing is kept; write it alone or leave it out")]
+    RemoteWithOthers(String),
     /// A strategy file that cannot be read.
     #[error("reading the strategy file failed in line {line}: {problem}")]
     File {
@@ -108,9 +111,13 @@ impl FromStr for Strategy {
     type Err = StrategyError;
 
     fn from_str(notation: &str) -> Result<Self, StrategyError> {
+        let terms: Vec<&str> = notation.split('+').map(str::trim).collect();
         let mut strategy = Self::default();
-        for term in notation.split('+') {
-            strategy.add_term(term.trim(), notation)?;
+        for term in &terms {
+            strategy.add_term(term, notation)?;
+        }
+        if terms.len() > 1 && terms.contains(&"remote") {
+            return Err(StrategyError::RemoteWithOthers(notation.into()));
         }
         Ok(strategy)
     }
@@ -130,9 +137,9 @@ impl Strategy {
                 (previous != ChildrenRule::Never).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
-            Term::Together(share) => self
+            Term::Together(percent) => self
                 .companion_share_percent
-                .replace(share)
+                .replace(percent)
                 .map(|_| "shares of learned rules"),
         };
         duplicate_kind.map_or(Ok(()), |kind| {
@@ -156,27 +163,29 @@ impl Term {
         let (name, argument) = term
             .split_once(':')
             .map_or((term, None), |(name, argument)| (name, Some(argument)));
-        let parse_items = || parse_number(argument, term, "lru:206");
-        let parse_size = || parse_bytes_argument(argument, term);
+        let number = |example| parse_number_argument(argument, term, example);
+        let bytes = |example| parse_bytes_argument(argument, term, example);
         Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
             ("children", None) => Self::Children(ChildrenRule::WhenMissing),
             ("children-always", None) => Self::Children(ChildrenRule::Always),
-            ("fixed", _) => Self::Fixed(FixedRule::Requests(parse_items()?)),
-            ("fixed-time", _) => Self::Fixed(FixedRule::Time(parse_items()?)),
-            ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(parse_items()?)),
-            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(parse_size()?)),
-            ("lru", _) => Self::Local(LocalRule::Lru(parse_items()?)),
-            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(parse_items()?)),
-            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(parse_size()?)),
-            ("subtree", _) => Self::Subtree(parse_number(argument, term, "subtree:2")? as u32),
-            ("together", _) => Self::Together(parse_share(argument, term)?),
+            ("fixed", _) => Self::Fixed(FixedRule::Requests(number("fixed:206")?)),
+            ("fixed-time", _) => Self::Fixed(FixedRule::Time(number("fixed-time:206")?)),
+            ("fixed-hindsight", _) => {
+                Self::Fixed(FixedRule::Hindsight(number("fixed-hindsight:206")?))
+            }
+            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(bytes("fixed-bytes:8M")?)),
+            ("lru", _) => Self::Local(LocalRule::Lru(number("lru:206")?)),
+            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(number("s3fifo:206")?)),
+            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes("lru-bytes:8M")?)),
+            ("subtree", _) => Self::Subtree(number("subtree:2")? as u32),
+            ("together", _) => Self::Together(parse_percent_argument(argument, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
 }
 
-fn parse_number(
+fn parse_number_argument(
     argument: Option<&str>,
     term: &str,
     example: &'static str,
@@ -187,15 +196,19 @@ fn parse_number(
         .ok_or_else(|| StrategyError::Number(term.into(), example))
 }
 
-fn parse_bytes_argument(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
+fn parse_bytes_argument(
+    argument: Option<&str>,
+    term: &str,
+    example: &'static str,
+) -> Result<u64, StrategyError> {
     let parsed = argument.and_then(parse_bytes);
-    parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
+    parsed.ok_or_else(|| StrategyError::Number(term.into(), example))
 }
 
-fn parse_share(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
+fn parse_percent_argument(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
     let parsed = argument.and_then(|argument| argument.parse().ok());
     parsed
-        .filter(|share| (1..=100).contains(share))
+        .filter(|percent| (1..=100).contains(percent))
         .ok_or_else(|| StrategyError::Share(term.into()))
 }
 
@@ -238,7 +251,7 @@ impl fmt::Display for Strategy {
         terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
         terms.extend(
             self.companion_share_percent
-                .map(|share| format!("together:{share}")),
+                .map(|percent| format!("together:{percent}")),
         );
         if terms.is_empty() {
             f.write_str("remote")

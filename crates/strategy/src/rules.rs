@@ -52,7 +52,7 @@ impl Location {
 
 /// What the rules read and change: fixed set, local cache, request scope and tree.
 pub trait RequestContext {
-    /// Names an item.
+    /// What identifies an item.
     type Key: Clone + Eq;
 
     /// Records that this request uses the item; false if it already did.
@@ -119,12 +119,12 @@ impl PrefetchRules {
         }
         let location = locate(context, key);
         let is_missing = location == Location::Missing;
-        let with_children = match self.children {
+        let fetches_children = match self.children {
             ChildrenRule::Never => false,
             ChildrenRule::WhenMissing => is_missing,
             ChildrenRule::Always => true,
         };
-        if with_children {
+        if fetches_children {
             fetch_list.push(key.clone());
             context.children(key, fetch_list);
             drop_available(context, fetch_list);
@@ -132,9 +132,9 @@ impl PrefetchRules {
             fetch_list.push(key.clone());
         }
         if self.fetches_companions && is_missing {
-            let needed_count = fetch_list.len();
+            let len_without_companions = fetch_list.len();
             append_new(fetch_list, |fetch_list| context.companions(key, fetch_list));
-            if fetch_list.len() > needed_count {
+            if fetch_list.len() > len_without_companions {
                 drop_available(context, fetch_list);
             }
         }
@@ -187,14 +187,14 @@ fn append_descendants<C: RequestContext>(context: &C, depth: u32, fetch_list: &m
 fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
     let old_len = fetch_list.len();
     append(fetch_list);
-    let mut new_len = old_len;
+    let mut kept_len = old_len;
     for index in old_len..fetch_list.len() {
         if !fetch_list[..old_len].contains(&fetch_list[index]) {
-            fetch_list.swap(new_len, index);
-            new_len += 1;
+            fetch_list.swap(kept_len, index);
+            kept_len += 1;
         }
     }
-    fetch_list.truncate(new_len);
+    fetch_list.truncate(kept_len);
 }
 
 fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {

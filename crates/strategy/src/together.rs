@@ -93,19 +93,17 @@ impl Pattern {
             if brace_index > 0 {
                 pieces.push(PatternPiece::Text(remaining[..brace_index].to_owned()));
             }
-            let mut brace_content = remaining[brace_index..]
+            let mut after_brace = remaining[brace_index..]
                 .strip_prefix('{')
                 .ok_or_else(brace_error)?
                 .chars();
-            let number = brace_content.next().and_then(|digit| digit.to_digit(10));
-            let number = number
-                .filter(|&number| number > 0)
-                .ok_or_else(brace_error)?;
-            remaining = brace_content
+            let digit = after_brace.next().and_then(|digit| digit.to_digit(10));
+            let part_number = digit.filter(|&number| number > 0).ok_or_else(brace_error)?;
+            remaining = after_brace
                 .as_str()
                 .strip_prefix('}')
                 .ok_or_else(brace_error)?;
-            pieces.push(PatternPiece::Variable(number as u8 - 1));
+            pieces.push(PatternPiece::Variable(part_number as u8 - 1));
         }
         if !remaining.is_empty() {
             pieces.push(PatternPiece::Text(remaining.to_owned()));
@@ -168,20 +166,23 @@ impl TogetherRule {
         let is_in_order = part_indexes
             .iter()
             .enumerate()
-            .all(|(index, &part)| index == usize::from(part));
-        let is_consistent =
+            .all(|(index, &part_index)| index == usize::from(part_index));
+        let splits_into_itself =
             SplitKey::new(&sample_key).is_some_and(|split_key| split_key.template == trigger);
-        if is_template && !(is_in_order && is_consistent) {
+        if is_template && !(is_in_order && splits_into_itself) {
             return Err(TogetherError::Trigger(trigger.to_owned()));
         }
         let companions = words
             .map(|companion_text| {
                 let pattern = Pattern::parse(companion_text)?;
-                let unknown_part = pattern
+                let unknown_index = pattern
                     .part_indexes()
-                    .find(|part| !part_indexes.contains(part));
-                unknown_part.map_or(Ok(pattern), |part| {
-                    Err(TogetherError::Part(companion_text.to_owned(), part + 1))
+                    .find(|part_index| !part_indexes.contains(part_index));
+                unknown_index.map_or(Ok(pattern), |part_index| {
+                    Err(TogetherError::Part(
+                        companion_text.to_owned(),
+                        part_index + 1,
+                    ))
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -209,16 +210,16 @@ impl fmt::Display for TogetherRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TogetherRules {
     rules: Vec<TogetherRule>,
-    by_trigger: HashMap<String, Vec<usize>>,
+    rule_indexes_by_trigger: HashMap<String, Vec<usize>>,
     has_templates: bool,
 }
 
 impl TogetherRules {
     /// Prepares rules; those of the same trigger apply in the given order.
     pub fn new(rules: Vec<TogetherRule>) -> Self {
-        let mut by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut rule_indexes_by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, rule) in rules.iter().enumerate() {
-            by_trigger
+            rule_indexes_by_trigger
                 .entry(rule.trigger.clone())
                 .or_default()
                 .push(index);
@@ -226,7 +227,7 @@ impl TogetherRules {
         let has_templates = rules.iter().any(|rule| rule.trigger.contains('{'));
         Self {
             rules,
-            by_trigger,
+            rule_indexes_by_trigger,
             has_templates,
         }
     }
@@ -257,12 +258,15 @@ impl TogetherRules {
                 }
             }
         };
-        add_companions(self.by_trigger.get(key), &[]);
+        add_companions(self.rule_indexes_by_trigger.get(key), &[]);
         if self.has_templates
             && let Some(split_key) =
                 SplitKey::new(key).filter(|split_key| !split_key.parts.is_empty())
         {
-            add_companions(self.by_trigger.get(&split_key.template), &split_key.parts);
+            add_companions(
+                self.rule_indexes_by_trigger.get(&split_key.template),
+                &split_key.parts,
+            );
         }
     }
 }
@@ -274,7 +278,7 @@ mod tests {
     fn companions(rule_texts: &[&str], key: &str) -> Vec<String> {
         let rules = rule_texts
             .iter()
-            .map(|text| TogetherRule::parse(text).unwrap())
+            .map(|rule_text| TogetherRule::parse(rule_text).unwrap())
             .collect();
         let mut companion_list = Vec::new();
         TogetherRules::new(rules).companions(key, &mut companion_list);
@@ -330,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_apply_is_an_error() {
-        for (text, error) in [
+        for (text, expected_part) in [
             ("", "trigger"),
             ("user:{1}", "trigger"),
             ("user:{2} a", "from left to right"),
@@ -345,7 +349,7 @@ mod tests {
             ("user:1 a:{1}", "no part {1}"),
         ] {
             let message = TogetherRule::parse(text).unwrap_err().to_string();
-            assert!(message.contains(error), "{text}: {message}");
+            assert!(message.contains(expected_part), "{text}: {message}");
         }
     }
 }

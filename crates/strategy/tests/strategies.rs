@@ -38,7 +38,23 @@ fn parse_errors_name_the_problem() {
         message("lru"),
         "strategy `lru` needs a whole number after the colon, as in `lru:206`"
     );
-    assert!(message("subtree:x").ends_with("as in `subtree:2`"));
+    for (term, example) in [
+        ("fixed:x", "fixed:206"),
+        ("fixed-time:", "fixed-time:206"),
+        ("fixed-hindsight:-1", "fixed-hindsight:206"),
+        ("fixed-bytes:x", "fixed-bytes:8M"),
+        ("s3fifo", "s3fifo:206"),
+        ("lru-bytes:M", "lru-bytes:8M"),
+        ("subtree:x", "subtree:2"),
+    ] {
+        assert!(message(term).ends_with(&format!("as in `{example}`")));
+    }
+    assert_eq!(
+        message("remote+lru:10"),
+        "strategy `remote+lru:10`: `remote` means that nothing is kept; write it alone or leave it out"
+    );
+    assert!(message("children + remote").contains("write it alone or leave it out"));
+    assert!(message("remote+remote").contains("write it alone or leave it out"));
     assert_eq!(
         message("lru:1+s3fifo:2"),
         "strategy `lru:1+s3fifo:2` has two local caches; one at most"
@@ -185,9 +201,9 @@ struct NaiveS3Fifo {
 
 impl NaiveS3Fifo {
     fn access(&mut self, slot: u32) -> bool {
-        for entry in self.small.iter_mut().chain(&mut self.main) {
-            if entry.0 == slot {
-                entry.1 = 3.min(entry.1 + 1);
+        for (candidate, uses) in self.small.iter_mut().chain(&mut self.main) {
+            if *candidate == slot {
+                *uses = 3.min(*uses + 1);
                 return true;
             }
         }
@@ -270,13 +286,14 @@ proptest! {
     }
 
     #[test]
-    fn near_cache_returns_only_the_latest_value(
+    fn a_local_cache_returns_only_the_latest_value(
         notation in prop::sample::select(vec!["lru:5", "s3fifo:12", "lru-bytes:30", "remote"]),
         steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
     ) {
         let local = notation.parse::<Strategy>().unwrap().local;
         let mut local_cache = LocalCache::new(local.new_policy());
         let mut expected_values = HashMap::new();
+        // A value is the number of bytes that it counts.
         for (key, operation, bytes) in steps {
             match operation {
                 0 => { local_cache.remove(&key); expected_values.remove(&key); }
@@ -347,26 +364,27 @@ struct TestProcess {
 }
 
 impl TestProcess {
-    fn new(notation: &str, fixed: &[u32]) -> Self {
+    fn new(notation: &str, fixed_keys: &[u32]) -> Self {
         let strategy: Strategy = notation.parse().unwrap();
-        let value = |key: u32| FetchedValue {
+        let fetched_value = |key: u32| FetchedValue {
             value: key * 10,
             cached_bytes: Some(1),
         };
-        let mut near_values = NearValues::new(fixed.iter().copied(), strategy.local.new_policy());
-        for key in fixed {
+        let mut near_values =
+            NearValues::new(fixed_keys.iter().copied(), strategy.local.new_policy());
+        for key in fixed_keys {
             near_values.insert(key, key * 10, 1);
         }
         Self {
             rules: strategy.prefetch_rules(),
             near_values,
             scope: Scope::default(),
-            fetched_values: (0..400).map(|key| (key, value(key))).collect(),
+            fetched_values: (0..400).map(|key| (key, fetched_value(key))).collect(),
             fetch_list: Vec::new(),
         }
     }
 
-    fn context(
+    fn context_and_fetch_list(
         &mut self,
     ) -> (
         ClientContext<'_, u32, u32, BinaryTree, EvenValuesAreFresh>,
@@ -385,7 +403,7 @@ impl TestProcess {
     /// Begins a request and returns what it fetches.
     fn begin_request(&mut self, page: u32) -> Vec<u32> {
         let rules = self.rules;
-        let (mut context, fetch_list) = self.context();
+        let (mut context, fetch_list) = self.context_and_fetch_list();
         rules.begin_request(&context, &page, fetch_list);
         store_fetched(&mut context, fetch_list);
         fetch_list.clone()
@@ -394,7 +412,7 @@ impl TestProcess {
     /// Looks an item up and returns what is fetched for it.
     fn look_up(&mut self, key: u32) -> Vec<u32> {
         let rules = self.rules;
-        let (mut context, fetch_list) = self.context();
+        let (mut context, fetch_list) = self.context_and_fetch_list();
         rules.look_up(&mut context, &key, fetch_list);
         store_fetched(&mut context, fetch_list);
         fetch_list.clone()
@@ -418,7 +436,7 @@ fn a_request_fetches_children_once_and_holds_them() {
 }
 
 #[test]
-fn a_value_that_may_not_be_served_is_fetched_again() {
+fn a_value_that_may_not_be_served_is_fetched() {
     let mut process = TestProcess::new("lru:10", &[5]);
     assert!(process.look_up(5).is_empty(), "the fixed set is loaded");
     process.near_values.insert(&5, 51, 1);

@@ -363,7 +363,7 @@ impl NearRead {
             let process_cache = self.near.current();
             let mut near_state = process_cache.state();
             near_state.end_load(now, missing_keys, has_failed);
-            state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
+            near_state.warn_of_missing_keys(|key| self.near.related_keys.name_of(key));
             self.load_started_at = None;
         }
     }

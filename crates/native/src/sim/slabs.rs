@@ -58,7 +58,7 @@ pub(crate) fn slab_plan(
         plan.used_classes(),
         plan.waste(),
         plan.items_that_fit(memory_bytes),
-        demand.refused(),
+        demand.refused_items(),
         plan.last_class_before_gap(),
     ))
 }

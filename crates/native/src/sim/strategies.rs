@@ -118,7 +118,7 @@ impl SimulatedLog {
         let options = ReportOptions {
             draw_seed,
             route_of: &[],
-            routes: 0,
+            route_count: 0,
         };
         run_in_parallel(py, strategies.len(), threads, |index, _| {
             Some(

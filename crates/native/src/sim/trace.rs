@@ -193,10 +193,10 @@ impl Trace {
             threads,
             |index, should_continue| match sample {
                 None => mattson(&self.prepared, should_continue),
-                Some(keys) => Some(shards(
+                Some(keys_max) => Some(shards(
                     &self.prepared,
                     SampleOptions {
-                        keys,
+                        keys_max,
                         seed: seeds[index],
                     },
                 )),

@@ -8,9 +8,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an example is told what to do by its caller"
+    reason = "an example reads its arguments and its environment"
 )]
-#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 mod memcached_lru;
 
@@ -67,24 +67,26 @@ struct AvoidableMisses {
 impl AvoidableMisses {
     /// Replays with `get_or_set`, which returns whether it hit.
     fn measure(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
-        let (mut items, mut bytes) = ([0u64; 2], [0u64; 2]);
+        // All of them, and those that missed.
+        let (mut requests, mut bytes) = ([0u64; 2], [0u64; 2]);
         trace.replay(|slot, value_bytes| {
             let miss = u64::from(!get_or_set(slot, value_bytes));
-            items = [items[0] + 1, items[1] + miss];
+            requests = [requests[0] + 1, requests[1] + miss];
             bytes = [
                 bytes[0] + u64::from(value_bytes),
                 bytes[1] + miss * u64::from(value_bytes),
             ];
         });
-        let first_bytes: u64 = trace
+        let first_use_bytes: u64 = trace
             .value_bytes
             .iter()
             .map(|&bytes| u64::from(bytes))
             .sum();
-        let share = |[all, missed]: [u64; 2], first: u64| (missed - first) as f64 / all as f64;
+        let avoidable_share =
+            |[all, missed]: [u64; 2], first_uses: u64| (missed - first_uses) as f64 / all as f64;
         AvoidableMisses {
-            request_share: share(items, trace.value_bytes.len() as u64),
-            byte_share: share(bytes, first_bytes),
+            request_share: avoidable_share(requests, trace.value_bytes.len() as u64),
+            byte_share: avoidable_share(bytes, first_use_bytes),
         }
     }
 }
@@ -143,13 +145,13 @@ fn load_trace(path: &str, footprint_bytes: u64) -> Trace {
         value_bytes: Vec::new(),
     };
     while trace.footprint_bytes() < footprint_bytes {
-        let first = (trace.copies as u64) << 32;
-        let bytes = (first..)
+        let first_number = (trace.copies as u64) << 32;
+        let value_bytes = (first_number..)
             .zip(&sizes)
             .map(|(number, size)| size.unwrap_or_else(|| random_value_bytes(number)));
         trace
             .value_bytes
-            .extend(bytes.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
+            .extend(value_bytes.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
         trace.copies += 1;
     }
     trace
@@ -181,11 +183,11 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMiss
     let store = Store::with_policy(config, policy).expect("a store");
     let mut worker = store.worker();
     worker.go_online();
-    let filler = vec![7; VALUE_BYTES_MAX as usize];
-    let mut requests = 0;
+    let longest_value = vec![7; VALUE_BYTES_MAX as usize];
+    let mut request_count = 0;
     AvoidableMisses::measure(trace, |slot, value_bytes| {
-        requests += 1;
-        let now = Seconds(START.0 + (requests / REQUESTS_PER_S) as u32);
+        request_count += 1;
+        let now = Seconds(START.0 + (request_count / REQUESTS_PER_S) as u32);
         let key = format!("key-{slot:016x}");
         let hash = store.hash(key.as_bytes());
         let is_hit = worker.get(key.as_bytes(), hash, now).is_some();
@@ -194,12 +196,12 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMiss
             store_value(
                 &mut worker,
                 key.as_bytes(),
-                &filler[..value_bytes as usize],
+                &longest_value[..value_bytes as usize],
                 now,
             );
             worker.pass();
         }
-        if requests % 256 == 0 {
+        if request_count % 256 == 0 {
             worker.maintain(now);
         }
         is_hit
@@ -211,17 +213,19 @@ fn main() {
     let footprint_mib = arguments
         .next()
         .and_then(|footprint_mib| footprint_mib.parse::<u64>().ok());
-    let policies: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
-        let is_chosen = |name: &str| names.split(',').any(|wanted| wanted == name);
-        PolicyKind::ALL
-            .into_iter()
-            .filter(|(_, name)| is_chosen(name))
-            .collect()
-    });
+    let policies: Vec<_> =
+        std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |chosen_names| {
+            let is_chosen = |name: &str| chosen_names.split(',').any(|wanted| wanted == name);
+            PolicyKind::ALL
+                .into_iter()
+                .filter(|(_, name)| is_chosen(name))
+                .collect()
+        });
     let names: Vec<&str> = policies.iter().map(|(_, name)| *name).collect();
     println!("trace fraction -m_MiB memcached {}", names.join(" "));
-    let mut sums = vec![(0.0, 0.0f64); policies.len()];
-    let mut points = 0;
+    // For each policy the sum of the logarithms of its ratios, and the largest ratio.
+    let mut sums_and_largest = vec![(0.0, 0.0f64); policies.len()];
+    let mut ratio_count = 0;
     for path in arguments {
         let trace = load_trace(&path, footprint_mib.unwrap_or(64) << 20);
         for fraction in FRACTIONS {
@@ -236,22 +240,23 @@ fn main() {
                 "{} {fraction} {memory_mib} {:.4} b{:.4}",
                 trace.name, memcached.request_share, memcached.byte_share
             );
-            for ((policy, _), sum) in policies.iter().zip(&mut sums) {
+            for ((policy, _), (log_sum, largest)) in policies.iter().zip(&mut sums_and_largest) {
                 let ours = replay(&trace, memory_mib << 20, *policy);
                 let ratio = ours.request_share / memcached.request_share;
-                *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));
+                *log_sum += ratio.ln();
+                *largest = largest.max(ratio);
                 let _ = write!(
                     line,
                     " | {:.4} ({ratio:.3}) b{:.4}",
                     ours.request_share, ours.byte_share
                 );
             }
-            points += 1;
+            ratio_count += 1;
             println!("{line}");
         }
     }
-    for (name, (sum, worst)) in names.iter().zip(sums) {
-        let mean = (sum / f64::from(points)).exp();
+    for (name, (log_sum, worst)) in names.iter().zip(sums_and_largest) {
+        let mean = (log_sum / f64::from(ratio_count)).exp();
         println!("{name}: geometric mean of the ratio to memcached {mean:.3}, worst {worst:.3}");
     }
 }

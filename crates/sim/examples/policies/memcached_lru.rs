@@ -16,18 +16,19 @@ const WARM_PERCENT: u64 = 40;
 #[derive(Clone, Copy, Default)]
 struct Item {
     queue: usize,
-    /// Number of its current entry in the queues; 0 if it is not in the cache. Older entries are stale.
-    entry: u32,
+    /// The number of its current entry in the queues; 0 if it is not in the cache. Older entries are stale.
+    entry_number: u32,
     chunk_bytes: u32,
     is_fetched: bool,
     is_active: bool,
 }
 
-/// The cache.
+/// The model of the cache.
 pub(crate) struct SegmentedLru {
     items: Vec<Item>,
+    /// Slots with the numbers of their entries.
     queues: [VecDeque<(u32, u32)>; 3],
-    bytes: [u64; 3],
+    queue_bytes: [u64; 3],
     memory_bytes: u64,
     entry_count: u32,
 }
@@ -37,7 +38,7 @@ impl SegmentedLru {
         SegmentedLru {
             items: vec![Item::default(); item_count],
             queues: Default::default(),
-            bytes: [0; 3],
+            queue_bytes: [0; 3],
             memory_bytes,
             entry_count: 0,
         }
@@ -46,9 +47,9 @@ impl SegmentedLru {
     /// Returns whether the item was in the cache; stores it if not.
     pub(crate) fn get_or_set(&mut self, slot: usize, key_and_value_bytes: u32) -> bool {
         let mut item = self.items[slot];
-        if item.entry == 0 {
+        if item.entry_number == 0 {
             item = Item {
-                chunk_bytes: chunk_bytes(key_and_value_bytes),
+                chunk_bytes: chunk_bytes_for(key_and_value_bytes),
                 ..Item::default()
             };
             self.insert(slot, item, HOT);
@@ -77,23 +78,23 @@ impl SegmentedLru {
         self.entry_count += 1;
         self.items[slot] = Item {
             queue,
-            entry: self.entry_count,
+            entry_number: self.entry_count,
             ..item
         };
         self.queues[queue].push_back((slot as u32, self.entry_count));
-        self.bytes[queue] += u64::from(item.chunk_bytes);
+        self.queue_bytes[queue] += u64::from(item.chunk_bytes);
     }
 
     fn remove(&mut self, slot: usize, item: Item) {
-        self.bytes[item.queue] -= u64::from(item.chunk_bytes);
+        self.queue_bytes[item.queue] -= u64::from(item.chunk_bytes);
         self.items[slot] = Item::default();
     }
 
     /// Removes and returns the oldest item of a queue.
     fn pop_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
-        while let Some((slot, entry)) = self.queues[queue].pop_front() {
+        while let Some((slot, entry_number)) = self.queues[queue].pop_front() {
             let item = self.items[slot as usize];
-            if item.entry == entry {
+            if item.entry_number == entry_number {
                 self.remove(slot as usize, item);
                 return Some((slot as usize, item));
             }
@@ -103,7 +104,7 @@ impl SegmentedLru {
 
     fn make_room(&mut self) {
         for (queue, percent) in [(HOT, HOT_PERCENT), (WARM, WARM_PERCENT)] {
-            while self.bytes[queue] * 100 > self.memory_bytes * percent {
+            while self.queue_bytes[queue] * 100 > self.memory_bytes * percent {
                 let Some((slot, item)) = self.pop_oldest(queue) else {
                     break;
                 };
@@ -118,7 +119,7 @@ impl SegmentedLru {
                 );
             }
         }
-        while self.bytes.iter().sum::<u64>() > self.memory_bytes {
+        while self.queue_bytes.iter().sum::<u64>() > self.memory_bytes {
             let Some((slot, item)) = self.pop_oldest(COLD) else {
                 break;
             };
@@ -137,7 +138,7 @@ impl SegmentedLru {
 }
 
 /// Bytes that memcached needs at `-f 1.25` for a key and value of this size: a chunk and a hash table entry.
-fn chunk_bytes(key_and_value_bytes: u32) -> u32 {
+fn chunk_bytes_for(key_and_value_bytes: u32) -> u32 {
     let item_bytes = f64::from(key_and_value_bytes) + 59.0;
     let mut size = 96f64;
     while size < item_bytes && size < 524_288.0 {

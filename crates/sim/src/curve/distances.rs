@@ -15,7 +15,7 @@ const NO_SLOT: u32 = u32::MAX;
 pub(super) struct Distances {
     /// Where each object was last used.
     slot_of: Vec<u32>,
-    /// The object in each slot, by its last use or by an earlier one.
+    /// The object whose last use took each slot, or [`NO_SLOT`].
     objects: Vec<u32>,
     weights: Vec<u32>,
     /// Fenwick tree of the blocks' sums, from index 1.
@@ -27,14 +27,14 @@ pub(super) struct Distances {
 impl Distances {
     /// For objects below `object_count`, of which up to `live_objects` are held at once.
     pub(super) fn new(object_count: usize, live_objects: usize) -> Self {
-        let slots = (live_objects * 2)
+        let slot_count = (live_objects * 2)
             .max(SLOTS_PER_BLOCK * 32)
             .next_multiple_of(SLOTS_PER_BLOCK);
         Self {
             slot_of: vec![NO_SLOT; object_count],
-            objects: vec![NO_SLOT; slots],
-            weights: vec![0; slots],
-            block_sums: vec![0; slots / SLOTS_PER_BLOCK + 1],
+            objects: vec![NO_SLOT; slot_count],
+            weights: vec![0; slot_count],
+            block_sums: vec![0; slot_count / SLOTS_PER_BLOCK + 1],
             next_slot: 0,
             total_weight: 0,
         }
@@ -82,21 +82,21 @@ impl Distances {
             .copied()
             .map(u64::from)
             .sum();
-        let mut index = block;
+        let mut tree_index = block;
         let mut sum = sum_in_block;
-        while index > 0 {
-            sum = sum.wrapping_add(self.block_sums[index]);
-            index &= index - 1;
+        while tree_index > 0 {
+            sum = sum.wrapping_add(self.block_sums[tree_index]);
+            tree_index &= tree_index - 1;
         }
         sum
     }
 
     #[inline]
     fn add_to_block(&mut self, block: usize, weight: u64) {
-        let mut index = block + 1;
-        while index < self.block_sums.len() {
-            self.block_sums[index] = self.block_sums[index].wrapping_add(weight);
-            index += index & index.wrapping_neg();
+        let mut tree_index = block + 1;
+        while tree_index < self.block_sums.len() {
+            self.block_sums[tree_index] = self.block_sums[tree_index].wrapping_add(weight);
+            tree_index += tree_index & tree_index.wrapping_neg();
         }
     }
 

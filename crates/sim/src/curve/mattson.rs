@@ -6,25 +6,25 @@ use crate::policy::PolicyKind;
 use crate::replay::{PreparedTrace, Task};
 
 /// Number of requests between two calls of `should_continue`.
-const CHECK_INTERVAL: usize = 1 << 18;
+const REQUESTS_PER_CHECK: usize = 1 << 18;
 
 /// Sizes at which the curve of a trace with TTLs is replayed.
 const REPLAYED_SIZES: u64 = 100;
 
 /// The curve of LRU, replayed at sizes with a constant ratio; every size of a small trace.
-fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
+fn replay_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     let footprint = trace.footprint();
     let step = Histogram::new(footprint).step;
     let mut sizes: Vec<u64> = if footprint <= REPLAYED_SIZES {
         (0..=footprint).collect()
     } else {
         let smallest_size = (footprint as f64 / 2000.0).max(1.0);
-        let size = |index: u64| {
+        let size_at = |index: u64| {
             let fraction = index as f64 / (REPLAYED_SIZES - 1) as f64;
             (smallest_size * (footprint as f64 / smallest_size).powf(fraction)).round() as u64
         };
         std::iter::once(0)
-            .chain((0..REPLAYED_SIZES).map(size))
+            .chain((0..REPLAYED_SIZES).map(size_at))
             .collect()
     };
     for size in &mut sizes {
@@ -58,11 +58,11 @@ fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> 
 /// at each of them, and linear between.
 pub fn mattson(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     if trace.timeline().is_some() {
-        return replayed_curve(trace, should_continue);
+        return replay_curve(trace, should_continue);
     }
     let mut distances = Distances::new(trace.distinct(), trace.distinct());
     let mut histogram = Histogram::new(trace.footprint());
-    for ids in trace.ids().chunks(CHECK_INTERVAL) {
+    for ids in trace.ids().chunks(REQUESTS_PER_CHECK) {
         if !should_continue() {
             return None;
         }

@@ -56,14 +56,14 @@ impl Histogram {
 
     fn into_curve(self, requests: f64) -> Curve {
         let mut requests_left = requests;
-        let misses_left = |&hits: &f64| {
+        let misses_above = |&hits: &f64| {
             requests_left -= hits;
             requests_left.max(0.0)
         };
         Curve {
             requests,
             step: self.step,
-            misses: self.hits.iter().map(misses_left).collect(),
+            misses: self.hits.iter().map(misses_above).collect(),
         }
     }
 }
@@ -116,10 +116,10 @@ impl Curve {
     pub fn points(&self, count: u64) -> Vec<(u64, f64)> {
         let footprint = self.footprint().max(1);
         let count = count.clamp(1, footprint);
-        let size =
+        let size_at =
             |index: u64| (u128::from(footprint) * u128::from(index) / u128::from(count)) as u64;
         (0..=count)
-            .map(|index| (size(index), self.miss_ratio(size(index))))
+            .map(|index| (size_at(index), self.miss_ratio(size_at(index))))
             .collect()
     }
 
@@ -127,11 +127,11 @@ impl Curve {
     pub fn sizes_by_ratio(&self, count: u32) -> Vec<u64> {
         let footprint = self.footprint().max(1) as f64;
         let smallest_size = (footprint / 2000.0).max(1.0);
-        let size = |index: u32| {
+        let size_at = |index: u32| {
             let fraction = f64::from(index) / f64::from(count.max(2) - 1);
             (smallest_size * (footprint / smallest_size).powf(fraction)).round() as u64
         };
-        let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();
+        let mut sizes: Vec<u64> = (0..count.max(2)).map(size_at).collect();
         sizes.dedup();
         sizes
     }

@@ -9,8 +9,8 @@ use crate::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
 use crate::slabs::demand::Demand;
 use crate::slabs::plan::{Plan, count_items_in_segments};
 
-/// Pages for each class in use from which the mix of sizes decides how many items a memcached holds: each class gets
-/// its first page beyond -m.
+/// The fewest pages for each class in use with which the mix of sizes decides how many items a memcached holds: each
+/// class gets its first page even beyond -m.
 const PAGES_PER_CLASS_MIN: u64 = 2;
 
 /// Bytes of a key in a replay of the server's own store.
@@ -54,8 +54,8 @@ impl<'t> ServerMemory<'t> {
     /// Items of a memcached, of the mix of sizes of the whole trace; `None` where its classes would have a page or two
     /// each, and the mix decides nothing.
     pub fn memcached_items(&self, memory_bytes: u64) -> Option<u64> {
-        let pages = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
-        (memory_bytes >= pages * u64::from(PAGE_BYTES))
+        let pages_min = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
+        (memory_bytes >= pages_min * u64::from(PAGE_BYTES))
             .then(|| self.plan.items_that_fit(memory_bytes))
     }
 
@@ -93,10 +93,10 @@ impl<'t> ServerMemory<'t> {
 
 /// The chunks that one item for each object needs.
 fn count_demand(trace: &PreparedTrace, key_bytes: u32) -> Demand {
-    let (config, head) = (SlabConfig::default(), head_bytes(key_bytes, false));
+    let (config, item_head_bytes) = (SlabConfig::default(), head_bytes(key_bytes, false));
     let mut demand = Demand::default();
     for &size in trace.sizes() {
-        demand.add(&config, head, size, 1);
+        demand.add(&config, item_head_bytes, size, 1);
     }
     demand
 }
@@ -109,12 +109,16 @@ mod tests {
 
     /// 60,000 skewed requests of values of 1,000 bytes.
     fn small_trace() -> PreparedTrace {
-        let (mut random, keys) = (Random::new(3), 20_000_u64);
-        let mut draw = || random.below(keys as u32).min(random.below(keys as u32));
+        let (mut random, key_count) = (Random::new(3), 20_000_u64);
+        let mut draw_id = || {
+            random
+                .below(key_count as u32)
+                .min(random.below(key_count as u32))
+        };
         PreparedTrace::new(InternedTrace {
-            ids: (0..60_000).map(|_| draw()).collect(),
-            keys: (0..keys).collect(),
-            sizes: vec![1_000; keys as usize],
+            ids: (0..60_000).map(|_| draw_id()).collect(),
+            keys: (0..key_count).collect(),
+            sizes: vec![1_000; key_count as usize],
             ..InternedTrace::default()
         })
     }
@@ -122,25 +126,32 @@ mod tests {
     #[test]
     fn more_memory_holds_more_items_and_misses_less_on_both_servers() {
         let trace = small_trace();
-        let memory = ServerMemory::new(&trace, 20);
+        let server_memory = ServerMemory::new(&trace, 20);
         let (small, large) = (4 << 20, 16 << 20);
-        assert!(memory.memcached_items(small) < memory.memcached_items(large));
-        assert!(memory.memcached_miss_ratio(large) < memory.memcached_miss_ratio(small));
-        assert!(memory.glasscache_items(small) < memory.glasscache_items(large));
-        assert!(memory.glasscache_miss_ratio(large, 1) < memory.glasscache_miss_ratio(small, 1));
+        assert!(server_memory.memcached_items(small) < server_memory.memcached_items(large));
+        assert!(
+            server_memory.memcached_miss_ratio(large) < server_memory.memcached_miss_ratio(small)
+        );
+        assert!(server_memory.glasscache_items(small) < server_memory.glasscache_items(large));
+        assert!(
+            server_memory.glasscache_miss_ratio(large, 1)
+                < server_memory.glasscache_miss_ratio(small, 1)
+        );
     }
 
     #[test]
     fn longer_keys_leave_room_for_fewer_items() {
         let trace = small_trace();
-        let items = |key_bytes| {
-            let memory = ServerMemory::new(&trace, key_bytes);
+        let items_of_both = |key_bytes| {
+            let server_memory = ServerMemory::new(&trace, key_bytes);
             (
-                memory.memcached_items(8 << 20).unwrap(),
-                memory.glasscache_items(8 << 20),
+                server_memory.memcached_items(8 << 20).unwrap(),
+                server_memory.glasscache_items(8 << 20),
             )
         };
-        let (short, long) = (items(20), items(200));
-        assert!(long.0 < short.0 && long.1 < short.1, "{short:?} {long:?}");
+        let (memcached_short, glasscache_short) = items_of_both(20);
+        let (memcached_long, glasscache_long) = items_of_both(200);
+        assert!(memcached_long < memcached_short);
+        assert!(glasscache_long < glasscache_short);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleOptions {
     /// Maximum number of keys in the sample.
-    pub keys: usize,
+    pub keys_max: usize,
     /// Seed of the hash that selects them.
     pub seed: u64,
 }
@@ -24,7 +24,7 @@ impl Default for SampleOptions {
     /// 8192 keys: a mean error of 0.001 on real traces, in 400 kB.
     fn default() -> Self {
         Self {
-            keys: 8192,
+            keys_max: 8192,
             seed: 1,
         }
     }
@@ -37,8 +37,8 @@ pub fn shards(trace: &PreparedTrace, options: SampleOptions) -> Curve {
     let mut sample = Sample {
         threshold: u64::MAX,
         members: BinaryHeap::new(),
-        distances: Distances::new(trace.distinct(), options.keys + 1),
-        keys_max: options.keys.max(1),
+        distances: Distances::new(trace.distinct(), options.keys_max + 1),
+        keys_max: options.keys_max.max(1),
     };
     let mut histogram = Histogram::new(trace.footprint());
     let mut counted_requests = 0.0;

@@ -26,7 +26,7 @@ pub struct Bars {
     /// Name and unit of the vertical axis.
     pub y_label: String,
     /// Names of the lower and the upper part of each bar.
-    pub parts: [String; 2],
+    pub part_names: [String; 2],
     /// The panels, from top to bottom.
     pub panels: Vec<Panel>,
 }
@@ -34,7 +34,7 @@ pub struct Bars {
 /// Bars with a title.
 #[derive(Debug, Clone, Default)]
 pub struct Panel {
-    /// What they are the bars of.
+    /// What its bars show.
     pub title: String,
     /// The bars in ascending order.
     pub bars: Vec<Bar>,
@@ -53,18 +53,18 @@ impl Bars {
     pub(super) fn write(&self, html: &mut String) {
         let bars = || self.panels.iter().flat_map(|panel| &panel.bars);
         let x_scale = Scale::new(
-            bars().flat_map(|bar| [bar.range.0, bar.range.1]),
+            bars().flat_map(|bar| <[f64; 2]>::from(bar.range)),
             true,
             LEFT,
             WIDTH - RIGHT,
         );
         let heights = bars().map(|bar| bar.parts[0] + bar.parts[1]);
         let y_scale = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
-        let height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
+        let chart_height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
         let title = escape(&self.title);
         let _ = write!(
             html,
-            "<section><h2>{title}</h2><div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">"
+            "<section><h2>{title}</h2><div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {chart_height}\" role=\"img\" aria-label=\"{title}\">"
         );
         for (index, panel) in self.panels.iter().enumerate() {
             let _ = write!(
@@ -75,7 +75,7 @@ impl Bars {
             self.write_panel(html, panel, &x_scale, &y_scale);
             html.push_str("</g>");
         }
-        self.write_x_axis(html, &x_scale, height);
+        self.write_x_axis(html, &x_scale, chart_height);
         html.push_str("</svg></div>");
         self.write_legend(html);
         self.write_chart_data(html);
@@ -113,43 +113,47 @@ impl Bars {
 
     fn write_bar(&self, html: &mut String, bar: &Bar, x_scale: &Scale, y_scale: &Scale) {
         let [bottom_value, top_value] = bar.parts;
-        let pixels = (x_scale.to_px(bar.range.0), x_scale.to_px(bar.range.1));
-        let (Some(from), Some(to)) = pixels else {
+        let (range_start, range_end) = bar.range;
+        let edges = (x_scale.to_px(range_start), x_scale.to_px(range_end));
+        let (Some(left_px), Some(right_px)) = edges else {
             return;
         };
-        let levels = (
+        let edge_heights = (
             y_scale.to_px(0.0),
             y_scale.to_px(bottom_value),
             y_scale.to_px(bottom_value + top_value),
         );
-        let (Some(baseline), Some(middle), Some(top)) = levels else {
+        let (Some(baseline_px), Some(middle_px), Some(top_px)) = edge_heights else {
             return;
         };
         // A gap between neighbours, but not more than the bar has.
-        let width = (to - from - 1.0).max(0.6);
+        let width = (right_px - left_px - 1.0).max(0.6);
         html.push_str("<g>");
-        for (class, above, below) in [("requested", middle, baseline), ("wasted", top, middle)] {
+        for (class, upper_px, lower_px) in [
+            ("requested", middle_px, baseline_px),
+            ("wasted", top_px, middle_px),
+        ] {
             let _ = write!(
                 html,
-                "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{above:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
-                below - above
+                "<rect class=\"{class}\" x=\"{left_px:.1}\" y=\"{upper_px:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
+                lower_px - upper_px
             );
         }
-        let [bottom_label, top_label] = &self.parts;
+        let [bottom_name, top_name] = &self.part_names;
         let _ = write!(
             html,
             "<title>{} to {}: {} {}, {} {}</title></g>",
-            format_short_number(bar.range.0),
-            format_short_number(bar.range.1),
-            escape(bottom_label),
+            format_short_number(range_start),
+            format_short_number(range_end),
+            escape(bottom_name),
             format_short_number(bottom_value),
-            escape(top_label),
+            escape(top_name),
             format_short_number(top_value)
         );
     }
 
-    fn write_x_axis(&self, html: &mut String, x_scale: &Scale, height: f64) {
-        let (bottom, right) = (height - BOTTOM, WIDTH - RIGHT);
+    fn write_x_axis(&self, html: &mut String, x_scale: &Scale, chart_height: f64) {
+        let (bottom, right) = (chart_height - BOTTOM, WIDTH - RIGHT);
         let _ = write!(
             html,
             "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
@@ -174,7 +178,7 @@ impl Bars {
         let _ = write!(
             html,
             "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            height - 8.0,
+            chart_height - 8.0,
             escape(&self.x_label)
         );
         let _ = write!(
@@ -187,7 +191,7 @@ impl Bars {
 
     fn write_legend(&self, html: &mut String) {
         html.push_str("<ul class=\"legend\">");
-        for (class, name) in ["requested", "wasted"].iter().zip(&self.parts) {
+        for (class, name) in ["requested", "wasted"].iter().zip(&self.part_names) {
             let _ = write!(
                 html,
                 "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><rect class=\"{class}\" width=\"26\" height=\"10\"/></svg>{}</li>",
@@ -199,8 +203,8 @@ impl Bars {
 
     /// The bars for the page's script, as the rows of a file.
     fn write_chart_data(&self, html: &mut String) {
-        let [bottom_label, top_label] = &self.parts;
-        let mut rows = vec![json!(["panel", "from", "to", bottom_label, top_label])];
+        let [bottom_name, top_name] = &self.part_names;
+        let mut rows = vec![json!(["panel", "from", "to", bottom_name, top_name])];
         for panel in &self.panels {
             let bars = panel.bars.iter();
             rows.extend(bars.map(|bar| {
@@ -227,7 +231,7 @@ mod tests {
             bars: vec![bar(96.0, [80.0, 20.0]), bar(192.0, [10.0, 5.0])],
         };
         let bars = Bars {
-            parts: ["requested".to_owned(), "wasted".to_owned()],
+            part_names: ["requested".to_owned(), "wasted".to_owned()],
             panels: vec![panel("today"), panel("optimum")],
             ..Bars::default()
         };

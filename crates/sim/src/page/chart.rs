@@ -91,8 +91,11 @@ impl Chart {
             };
             let _ = write!(html, "<g data-series=\"{index}\"{class_attribute}>");
             self.series[index].write(html, index, &x_scale, &y_scale);
-            if let Some(label) = placed_labels.iter().find(|label| label.series == index) {
-                label.write(html, right + 8.0, &choose_colour(index));
+            if let Some(placed_label) = placed_labels
+                .iter()
+                .find(|placed| placed.label.series == index)
+            {
+                placed_label.write(html, right + 8.0, &choose_colour(index));
             }
             html.push_str("</g>");
         }
@@ -111,15 +114,15 @@ impl Chart {
         highlighted
             .filter(|(_, series)| !series.is_scatter)
             .filter_map(|(index, series)| {
-                let &(_, last) = series.points.last()?;
-                Some(EndLabel::new(index, &series.label, last))
+                let &(_, last_value) = series.points.last()?;
+                Some(EndLabel::new(index, &series.label, last_value))
             })
             .collect()
     }
 
     /// The drawn points and both axes for the page's script: values under the pointer, and the data to save.
     fn write_chart_data(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale) {
-        let series: Vec<_> = self
+        let series_documents: Vec<_> = self
             .series
             .iter()
             .map(|series| {
@@ -137,7 +140,7 @@ impl Chart {
                 "y_label": self.y_label,
                 "x_scale": x_scale.to_json(),
                 "y_scale": y_scale.to_json(),
-                "series": series,
+                "series": series_documents,
             }),
         );
     }
@@ -280,7 +283,7 @@ mod tests {
         };
         let mut html = String::new();
         chart.write(&mut html);
-        for part in [
+        for expected in [
             "memory (MB)</text>",
             "miss ratio</text>",
             "lru</button></li>",
@@ -290,7 +293,7 @@ mod tests {
             "class=\"end\"",
             "\"points\":[[1.0,0.5],[10.0,0.25]]",
         ] {
-            assert!(html.contains(part), "{part} in {html}");
+            assert!(html.contains(expected), "{expected} in {html}");
         }
     }
 

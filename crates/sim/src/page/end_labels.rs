@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::escape;
 use super::scale::Scale;
 
-/// Characters of a line of a label.
-const LINE_CHARS: usize = 20;
+/// The most characters of a line of a label, unless one word is longer.
+const LINE_CHARS_MAX: usize = 20;
 /// Height of a line and width of a character in bold, in SVG units; on a phone the text is 13 units high.
 const LINE_HEIGHT: f64 = 14.0;
 const CHAR_WIDTH: f64 = 8.2;
@@ -17,8 +17,15 @@ pub(super) struct EndLabel {
     /// Which curve it names.
     pub(super) series: usize,
     lines: Vec<String>,
-    /// The value of the curve at its end, and after [`arrange`] the position of the first line.
-    value_or_y: f64,
+    /// The value of the curve at its end.
+    value: f64,
+}
+
+/// A label with its position.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PlacedLabel {
+    pub(super) label: EndLabel,
+    first_line_y: f64,
 }
 
 impl EndLabel {
@@ -26,7 +33,7 @@ impl EndLabel {
         let mut lines: Vec<String> = Vec::new();
         for word in label.split_whitespace() {
             match lines.last_mut() {
-                Some(line) if line.chars().count() + 1 + word.chars().count() <= LINE_CHARS => {
+                Some(line) if line.chars().count() + 1 + word.chars().count() <= LINE_CHARS_MAX => {
                     line.push(' ');
                     line.push_str(word);
                 }
@@ -36,17 +43,19 @@ impl EndLabel {
         Self {
             series,
             lines,
-            value_or_y: value,
+            value,
         }
     }
 
     fn height(&self) -> f64 {
         LINE_HEIGHT * self.lines.len() as f64
     }
+}
 
+impl PlacedLabel {
     pub(super) fn write(&self, html: &mut String, x: f64, colour: &str) {
-        for (index, line) in self.lines.iter().enumerate() {
-            let y = self.value_or_y + LINE_HEIGHT * index as f64;
+        for (index, line) in self.label.lines.iter().enumerate() {
+            let y = self.first_line_y + LINE_HEIGHT * index as f64;
             let _ = write!(
                 html,
                 "<text class=\"end\" x=\"{x:.1}\" y=\"{y:.1}\" style=\"fill:{colour}\">{}</text>",
@@ -63,31 +72,37 @@ pub(super) fn measure_labels(labels: &[EndLabel]) -> f64 {
     longest.map_or(0.0, |chars| (chars as f64 * CHAR_WIDTH + 16.0).min(260.0))
 }
 
-/// Moves labels, each as near to the end of its curve as the others let it be, between `top` and `bottom`.
-pub(super) fn arrange(labels: Vec<EndLabel>, y: &Scale, top: f64, bottom: f64) -> Vec<EndLabel> {
-    let mut labels: Vec<EndLabel> = labels
+/// Moves labels, each as near to the end of its curve as the others allow, between `top` and `bottom`.
+pub(super) fn arrange(
+    labels: Vec<EndLabel>,
+    y_scale: &Scale,
+    top: f64,
+    bottom: f64,
+) -> Vec<PlacedLabel> {
+    let mut placed_labels: Vec<PlacedLabel> = labels
         .into_iter()
         .filter_map(|label| {
-            let middle = y.to_px(label.value_or_y)?;
+            let middle = y_scale.to_px(label.value)?;
             let first_line_y = middle + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
-            Some(EndLabel {
-                value_or_y: first_line_y,
-                ..label
+            Some(PlacedLabel {
+                label,
+                first_line_y,
             })
         })
         .collect();
-    labels.sort_by(|a, b| a.value_or_y.total_cmp(&b.value_or_y));
+    placed_labels.sort_by(|a, b| a.first_line_y.total_cmp(&b.first_line_y));
     let mut next_free_y = top + LINE_HEIGHT - 4.0;
-    for label in &mut labels {
-        label.value_or_y = label.value_or_y.max(next_free_y);
-        next_free_y = label.value_or_y + label.height();
+    for placed in &mut placed_labels {
+        placed.first_line_y = placed.first_line_y.max(next_free_y);
+        next_free_y = placed.first_line_y + placed.label.height();
     }
     let mut end_y = bottom + 4.0;
-    for label in labels.iter_mut().rev() {
-        label.value_or_y = label.value_or_y.min(end_y - label.height() + LINE_HEIGHT);
-        end_y = label.value_or_y - LINE_HEIGHT;
+    for placed in placed_labels.iter_mut().rev() {
+        let last_possible_y = end_y - placed.label.height() + LINE_HEIGHT;
+        placed.first_line_y = placed.first_line_y.min(last_possible_y);
+        end_y = placed.first_line_y - LINE_HEIGHT;
     }
-    labels
+    placed_labels
 }
 
 #[cfg(test)]
@@ -102,21 +117,21 @@ mod tests {
 
     #[test]
     fn labels_at_one_height_are_moved_apart_and_stay_inside() {
-        let y = Scale::new([0.0, 1.0].into_iter(), false, 400.0, 0.0);
+        let y_scale = Scale::new([0.0, 1.0].into_iter(), false, 400.0, 0.0);
         for value in [0.0, 0.5, 1.0] {
             let labels = (0..4)
                 .map(|index| EndLabel::new(index, "lru", value))
                 .collect();
-            let arranged = arrange(labels, &y, 0.0, 400.0);
-            for pair in arranged.windows(2) {
+            let placed_labels = arrange(labels, &y_scale, 0.0, 400.0);
+            for pair in placed_labels.windows(2) {
                 assert!(
-                    pair[1].value_or_y - pair[0].value_or_y >= LINE_HEIGHT - 0.01,
-                    "{arranged:?}"
+                    pair[1].first_line_y - pair[0].first_line_y >= LINE_HEIGHT - 0.01,
+                    "{placed_labels:?}"
                 );
             }
             assert!(
-                arranged[0].value_or_y >= 4.0 && arranged[3].value_or_y <= 410.0,
-                "{arranged:?}"
+                placed_labels[0].first_line_y >= 4.0 && placed_labels[3].first_line_y <= 410.0,
+                "{placed_labels:?}"
             );
         }
     }

@@ -24,8 +24,8 @@ const STYLE: &str = include_str!("style.css");
 /// What the page can do besides being read.
 const SCRIPT: &str = include_str!("page.js");
 
-/// Characters from which a cell is prose, which is wrapped.
-const PROSE_CHARS: usize = 48;
+/// A cell of at least this many characters is prose, which is wrapped.
+const PROSE_CHARS_MIN: usize = 48;
 
 /// A page to be written.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ pub struct Page {
     pub bars: Vec<Bars>,
     /// Command lines to copy, below the sentence.
     pub commands: Vec<String>,
-    /// What a reader has to know to judge the result. Below the tables.
+    /// What a reader has to know to interpret the result. Below the tables.
     pub notes: Vec<String>,
     /// What is needed to repeat the result, as names and values: command, version, date, digests of the inputs.
     pub origin: Vec<(String, String)>,
@@ -106,13 +106,13 @@ impl Page {
         }
         html.push_str("<footer><dl>");
         for (name, value) in &self.origin {
-            let (start, end) = match name.as_str() {
+            let (opening_tag, closing_tag) = match name.as_str() {
                 "command" => ("<code class=\"copy\">", "</code>"),
                 _ => ("", ""),
             };
             let _ = write!(
                 html,
-                "<dt>{}</dt><dd>{start}{}{end}</dd>",
+                "<dt>{}</dt><dd>{opening_tag}{}{closing_tag}</dd>",
                 escape(name),
                 escape(value)
             );
@@ -132,7 +132,7 @@ impl Table {
         let numeric_columns: Vec<bool> = (0..self.header.len())
             .map(|column| self.is_number_column(column))
             .collect();
-        let class = |column: usize| {
+        let class_of_column = |column: usize| {
             if numeric_columns.get(column) == Some(&true) {
                 " class=\"n\""
             } else {
@@ -145,15 +145,15 @@ impl Table {
         }
         html.push_str("<div class=\"wide\"><table><thead><tr>");
         for (column, name) in self.header.iter().enumerate() {
-            let _ = write!(html, "<th{}>{}</th>", class(column), escape(name));
+            let _ = write!(html, "<th{}>{}</th>", class_of_column(column), escape(name));
         }
         html.push_str("</tr></thead><tbody>");
         for row in &self.rows {
             html.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
                 let class = match cell.chars().count() {
-                    PROSE_CHARS.. => " class=\"prose\"",
-                    _ => class(column),
+                    PROSE_CHARS_MIN.. => " class=\"prose\"",
+                    _ => class_of_column(column),
                 };
                 let _ = write!(html, "<td{class}>{}</td>", escape(cell));
             }
@@ -170,8 +170,8 @@ impl Table {
             .filter_map(|row| row.get(column))
             .filter(|cell| !cell.is_empty());
         let starts_as_number = |cell: &String| {
-            let digits = cell.trim_start_matches(['+', '-', '<', '>', '=', ' ']);
-            digits.starts_with(|c: char| c.is_ascii_digit()) || cell == "-"
+            let without_sign = cell.trim_start_matches(['+', '-', '<', '>', '=', ' ']);
+            without_sign.starts_with(|c: char| c.is_ascii_digit()) || cell == "-"
         };
         !self.rows.is_empty() && cells.all(starts_as_number)
     }

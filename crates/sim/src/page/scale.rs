@@ -79,13 +79,13 @@ fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
         .map(|multiplier| multiplier * power)
         .find(|candidate| *candidate >= rough_step)
         .unwrap_or(span);
-    let first_multiple = (low / step).floor();
-    let last_multiple = (high / step).ceil().max(first_multiple + 1.0);
-    let count = (last_multiple - first_multiple).round() as usize;
-    let ticks: Vec<f64> = (0..=count)
-        .map(|index| (first_multiple + index as f64) * step)
+    let first_step = (low / step).floor();
+    let last_step = (high / step).ceil().max(first_step + 1.0);
+    let step_count = (last_step - first_step).round() as usize;
+    let ticks: Vec<f64> = (0..=step_count)
+        .map(|index| (first_step + index as f64) * step)
         .collect();
-    (first_multiple * step, last_multiple * step, ticks)
+    (first_step * step, last_step * step, ticks)
 }
 
 /// Powers of ten; where they are few, also 2 and 5 times them, where they are many, every second or third.
@@ -103,36 +103,35 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     } else {
         &[1.0]
     };
-    let powers = (first_power..=last_power)
+    let powers_of_ten = (first_power..=last_power)
         .step_by(decade_stride)
         .map(|power| 10f64.powi(power));
-    let ticks =
-        powers.flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
+    let ticks = powers_of_ten
+        .flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
     let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }
 
 /// A number in short form: `1.5k`, `20M`, `0.03`.
 pub fn format_short_number(value: f64) -> String {
-    let magnitude = value.abs();
-    let (scaled, unit) = match magnitude {
-        m if m >= 1e12 => (value / 1e12, "T"),
-        m if m >= 1e9 => (value / 1e9, "G"),
-        m if m >= 1e6 => (value / 1e6, "M"),
-        m if m >= 1e4 => (value / 1e3, "k"),
+    let (scaled, unit) = match value.abs() {
+        magnitude if magnitude >= 1e12 => (value / 1e12, "T"),
+        magnitude if magnitude >= 1e9 => (value / 1e9, "G"),
+        magnitude if magnitude >= 1e6 => (value / 1e6, "M"),
+        magnitude if magnitude >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
     };
     if scaled == 0.0 {
         return "0".into();
     }
-    let digits = (2 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{scaled:.digits$}");
-    let text = if text.contains('.') {
+    let decimals = (2 - scaled.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{scaled:.decimals$}");
+    let short_text = if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')
     } else {
         &text
     };
-    format!("{text}{unit}")
+    format!("{short_text}{unit}")
 }
 
 /// A number of bytes in short form, in powers of 1024: `64 MiB`.
@@ -144,12 +143,12 @@ pub fn format_short_bytes(bytes: u64) -> String {
         (bytes.ilog2() / 10).min(4)
     };
     let scaled = bytes as f64 / 1024f64.powi(power as i32);
-    let digits = if power == 0 || scaled >= 100.0 {
+    let decimals = if power == 0 || scaled >= 100.0 {
         0
     } else {
         2 - usize::from(scaled >= 10.0)
     };
-    format!("{scaled:.digits$} {}", units[power as usize])
+    format!("{scaled:.decimals$} {}", units[power as usize])
 }
 
 #[cfg(test)]
@@ -166,8 +165,8 @@ mod tests {
             (15_300.0, "15.3k"),
             (1e9, "1G"),
         ];
-        for (value, text) in cases {
-            assert_eq!(format_short_number(value), text);
+        for (value, expected) in cases {
+            assert_eq!(format_short_number(value), expected);
         }
     }
 
@@ -180,8 +179,8 @@ mod tests {
             (1 << 30, "1.00 GiB"),
             (700 << 10, "700 KiB"),
         ];
-        for (bytes, text) in cases {
-            assert_eq!(format_short_bytes(bytes), text);
+        for (bytes, expected) in cases {
+            assert_eq!(format_short_bytes(bytes), expected);
         }
     }
 

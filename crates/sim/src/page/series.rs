@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::escape;
 use super::scale::{Scale, format_short_number};
 
-/// Points closer than this, in SVG units, would overlap.
+/// Points closer than this, in SVG units, overlap, so that one of them is left out of the line.
 const DOT_WIDTH: f64 = 1.5;
 /// Maximum number of points drawn per curve.
 const POINTS_MAX: usize = 400;
@@ -33,15 +33,15 @@ impl Series {
     pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
         self.points
             .iter()
-            .map(|point| point.0)
-            .chain(self.band.iter().map(|bounds| bounds.0))
+            .map(|&(x, _)| x)
+            .chain(self.band.iter().map(|&(x, ..)| x))
     }
 
     pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
         self.points
             .iter()
-            .map(|point| point.1)
-            .chain(self.band.iter().flat_map(|bounds| [bounds.1, bounds.2]))
+            .map(|&(_, y)| y)
+            .chain(self.band.iter().flat_map(|&(_, low, high)| [low, high]))
     }
 
     pub(super) fn write(
@@ -55,7 +55,7 @@ impl Series {
         let pixels: Vec<(f64, f64)> = self
             .points
             .iter()
-            .filter_map(|point| Some((x_scale.to_px(point.0)?, y_scale.to_px(point.1)?)))
+            .filter_map(|&(x, y)| Some((x_scale.to_px(x)?, y_scale.to_px(y)?)))
             .collect();
         if !self.is_scatter {
             let _ = write!(
@@ -83,12 +83,8 @@ impl Series {
         let pixels: Vec<(f64, f64, f64)> = self
             .band
             .iter()
-            .filter_map(|bounds| {
-                Some((
-                    x_scale.to_px(bounds.0)?,
-                    y_scale.to_px(bounds.1)?,
-                    y_scale.to_px(bounds.2)?,
-                ))
+            .filter_map(|&(x, low, high)| {
+                Some((x_scale.to_px(x)?, y_scale.to_px(low)?, y_scale.to_px(high)?))
             })
             .collect();
         if pixels.is_empty() {
@@ -102,8 +98,8 @@ impl Series {
         );
         let edge = pixels
             .iter()
-            .map(|point| (point.0, point.2))
-            .chain(pixels.iter().rev().map(|point| (point.0, point.1)));
+            .map(|&(px, _, high_px)| (px, high_px))
+            .chain(pixels.iter().rev().map(|&(px, low_px, _)| (px, low_px)));
         for (px, py) in edge {
             let _ = write!(html, "{px:.1},{py:.1} ");
         }
@@ -111,8 +107,8 @@ impl Series {
     }
 
     fn write_dots(&self, html: &mut String, series_index: usize, x_scale: &Scale, y_scale: &Scale) {
-        for &(x_value, y_value) in &downsample(&self.points) {
-            let (Some(px), Some(py)) = (x_scale.to_px(x_value), y_scale.to_px(y_value)) else {
+        for &(x, y) in &downsample(&self.points) {
+            let (Some(px), Some(py)) = (x_scale.to_px(x), y_scale.to_px(y)) else {
                 continue;
             };
             let _ = write!(
@@ -124,8 +120,8 @@ impl Series {
             let _ = write!(
                 html,
                 "<title>{label}: {} at {}</title></circle>",
-                format_short_number(y_value),
-                format_short_number(x_value)
+                format_short_number(y),
+                format_short_number(x)
             );
         }
     }
@@ -142,11 +138,11 @@ pub(super) fn choose_colour(index: usize) -> String {
 
 /// The stroke attributes of curve `index`: a colour and, for readers who see no colours, dashes of its own.
 pub(super) fn format_stroke_style(index: usize) -> String {
-    let dashes = ["", "9 4", "2 3", "12 3 2 3", "5 2"];
-    match dashes.get(index) {
+    let dash_patterns = ["", "9 4", "2 3", "12 3 2 3", "5 2"];
+    match dash_patterns.get(index) {
         Some(&"") | None => format!("stroke=\"{}\"", choose_colour(index)),
-        Some(dashes) => format!(
-            "stroke=\"{}\" stroke-dasharray=\"{dashes}\"",
+        Some(dash_pattern) => format!(
+            "stroke=\"{}\" stroke-dasharray=\"{dash_pattern}\"",
             choose_colour(index)
         ),
     }
@@ -161,8 +157,9 @@ pub(super) fn round_significant(value: f64) -> f64 {
 fn drop_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut selected: Vec<(f64, f64)> = Vec::new();
     for &(px, py) in pixels {
-        let is_far_enough =
-            |last: &(f64, f64)| (px - last.0).abs().max((py - last.1).abs()) >= DOT_WIDTH;
+        let is_far_enough = |&(last_px, last_py): &(f64, f64)| {
+            (px - last_px).abs().max((py - last_py).abs()) >= DOT_WIDTH
+        };
         if selected.last().is_none_or(is_far_enough) {
             selected.push((px, py));
         }

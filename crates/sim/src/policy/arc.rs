@@ -37,12 +37,12 @@ impl<W: Weights> Arc<W> {
         }
     }
 
-    /// Moves the oldest of T1 or T2 to its ghost.
+    /// Moves the oldest object of T1 or T2 to its ghost; `is_from_b2`: it is evicted for an object that was in B2.
     fn evict_to_ghost(&mut self, is_from_b2: bool) {
         let weights = self.weights;
         let weight_of = |id: u32| weights.of(id);
-        let t1 = self.t1.weight() as f64;
-        let is_t1_over = t1 > self.t1_target || (is_from_b2 && t1 >= self.t1_target);
+        let t1_weight = self.t1.weight() as f64;
+        let is_t1_over = t1_weight > self.t1_target || (is_from_b2 && t1_weight >= self.t1_target);
         let evicts_from_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
         let (queue, ghost) = if evicts_from_t1 {
             (&mut self.t1, &mut self.b1)
@@ -63,13 +63,14 @@ impl<W: Weights> Arc<W> {
 
     /// A hit in a ghost: the target moves in favour of that list, the more the shorter the ghost is.
     fn readmit_from_ghost(&mut self, id: u32, weight: u64, is_from_b2: bool) {
-        let (b1, b2) = (self.b1.weight() as f64, self.b2.weight() as f64);
-        let adjustment =
-            |other: f64, own_weight: f64| (other / own_weight).max(1.0) * weight as f64;
+        let (b1_weight, b2_weight) = (self.b1.weight() as f64, self.b2.weight() as f64);
+        let adjustment = |other_weight: f64, own_weight: f64| {
+            (other_weight / own_weight).max(1.0) * weight as f64
+        };
         self.t1_target = if is_from_b2 {
-            (self.t1_target - adjustment(b1, b2)).max(0.0)
+            (self.t1_target - adjustment(b1_weight, b2_weight)).max(0.0)
         } else {
-            (self.t1_target + adjustment(b2, b1)).min(self.capacity as f64)
+            (self.t1_target + adjustment(b2_weight, b1_weight)).min(self.capacity as f64)
         };
         // The object is removed from its ghost first, so that evictions cannot push it out.
         self.locations[id as usize] = 0;

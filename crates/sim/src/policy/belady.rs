@@ -22,7 +22,7 @@ pub(crate) struct Belady<'a, W> {
     never_used_again: Vec<u32>,
     may_bypass: bool,
     /// The next use of each object in the cache, if objects may be removed; else empty.
-    next_use_of: Vec<u32>,
+    next_use_by_id: Vec<u32>,
 }
 
 /// Marks an object that is not in the cache; a trace has fewer requests.
@@ -46,14 +46,14 @@ impl<'a, W: Weights> Belady<'a, W> {
             next_use_positions,
             never_used_again: Vec::new(),
             may_bypass,
-            next_use_of: Vec::new(),
+            next_use_by_id: Vec::new(),
         }
     }
 
     /// A cache of up to `object_count` objects, from which they can be removed.
     pub(crate) fn with_removal(self, object_count: usize) -> Self {
         Self {
-            next_use_of: vec![ABSENT; object_count],
+            next_use_by_id: vec![ABSENT; object_count],
             ..self
         }
     }
@@ -63,7 +63,7 @@ impl<'a, W: Weights> Belady<'a, W> {
     fn pop_never_used_again(&mut self) -> Option<u32> {
         loop {
             let id = self.never_used_again.pop()?;
-            if self.next_use_of.get(id as usize) != Some(&ABSENT) {
+            if self.next_use_by_id.get(id as usize) != Some(&ABSENT) {
                 return Some(id);
             }
         }
@@ -71,7 +71,7 @@ impl<'a, W: Weights> Belady<'a, W> {
 
     #[inline]
     fn set_next_use(&mut self, id: u32, next: u32) {
-        if let Some(known_next) = self.next_use_of.get_mut(id as usize) {
+        if let Some(known_next) = self.next_use_by_id.get_mut(id as usize) {
             *known_next = next;
         }
     }
@@ -130,7 +130,7 @@ impl<W: Weights> Policy for Belady<'_, W> {
 
 impl<W: Weights> Removable for Belady<'_, W> {
     fn remove(&mut self, id: u32) {
-        let next = std::mem::replace(&mut self.next_use_of[id as usize], ABSENT);
+        let next = std::mem::replace(&mut self.next_use_by_id[id as usize], ABSENT);
         if next == ABSENT {
             return;
         }

@@ -12,13 +12,20 @@ const SAMPLE_SIZE: u32 = 128;
 /// Index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
 
+/// An object in the cache that is used again.
+#[derive(Clone, Copy)]
+struct Resident {
+    id: u32,
+    /// The position of its next request.
+    next_use: u32,
+}
+
 /// A `BeladySize` cache.
 pub(crate) struct BeladySize<'a, W> {
     links: &'a RequestLinks,
     /// The index of each object in `residents`.
     indices: Vec<u32>,
-    /// Each resident with its next use.
-    residents: Vec<(u32, u32)>,
+    residents: Vec<Resident>,
     /// Residents that are never used again; they are evicted first.
     never_used_again: Vec<u32>,
     random: Random,
@@ -59,25 +66,31 @@ impl<'a, W: Weights> BeladySize<'a, W> {
 
     fn choose_victim(&mut self, position: u32) -> u32 {
         let count = self.residents.len() as u32;
-        let cost = |&(id, next): &(u32, u32)| u64::from(next - position) * self.weights.of(id);
+        let cost_of = |resident: &Resident| {
+            u64::from(resident.next_use - position) * self.weights.of(resident.id)
+        };
         if count <= SAMPLE_SIZE {
-            let worst = self.residents.iter().max_by_key(|resident| cost(resident));
-            return worst.map_or(0, |&(id, _)| id);
+            let costliest = self
+                .residents
+                .iter()
+                .max_by_key(|resident| cost_of(resident));
+            return costliest.map_or(0, |resident| resident.id);
         }
-        let mut worst = (0, 0);
+        let mut highest_cost_and_id = (0, 0);
         for _ in 0..SAMPLE_SIZE {
             let resident = &self.residents[self.random.below(count) as usize];
-            worst = worst.max((cost(resident), resident.0));
+            highest_cost_and_id = highest_cost_and_id.max((cost_of(resident), resident.id));
         }
-        worst.1
+        let (_, victim) = highest_cost_and_id;
+        victim
     }
 
     fn drop_resident(&mut self, id: u32) {
         let index = std::mem::replace(&mut self.indices[id as usize], ABSENT) as usize;
         if index < self.residents.len() {
             self.residents.swap_remove(index);
-            if let Some(&(moved_id, _)) = self.residents.get(index) {
-                self.indices[moved_id as usize] = index as u32;
+            if let Some(moved) = self.residents.get(index) {
+                self.indices[moved.id as usize] = index as u32;
             }
         }
     }
@@ -89,14 +102,14 @@ const NEVER_USED_AGAIN: u32 = u32::MAX - 1;
 impl<W: Weights> Policy for BeladySize<'_, W> {
     #[inline]
     fn request(&mut self, position: u32, id: u32) -> bool {
-        let next = self.links.next[position as usize];
+        let next_use = self.links.next[position as usize];
         let index = self.indices[id as usize];
         let is_hit = index != ABSENT;
         if is_hit {
-            if next == NEVER {
+            if next_use == NEVER {
                 self.drop_resident(id);
             } else {
-                self.residents[index as usize].1 = next;
+                self.residents[index as usize].next_use = next_use;
                 return true;
             }
         } else {
@@ -106,12 +119,12 @@ impl<W: Weights> Policy for BeladySize<'_, W> {
             }
             self.used_weight += weight;
         }
-        if next == NEVER {
+        if next_use == NEVER {
             self.indices[id as usize] = NEVER_USED_AGAIN;
             self.never_used_again.push(id);
         } else {
             self.indices[id as usize] = self.residents.len() as u32;
-            self.residents.push((id, next));
+            self.residents.push(Resident { id, next_use });
         }
         is_hit
     }

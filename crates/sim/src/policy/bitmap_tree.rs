@@ -59,17 +59,17 @@ impl BitmapTree {
     /// The highest number of the set.
     #[inline]
     pub(super) fn highest(&self) -> Option<u32> {
-        self.walk(|word| word.ilog2())
+        self.descend(|word| word.ilog2())
     }
 
     /// The lowest number of the set.
     #[inline]
     pub(super) fn lowest(&self) -> Option<u32> {
-        self.walk(u64::trailing_zeros)
+        self.descend(u64::trailing_zeros)
     }
 
     #[inline]
-    fn walk(&self, choose_bit: impl Fn(u64) -> u32) -> Option<u32> {
+    fn descend(&self, choose_bit: impl Fn(u64) -> u32) -> Option<u32> {
         let mut index = 0;
         for level in self.levels.iter().rev() {
             let word = level[index];

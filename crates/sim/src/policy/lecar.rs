@@ -1,4 +1,4 @@
-//! `LeCaR`: at each eviction LRU or LFU decides, by weights that a miss in the loser's ghost moves.
+//! `LeCaR`: at each eviction LRU or LFU decides, by probabilities that change when a missed object is in the ghost of one of them.
 //!
 //! Learning rate 0.45; the regret of a miss fades with the time since the eviction, to 0.005 after as many requests
 //! as the cache holds objects (Vietri et al., `HotStorage` 2018). Each ghost holds half of the capacity.
@@ -16,6 +16,7 @@ pub(crate) struct LeCar<W> {
     locations: Locations,
     recency_queue: Queue,
     frequencies: Frequencies,
+    /// The ghosts of what LRU and of what LFU evicted.
     ghosts: [Ghost; 2],
     /// Time of eviction and number of uses of each evicted object.
     last_evictions: Vec<(u32, u32)>,
@@ -53,9 +54,9 @@ impl<W: Weights> LeCar<W> {
         }
     }
 
-    /// Adjusts the weights if one of the two evicted the object recently; returns its uses at that time.
+    /// Adjusts the probabilities if one of the two evicted the object recently; returns the object's uses at that time.
     fn learn(&mut self, position: u32, id: u32, weight: u64) -> u32 {
-        let Some(loser) = self
+        let Some(ghost_index) = self
             .ghosts
             .iter_mut()
             .position(|ghost| ghost.remove_if_present(id, weight))
@@ -65,22 +66,22 @@ impl<W: Weights> LeCar<W> {
         let (evicted_at, uses) = self.last_evictions[id as usize];
         let regret = (f64::from(position - evicted_at) * self.log_discount).exp();
         let penalty = (-LEARNING_RATE * regret).exp();
-        let (mut lru, mut lfu) = (self.lru_share, 1.0 - self.lru_share);
-        if loser == 0 {
-            lru *= penalty;
+        let (mut lru_weight, mut lfu_weight) = (self.lru_share, 1.0 - self.lru_share);
+        if ghost_index == 0 {
+            lru_weight *= penalty;
         } else {
-            lfu *= penalty;
+            lfu_weight *= penalty;
         }
-        self.lru_share = (lru / (lru + lfu)).clamp(0.01, 0.99);
+        self.lru_share = (lru_weight / (lru_weight + lfu_weight)).clamp(0.01, 0.99);
         uses
     }
 
     fn evict(&mut self, position: u32) {
         let weights = self.weights;
-        let is_lru = self.random.next_fraction() < self.lru_share;
+        let lru_decides = self.random.next_fraction() < self.lru_share;
         let lru_victim = self.recency_queue.peek(&self.locations);
         let lfu_victim = self.frequencies.next_victim();
-        let Some(victim) = (if is_lru { lru_victim } else { lfu_victim }) else {
+        let Some(victim) = (if lru_decides { lru_victim } else { lfu_victim }) else {
             return;
         };
         self.last_evictions[victim as usize] = (position, self.frequencies.uses(victim));
@@ -90,7 +91,7 @@ impl<W: Weights> LeCar<W> {
         self.used_weight -= weights.of(victim);
         // If both agree, neither is penalised.
         if lru_victim != lfu_victim {
-            self.ghosts[usize::from(!is_lru)].remember(victim, weights);
+            self.ghosts[usize::from(!lru_decides)].remember(victim, weights);
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::{Policy, Removable, Weights, fitting_objects};
 use crate::random::Random;
 
-/// Classes by the last hits' ages: powers of two.
+/// Classes by the sum of the ages at the last two hits, each up to twice the one before.
 const CLASS_COUNT: usize = 16;
 /// Number of distinct ages, in steps.
 const AGE_COUNT: usize = 4096;
@@ -18,7 +18,7 @@ const EXPLORER_INTERVAL: u32 = 32;
 /// Factor by which counts decay at each new estimate.
 const COUNT_DECAY: f32 = 0.9;
 
-/// Index of an object that is not resident.
+/// Stands for the index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
 
 /// An object in the cache.
@@ -30,7 +30,7 @@ struct Resident {
     /// Age, in steps, at the last hit.
     last_hit_age: u16,
     is_explorer: bool,
-    class: u8,
+    class_index: u8,
 }
 
 struct Class {
@@ -74,17 +74,17 @@ impl<W: Weights> Lhd<W> {
         let estimate_interval = (objects_that_fit as u32)
             .saturating_mul(16)
             .clamp(1 << 16, 1 << 20);
-        let class = |class_number: usize| Class {
+        let new_class = |class_index: usize| Class {
             hits: vec![0.0; AGE_COUNT],
             evictions: vec![0.0; AGE_COUNT],
             densities: (0..AGE_COUNT)
-                .map(|age| (class_number + 1) as f32 / (age + 1) as f32)
+                .map(|age| (class_index + 1) as f32 / (age + 1) as f32)
                 .collect(),
         };
         Self {
             indices: vec![ABSENT; object_count],
             residents: Vec::new(),
-            classes: (0..CLASS_COUNT).map(class).collect(),
+            classes: (0..CLASS_COUNT).map(new_class).collect(),
             step_bits,
             next_estimate_at: estimate_interval.min(requests as u32),
             estimate_interval,
@@ -107,7 +107,7 @@ impl<W: Weights> Lhd<W> {
         if age == AGE_COUNT - 1 {
             return -1.0;
         }
-        let density = self.classes[resident.class as usize].densities[age];
+        let density = self.classes[resident.class_index as usize].densities[age];
         let bonus = if resident.is_explorer { 1.0 } else { 0.0 };
         (density + bonus) / self.weights.of(resident.id) as f32
     }
@@ -115,13 +115,13 @@ impl<W: Weights> Lhd<W> {
     fn record_hit(&mut self, position: u32, index: usize) {
         let resident = self.residents[index];
         let age = self.age(&resident, position);
-        self.classes[resident.class as usize].hits[age] += 1.0;
-        let class = class_of(age + usize::from(resident.last_hit_age));
+        self.classes[resident.class_index as usize].hits[age] += 1.0;
+        let class_index = class_index_of(age + usize::from(resident.last_hit_age));
         self.residents[index] = Resident {
             used_at: position,
             last_hit_age: age as u16,
             is_explorer: false,
-            class,
+            class_index,
             ..resident
         };
     }
@@ -139,7 +139,7 @@ impl<W: Weights> Lhd<W> {
         }
         let evicted = self.remove_at(victim_index);
         let age = self.age(&evicted, position);
-        self.classes[evicted.class as usize].evictions[age] += 1.0;
+        self.classes[evicted.class_index as usize].evictions[age] += 1.0;
         self.used_weight -= self.weights.of(evicted.id);
     }
 
@@ -179,13 +179,13 @@ impl<W: Weights> Lhd<W> {
             used_at: position,
             last_hit_age: AGE_COUNT as u16 - 1,
             is_explorer,
-            class: class_of(AGE_COUNT - 1),
+            class_index: class_index_of(AGE_COUNT - 1),
         });
     }
 }
 
-/// The class for a sum of ages: 0 for the longest, up to the last for the shortest.
-fn class_of(age_sum: usize) -> u8 {
+/// The index of the class for a sum of ages: 0 for the longest, up to the last for the shortest.
+fn class_index_of(age_sum: usize) -> u8 {
     let bits = usize::BITS - age_sum.leading_zeros();
     let longest_bits = usize::BITS - (AGE_COUNT - 1).leading_zeros();
     longest_bits

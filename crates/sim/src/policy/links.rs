@@ -21,8 +21,8 @@ impl RequestLinks {
             let previous_position =
                 std::mem::replace(&mut last_position[id as usize], position as u32);
             previous.push(previous_position);
-            if let Some(next) = next.get_mut(previous_position as usize) {
-                *next = position as u32;
+            if let Some(next_of_previous) = next.get_mut(previous_position as usize) {
+                *next_of_previous = position as u32;
             }
         }
         Self { previous, next }

@@ -125,10 +125,10 @@ impl<W: Weights> Lirs<W> {
     }
 
     fn demote_lowest_lir(&mut self) {
-        let full_capacity = self.lir_capacity;
+        let lir_capacity = self.lir_capacity;
         self.lir_capacity = self.lir_weight.saturating_sub(1);
         self.demote();
-        self.lir_capacity = full_capacity;
+        self.lir_capacity = lir_capacity;
     }
 
     fn promote(&mut self, id: u32, weight: u64) {

@@ -11,14 +11,14 @@
 
 use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Removable, Weights};
-use crate::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
+use crate::slabs::classes::{LINE_END_BYTES, PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
 
-/// The parts of the LRU of a class, as numbers of queues.
+/// The parts of the LRU of a class, each the number of a queue.
 const HOT: u32 = 1;
 const WARM: u32 = 2;
 const COLD: u32 = 3;
 
-/// Largest part of the bytes of a class, in hundredths (`hot_lru_pct`, `warm_lru_pct`).
+/// Largest share of the bytes of a class, in percent (`hot_lru_pct`, `warm_lru_pct`).
 const HOT_PERCENT: u64 = 20;
 const WARM_PERCENT: u64 = 40;
 
@@ -45,10 +45,9 @@ pub(crate) struct Memcached<W> {
 /// What is known of each object.
 struct Objects {
     locations: Locations,
-    /// When it was stored, or last found to be in use.
+    /// The position of the request that stored it, or last found it in use.
     times: Vec<u32>,
-    /// [`FETCHED`] and [`ACTIVE`].
-    use_flags: Vec<u8>,
+    uses: Vec<u8>,
 }
 
 /// A slab class and its LRU.
@@ -63,7 +62,7 @@ struct Class {
 /// An item as its class counts it.
 #[derive(Clone, Copy)]
 struct Item {
-    class: usize,
+    class_index: usize,
     bytes: u32,
     chunks: u32,
 }
@@ -71,7 +70,7 @@ struct Item {
 impl<W: Weights> Memcached<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64, key_bytes: u32) -> Self {
         let slab_classes = SlabClasses::new(&SlabConfig::default());
-        let class = |_| Class {
+        let new_class = |_| Class {
             hot: Queue::new(HOT),
             warm: Queue::new(WARM),
             cold: Queue::new(COLD),
@@ -79,7 +78,9 @@ impl<W: Weights> Memcached<W> {
             free_chunks: 0,
         };
         Self {
-            classes: (0..slab_classes.chunk_sizes().len()).map(class).collect(),
+            classes: (0..slab_classes.chunk_sizes().len())
+                .map(new_class)
+                .collect(),
             slab_classes,
             head_bytes: head_bytes(key_bytes, false),
             weights,
@@ -87,17 +88,20 @@ impl<W: Weights> Memcached<W> {
             objects: Objects {
                 locations: vec![0; object_count],
                 times: vec![0; object_count],
-                use_flags: vec![0; object_count],
+                uses: vec![0; object_count],
             },
         }
     }
 
-    /// `None` if it is above memcached's largest item. An item above the largest chunk takes several of them.
-    fn item(&self, id: u32) -> Option<Item> {
+    /// The item of an object; `None` if it is above memcached's largest item. An item above the largest chunk takes several of them.
+    fn item_of(&self, id: u32) -> Option<Item> {
         let value_bytes = u32::try_from(self.weights.of(id)).ok()?;
-        let bytes = self.head_bytes.checked_add(value_bytes)?.checked_add(2)?;
+        let bytes = self
+            .head_bytes
+            .checked_add(value_bytes)?
+            .checked_add(LINE_END_BYTES)?;
         Some(Item {
-            class: self.slab_classes.class_of(bytes)? - 1,
+            class_index: self.slab_classes.class_of(bytes)? - 1,
             bytes,
             chunks: bytes.div_ceil(self.slab_classes.chunk_bytes_max()),
         })
@@ -105,13 +109,13 @@ impl<W: Weights> Memcached<W> {
 
     /// Finds room for an item; false if its class cannot give it any.
     fn make_room(&mut self, item: Item) -> bool {
-        while self.classes[item.class].free_chunks < item.chunks {
-            let class = &mut self.classes[item.class];
+        while self.classes[item.class_index].free_chunks < item.chunks {
+            let class = &mut self.classes[item.class_index];
             if self.free_pages > 0 || !class.has_page {
                 self.free_pages = self.free_pages.saturating_sub(1);
                 class.has_page = true;
-                class.free_chunks += PAGE_BYTES / self.slab_classes.chunk_sizes()[item.class];
-            } else if let Some(victim) = class.oldest(&self.objects) {
+                class.free_chunks += PAGE_BYTES / self.slab_classes.chunk_sizes()[item.class_index];
+            } else if let Some(victim) = class.find_victim(&self.objects) {
                 self.remove(victim);
             } else {
                 return false;
@@ -122,8 +126,8 @@ impl<W: Weights> Memcached<W> {
 }
 
 impl Class {
-    fn queue_mut(&mut self, number: u32) -> &mut Queue {
-        match number {
+    fn queue_mut(&mut self, part: u32) -> &mut Queue {
+        match part {
             HOT => &mut self.hot,
             WARM => &mut self.warm,
             _ => &mut self.cold,
@@ -131,41 +135,36 @@ impl Class {
     }
 
     /// The item to evict: the oldest of COLD, or where that is empty of HOT, then of WARM.
-    fn oldest(&mut self, objects: &Objects) -> Option<u32> {
+    fn find_victim(&mut self, objects: &Objects) -> Option<u32> {
         [COLD, HOT, WARM]
             .into_iter()
-            .find_map(|number| self.queue_mut(number).peek(&objects.locations))
+            .find_map(|part| self.queue_mut(part).peek(&objects.locations))
     }
 
     /// Moves what HOT and WARM hold above their shares and ages to COLD, and what is in use to WARM.
-    fn rebalance_queues(
-        &mut self,
-        objects: &mut Objects,
-        now: u32,
-        item_bytes_of: impl Fn(u32) -> u64,
-    ) {
+    fn rebalance_queues(&mut self, objects: &mut Objects, now: u32, bytes_of: impl Fn(u32) -> u64) {
         let total_bytes = self.hot.weight() + self.warm.weight() + self.cold.weight();
         let oldest_cold = self.cold.peek(&objects.locations);
         let cold_age = oldest_cold.map_or(0, |id| objects.age(id, now));
-        for (number, percent, age_tenths) in [
+        for (part, percent, age_tenths) in [
             (HOT, HOT_PERCENT, HOT_AGE_TENTHS),
             (WARM, WARM_PERCENT, WARM_AGE_TENTHS),
         ] {
             let (bytes_max, age_max) = (total_bytes * percent / 100, cold_age * age_tenths / 10);
-            while let Some(id) = self.queue_mut(number).peek(&objects.locations) {
-                let target = if objects.use_flags[id as usize] & ACTIVE != 0 {
-                    objects.use_flags[id as usize] &= !ACTIVE;
+            while let Some(id) = self.queue_mut(part).peek(&objects.locations) {
+                let target_part = if objects.uses[id as usize] & ACTIVE != 0 {
+                    objects.uses[id as usize] &= !ACTIVE;
                     WARM
-                } else if self.queue_mut(number).weight() > bytes_max
+                } else if self.queue_mut(part).weight() > bytes_max
                     || objects.age(id, now) > age_max
                 {
                     COLD
                 } else {
                     break;
                 };
-                self.queue_mut(number).record_removal(item_bytes_of(id));
-                self.queue_mut(target)
-                    .push(&mut objects.locations, id, item_bytes_of(id));
+                self.queue_mut(part).record_removal(bytes_of(id));
+                self.queue_mut(target_part)
+                    .push(&mut objects.locations, id, bytes_of(id));
             }
         }
     }
@@ -179,37 +178,37 @@ impl Objects {
 
 impl<W: Weights> Policy for Memcached<W> {
     fn request(&mut self, position: u32, id: u32) -> bool {
-        let Some(item) = self.item(id) else {
+        let Some(item) = self.item_of(id) else {
             return false;
         };
         let part = queue_of(self.objects.locations[id as usize]);
-        let use_flags = self.objects.use_flags[id as usize];
+        let uses = self.objects.uses[id as usize];
         if part == 0 {
             if !self.make_room(item) {
                 return false;
             }
-            let class = &mut self.classes[item.class];
+            let class = &mut self.classes[item.class_index];
             class.free_chunks -= item.chunks;
             let locations = &mut self.objects.locations;
             class.hot.push(locations, id, item.bytes.into());
             self.objects.times[id as usize] = position;
-            self.objects.use_flags[id as usize] = 0;
-        } else if use_flags & FETCHED == 0 {
-            self.objects.use_flags[id as usize] = FETCHED;
-        } else if use_flags & ACTIVE == 0 {
+            self.objects.uses[id as usize] = 0;
+        } else if uses & FETCHED == 0 {
+            self.objects.uses[id as usize] = FETCHED;
+        } else if uses & ACTIVE == 0 {
             self.objects.times[id as usize] = position;
             if part == COLD {
-                let class = &mut self.classes[item.class];
+                let class = &mut self.classes[item.class_index];
                 class.cold.record_removal(item.bytes.into());
                 let locations = &mut self.objects.locations;
                 class.warm.push(locations, id, item.bytes.into());
             } else {
-                self.objects.use_flags[id as usize] |= ACTIVE;
+                self.objects.uses[id as usize] |= ACTIVE;
             }
         }
         let (weights, head_bytes) = (self.weights, u64::from(self.head_bytes));
-        let item_bytes_of = |id| head_bytes + weights.of(id) + 2;
-        self.classes[item.class].rebalance_queues(&mut self.objects, position, item_bytes_of);
+        let bytes_of = |id| head_bytes + weights.of(id) + u64::from(LINE_END_BYTES);
+        self.classes[item.class_index].rebalance_queues(&mut self.objects, position, bytes_of);
         part != 0
     }
 
@@ -222,10 +221,10 @@ impl<W: Weights> Policy for Memcached<W> {
 impl<W: Weights> Removable for Memcached<W> {
     fn remove(&mut self, id: u32) {
         let part = queue_of(self.objects.locations[id as usize]);
-        let Some(item) = self.item(id).filter(|_| part != 0) else {
+        let Some(item) = self.item_of(id).filter(|_| part != 0) else {
             return;
         };
-        let class = &mut self.classes[item.class];
+        let class = &mut self.classes[item.class_index];
         class.queue_mut(part).record_removal(item.bytes.into());
         class.free_chunks += item.chunks;
         self.objects.locations[id as usize] = 0;
@@ -240,7 +239,7 @@ mod tests {
     /// Items of a page of the class of values of 1 byte under keys of 10: 1 MiB in chunks of 96 bytes.
     const ITEMS_PER_PAGE: u32 = 10_922;
 
-    /// Requests these objects in order; how many missed.
+    /// Requests these objects in order; returns how many missed.
     fn count_misses<W: Weights>(
         cache: &mut Memcached<W>,
         position: &mut u32,
@@ -255,15 +254,18 @@ mod tests {
 
     #[test]
     fn a_page_holds_as_many_items_as_in_memcached() {
-        let (mut position, keys) = (0, 2 * ITEMS_PER_PAGE);
-        let mut cache = Memcached::new(keys as usize + 1, UnitWeights, 2 << 20, 10);
+        let (mut position, item_count) = (0, 2 * ITEMS_PER_PAGE);
+        let mut cache = Memcached::new(item_count as usize + 1, UnitWeights, 2 << 20, 10);
         assert_eq!(
-            count_misses(&mut cache, &mut position, 0..keys),
-            keys as usize
+            count_misses(&mut cache, &mut position, 0..item_count),
+            item_count as usize
         );
-        assert_eq!(count_misses(&mut cache, &mut position, 0..keys), 0);
+        assert_eq!(count_misses(&mut cache, &mut position, 0..item_count), 0);
         // One more evicts the oldest.
-        assert_eq!(count_misses(&mut cache, &mut position, keys..=keys), 1);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, item_count..=item_count),
+            1
+        );
         assert_eq!(
             count_misses(&mut cache, &mut position, [1, 0].into_iter()),
             1
@@ -272,24 +274,27 @@ mod tests {
 
     #[test]
     fn an_item_used_twice_survives_a_scan_and_one_used_once_does_not() {
-        let (mut position, keys) = (0, 2 * ITEMS_PER_PAGE);
-        let mut cache = Memcached::new(keys as usize, UnitWeights, 1 << 20, 10);
+        let (mut position, item_count) = (0, 2 * ITEMS_PER_PAGE);
+        let mut cache = Memcached::new(item_count as usize, UnitWeights, 1 << 20, 10);
         count_misses(&mut cache, &mut position, 0..ITEMS_PER_PAGE);
         count_misses(&mut cache, &mut position, 0..200);
         count_misses(&mut cache, &mut position, 0..100);
-        count_misses(&mut cache, &mut position, ITEMS_PER_PAGE..keys);
+        count_misses(&mut cache, &mut position, ITEMS_PER_PAGE..item_count);
         assert_eq!(count_misses(&mut cache, &mut position, 0..200), 100);
     }
 
     #[test]
     fn a_class_without_a_page_gets_one_beyond_the_limit() {
         let sizes = [&vec![1; 2 * ITEMS_PER_PAGE as usize][..], &[5_000, 5_000]].concat();
-        let large = 2 * ITEMS_PER_PAGE..2 * ITEMS_PER_PAGE + 2;
+        let large_ids = 2 * ITEMS_PER_PAGE..2 * ITEMS_PER_PAGE + 2;
         let mut cache = Memcached::new(sizes.len(), ByteWeights(&sizes), 1 << 20, 10);
         let mut position = 0;
         count_misses(&mut cache, &mut position, 0..2 * ITEMS_PER_PAGE);
-        assert_eq!(count_misses(&mut cache, &mut position, large.clone()), 2);
-        assert_eq!(count_misses(&mut cache, &mut position, large), 0);
+        assert_eq!(
+            count_misses(&mut cache, &mut position, large_ids.clone()),
+            2
+        );
+        assert_eq!(count_misses(&mut cache, &mut position, large_ids), 0);
     }
 
     #[test]

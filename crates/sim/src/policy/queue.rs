@@ -54,7 +54,7 @@ impl Queue {
         self.count
     }
 
-    /// Appends an object that is in no queue, or was just taken out of one by `leave`.
+    /// Appends an object that is in no queue, or that [`Queue::record_removal`] has just removed.
     #[inline]
     pub(super) fn push(&mut self, locations: &mut Locations, id: u32, weight: u64) {
         self.append(locations, id);
@@ -68,7 +68,7 @@ impl Queue {
         self.append(locations, id);
     }
 
-    /// Removes a member; the caller pushes it to another queue or clears its location.
+    /// Counts a member as removed; the caller pushes it to another queue or clears its location.
     #[inline]
     pub(super) fn record_removal(&mut self, weight: u64) {
         self.count -= 1;

@@ -78,7 +78,7 @@ impl<W: Weights> Removable for ServerStore<W> {
 
 /// An object's number as sixteen hex digits.
 fn hex_key(id: u32) -> [u8; 16] {
-    std::array::from_fn(|position| {
-        b"0123456789abcdef"[(u64::from(id) >> (60 - 4 * position)) as usize & 15]
+    std::array::from_fn(|digit_index| {
+        b"0123456789abcdef"[(u64::from(id) >> (60 - 4 * digit_index)) as usize & 15]
     })
 }

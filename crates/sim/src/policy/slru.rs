@@ -26,7 +26,7 @@ impl<W: Weights> Slru<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
             locations: vec![0; object_count],
-            segments: std::array::from_fn(|position| Queue::new(position as u32 + 1)),
+            segments: std::array::from_fn(|index| Queue::new(index as u32 + 1)),
             segment_capacity: capacity / SEGMENTS as u64,
             used_weight: 0,
             capacity,
@@ -36,33 +36,32 @@ impl<W: Weights> Slru<W> {
 
     /// Moves an object from one segment up to the next.
     #[inline]
-    fn promote(&mut self, from_segment: usize, id: u32) {
-        if from_segment + 1 == SEGMENTS {
-            self.segments[from_segment].move_to_end(&mut self.locations, id);
+    fn promote(&mut self, from_index: usize, id: u32) {
+        if from_index + 1 == SEGMENTS {
+            self.segments[from_index].move_to_end(&mut self.locations, id);
             return;
         }
         let weight = self.weights.of(id);
-        self.segments[from_segment].record_removal(weight);
-        self.segments[from_segment + 1].push(&mut self.locations, id, weight);
-        let mut is_lowest_pushed = false;
-        for segment in (1..=from_segment + 1).rev() {
-            while self.segments[segment].weight() > self.segment_capacity {
-                self.demote(segment);
-                is_lowest_pushed |= segment == 1;
+        self.segments[from_index].record_removal(weight);
+        self.segments[from_index + 1].push(&mut self.locations, id, weight);
+        let mut has_pushed_to_lowest = false;
+        for segment_index in (1..=from_index + 1).rev() {
+            while self.segments[segment_index].weight() > self.segment_capacity {
+                self.demote(segment_index);
+                has_pushed_to_lowest |= segment_index == 1;
             }
         }
-        while is_lowest_pushed && self.segments[0].weight() > self.segment_capacity {
+        while has_pushed_to_lowest && self.segments[0].weight() > self.segment_capacity {
             self.evict();
         }
     }
 
     /// Moves the least recently used object of a segment down by one.
     #[inline]
-    fn demote(&mut self, from_segment: usize) {
+    fn demote(&mut self, from_index: usize) {
         let weights = self.weights;
-        if let Some(id) = self.segments[from_segment].pop(&mut self.locations, |id| weights.of(id))
-        {
-            self.segments[from_segment - 1].push(&mut self.locations, id, weights.of(id));
+        if let Some(id) = self.segments[from_index].pop(&mut self.locations, |id| weights.of(id)) {
+            self.segments[from_index - 1].push(&mut self.locations, id, weights.of(id));
         }
     }
 
@@ -78,7 +77,7 @@ impl<W: Weights> Slru<W> {
 
     /// The lowest segment that has room, or the lowest of all, which then exceeds its quarter.
     #[inline]
-    fn segment_for(&self, weight: u64) -> usize {
+    fn segment_index_for(&self, weight: u64) -> usize {
         let has_room = |queue: &Queue| queue.weight() + weight <= self.segment_capacity;
         self.segments.iter().position(has_room).unwrap_or(0)
     }
@@ -87,9 +86,9 @@ impl<W: Weights> Slru<W> {
 impl<W: Weights> Policy for Slru<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        let segment = queue_of(self.locations[id as usize]);
-        if segment != 0 {
-            self.promote(segment as usize - 1, id);
+        let queue_number = queue_of(self.locations[id as usize]);
+        if queue_number != 0 {
+            self.promote(queue_number as usize - 1, id);
             return true;
         }
         let weight = self.weights.of(id);
@@ -100,8 +99,8 @@ impl<W: Weights> Policy for Slru<W> {
             self.evict();
         }
         self.used_weight += weight;
-        let segment = self.segment_for(weight);
-        self.segments[segment].push(&mut self.locations, id, weight);
+        let segment_index = self.segment_index_for(weight);
+        self.segments[segment_index].push(&mut self.locations, id, weight);
         false
     }
 
@@ -113,10 +112,10 @@ impl<W: Weights> Policy for Slru<W> {
 
 impl<W: Weights> Removable for Slru<W> {
     fn remove(&mut self, id: u32) {
-        let segment = queue_of(self.locations[id as usize]) as usize;
-        if segment != 0 {
+        let queue_number = queue_of(self.locations[id as usize]) as usize;
+        if queue_number != 0 {
             let weight = self.weights.of(id);
-            self.segments[segment - 1].record_removal(weight);
+            self.segments[queue_number - 1].record_removal(weight);
             self.locations[id as usize] = 0;
             self.used_weight -= weight;
         }

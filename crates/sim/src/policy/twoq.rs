@@ -6,8 +6,9 @@ use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Removable, Weights, capacity_share};
 
-const FRESH: u32 = 1;
-const MAIN: u32 = 2;
+/// Numbers of the queues in an object's location.
+const FRESH_QUEUE: u32 = 1;
+const MAIN_QUEUE: u32 = 2;
 
 /// A 2Q cache.
 pub(crate) struct TwoQ<W> {
@@ -24,8 +25,8 @@ impl<W: Weights> TwoQ<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
             locations: vec![0; object_count],
-            fresh_queue: Queue::new(FRESH),
-            main_queue: Queue::new(MAIN),
+            fresh_queue: Queue::new(FRESH_QUEUE),
+            main_queue: Queue::new(MAIN_QUEUE),
             ghost: Ghost::new(object_count, capacity_share(capacity, 0.5)),
             fresh_capacity: capacity_share(capacity, 0.25),
             capacity,
@@ -35,13 +36,13 @@ impl<W: Weights> TwoQ<W> {
 
     fn evict(&mut self) {
         let weights = self.weights;
-        let weight = |id: u32| weights.of(id);
+        let weight_of = |id: u32| weights.of(id);
         if self.fresh_queue.weight() >= self.fresh_capacity || self.main_queue.count() == 0 {
-            if let Some(id) = self.fresh_queue.pop(&mut self.locations, weight) {
+            if let Some(id) = self.fresh_queue.pop(&mut self.locations, weight_of) {
                 self.ghost.remember(id, weights);
             }
         } else {
-            self.main_queue.pop(&mut self.locations, weight);
+            self.main_queue.pop(&mut self.locations, weight_of);
         }
     }
 }
@@ -50,8 +51,8 @@ impl<W: Weights> Policy for TwoQ<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         match queue_of(self.locations[id as usize]) {
-            FRESH => return true,
-            MAIN => {
+            FRESH_QUEUE => return true,
+            MAIN_QUEUE => {
                 self.main_queue.move_to_end(&mut self.locations, id);
                 return true;
             }
@@ -81,8 +82,8 @@ impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            FRESH => self.fresh_queue.record_removal(weight),
-            MAIN => self.main_queue.record_removal(weight),
+            FRESH_QUEUE => self.fresh_queue.record_removal(weight),
+            MAIN_QUEUE => self.main_queue.record_removal(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -16,13 +16,13 @@ use crate::strategy::prepare::PreparedLog;
 use crate::strategy::run::{Choices, CostMode, run_each};
 use crate::strategy::{ChildrenRule, FixedRule, LocalRule, Strategy};
 
-/// Budgets tried, as shares of the largest: each doubles the one before.
+/// The largest budget divided by each of these is tried.
 const BUDGET_DIVISORS: [u64; 5] = [16, 8, 4, 2, 1];
 /// Shares of learned rules tried, in percent, with each of [`PREFETCHES_WITH_LEARNED`].
-const LEARNED_SHARES_PCT: [u8; 2] = [60, 80];
+const LEARNED_SHARES_PERCENT: [u8; 2] = [60, 80];
 /// Rules for children that learned ones are tried with.
 const PREFETCHES_WITH_LEARNED: [ChildrenRule; 2] = [ChildrenRule::Never, ChildrenRule::WhenMissing];
-/// Rules for children, and depths, that are tried.
+/// Rules for children, with the depth of the subtree, that are tried.
 const PREFETCHES: [(ChildrenRule, Option<u32>); 7] = [
     (ChildrenRule::Never, None),
     (ChildrenRule::WhenMissing, None),
@@ -36,7 +36,7 @@ const PREFETCHES: [(ChildrenRule, Option<u32>); 7] = [
 /// A combination within a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// The combination.
+    /// The combination of fixed set, local cache and prefetch.
     pub strategy: Strategy,
     /// The memory that it was given, in bytes a process.
     pub memory_bytes: u64,
@@ -65,11 +65,11 @@ pub struct BestSoFar {
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
     pub fn record(&mut self, memory_bytes: u64, added_ns: u64) {
-        let least_ns = self
+        let least_added_ns = self
             .least_added_ns_by_memory
             .entry(memory_bytes)
             .or_insert(u64::MAX);
-        *least_ns = added_ns.min(*least_ns);
+        *least_added_ns = added_ns.min(*least_added_ns);
     }
 
     /// The least added nanoseconds recorded with at most this much memory.
@@ -88,25 +88,29 @@ pub struct LearnedByShare(Vec<(u8, LearnedItems)>);
 impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
     pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
-        let learn_share = |share| {
-            let learned_rules = learn(Some(share), prepared, evaluation.choice_requests(prepared));
+        let learn_with_share = |percent| {
+            let learned_rules = learn(
+                Some(percent),
+                prepared,
+                evaluation.choice_requests(prepared),
+            );
             let rules = &learned_rules.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
-            (!is_empty).then_some((share, learned_rules.items))
+            (!is_empty).then_some((percent, learned_rules.items))
         };
         Self(
-            LEARNED_SHARES_PCT
+            LEARNED_SHARES_PERCENT
                 .into_iter()
-                .filter_map(learn_share)
+                .filter_map(learn_with_share)
                 .collect(),
         )
     }
 
-    fn for_share(&self, share: Option<u8>) -> Option<&LearnedItems> {
+    fn for_share(&self, share_percent: Option<u8>) -> Option<&LearnedItems> {
         let learned = self
             .0
             .iter()
-            .find(|(learned_share, _)| Some(*learned_share) == share);
+            .find(|(percent, _)| Some(*percent) == share_percent);
         learned.map(|(_, items)| items)
     }
 }
@@ -120,7 +124,7 @@ impl Evaluation {
         }
     }
 
-    /// The requests on which it is evaluated.
+    /// The requests on which the choice is evaluated.
     fn evaluation_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
             Self::OutOfSample => prepared.second_half_start() / 2..prepared.second_half_start(),
@@ -137,20 +141,20 @@ pub fn list_candidates(
     learned_by_share: &LearnedByShare,
 ) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
-    let total_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+    let all_items_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     // More memory than all items take is never needed.
-    let memory_bytes = memory_bytes.min(total_bytes);
-    let item_bytes = (total_bytes / sizes.len().max(1) as u64).max(1);
+    let memory_bytes = memory_bytes.min(all_items_bytes);
+    let item_bytes = (all_items_bytes / sizes.len().max(1) as u64).max(1);
     let mut candidates = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(children, subtree_depth)| (children, subtree_depth, None));
-    let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
-        PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(share)))
+    let learned_prefetches = learned_by_share.0.iter().flat_map(|&(percent, _)| {
+        PREFETCHES_WITH_LEARNED.map(|children| (children, None, Some(percent)))
     });
     for (children, subtree_depth, companion_share_percent) in
         tree_prefetches.into_iter().chain(learned_prefetches)
     {
-        let mut add = |fixed, local, memory_bytes| {
+        let mut add_candidate = |fixed, local, memory_bytes| {
             let strategy = Strategy {
                 fixed,
                 local,
@@ -163,24 +167,16 @@ pub fn list_candidates(
                 memory_bytes,
             });
         };
-        add(None, LocalRule::Nothing, 0);
+        add_candidate(None, LocalRule::Nothing, 0);
         for budget in BUDGET_DIVISORS.map(|divisor| memory_bytes / divisor) {
-            let s3fifo_within = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
-            let fixed_within = |bytes| Some(FixedRule::Bytes(bytes));
-            add(fixed_within(budget), LocalRule::Nothing, budget);
-            add(None, LocalRule::LruBytes(budget), budget);
-            add(None, s3fifo_within(budget), budget);
-            add(
-                fixed_within(budget / 2),
-                LocalRule::LruBytes(budget / 2),
-                budget,
-            );
-            add(fixed_within(budget / 2), s3fifo_within(budget / 2), budget);
-            add(
-                fixed_within(budget / 4),
-                s3fifo_within(budget / 4 * 3),
-                budget,
-            );
+            let s3fifo = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
+            let fixed = |bytes| Some(FixedRule::Bytes(bytes));
+            add_candidate(fixed(budget), LocalRule::Nothing, budget);
+            add_candidate(None, LocalRule::LruBytes(budget), budget);
+            add_candidate(None, s3fifo(budget), budget);
+            add_candidate(fixed(budget / 2), LocalRule::LruBytes(budget / 2), budget);
+            add_candidate(fixed(budget / 2), s3fifo(budget / 2), budget);
+            add_candidate(fixed(budget / 4), s3fifo(budget / 4 * 3), budget);
         }
     }
     candidates
@@ -210,7 +206,7 @@ pub fn evaluate(
             .unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
-    let mut sum = 0;
+    let mut added_ns = 0;
     run_each(
         prepared,
         cost,
@@ -219,15 +215,15 @@ pub fn evaluate(
         CostMode::Median,
         evaluation.evaluation_requests(prepared),
         |_, stats| {
-            sum += stats.added_ns;
-            if sum > limit_ns {
+            added_ns += stats.added_ns;
+            if added_ns > limit_ns {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         },
     );
-    sum
+    added_ns
 }
 
 /// The Pareto front, by rising memory: candidates that no other candidate beats on the past with the same or less
@@ -237,15 +233,14 @@ pub fn evaluate(
 pub fn find_pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tried_candidates.len()).collect();
     order.sort_by_key(|&index| {
-        (
-            tried_candidates[index].0.memory_bytes,
-            tried_candidates[index].1,
-        )
+        let (candidate, added_ns) = &tried_candidates[index];
+        (candidate.memory_bytes, *added_ns)
     });
     let mut least_added_ns = u64::MAX;
     order.retain(|&index| {
-        let is_better = tried_candidates[index].1 < least_added_ns;
-        least_added_ns = least_added_ns.min(tried_candidates[index].1);
+        let (_, added_ns) = tried_candidates[index];
+        let is_better = added_ns < least_added_ns;
+        least_added_ns = least_added_ns.min(added_ns);
         is_better
     });
     order
@@ -305,10 +300,8 @@ mod tests {
         let points: Vec<_> = find_pareto_front(&tried_candidates)
             .into_iter()
             .map(|index| {
-                (
-                    tried_candidates[index].0.memory_bytes,
-                    tried_candidates[index].1,
-                )
+                let (candidate, added_ns) = &tried_candidates[index];
+                (candidate.memory_bytes, *added_ns)
             })
             .collect();
         assert!(
@@ -333,7 +326,7 @@ mod tests {
                 whole
                     .iter()
                     .zip(&limited)
-                    .any(|((_, whole_ns), (_, limited_ns))| whole_ns > limited_ns)
+                    .any(|(whole, limited)| whole.1 > limited.1)
             );
             assert_eq!(find_pareto_front(&whole), find_pareto_front(&limited));
             for (candidate, _) in &whole {

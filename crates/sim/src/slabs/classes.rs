@@ -20,6 +20,8 @@ pub const ITEM_HEADER_BYTES: u32 = 48;
 pub const CAS_BYTES: u32 = 8;
 /// Bytes of the header of one piece of an item that is larger than the largest chunk.
 pub const PIECE_HEADER_BYTES: u32 = 48;
+/// Bytes of the line end that memcached stores after a value.
+pub const LINE_END_BYTES: u32 = 2;
 
 /// The settings of memcached that decide its slab classes. The default is memcached's own.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,10 +104,10 @@ impl SlabConfig {
             return Err(SlabConfigError::ItemMax(self.item_bytes_max));
         }
         let chunk = self.slab_chunk_bytes_max;
-        let divides = chunk > 0
+        let divides_page_and_item = chunk > 0
             && PAGE_BYTES.is_multiple_of(chunk)
             && self.item_bytes_max.is_multiple_of(chunk);
-        if !divides {
+        if !divides_page_and_item {
             return Err(SlabConfigError::ChunkMax {
                 chunk,
                 item: self.item_bytes_max,
@@ -143,8 +145,8 @@ impl SlabClasses {
     /// Computes the classes; never fails, so call [`SlabConfig::check`] first on untrusted settings.
     pub fn new(config: &SlabConfig) -> Self {
         let mut chunk_sizes = match &config.slab_sizes {
-            Some(sizes) => sizes.iter().map(|&size| align_chunk(size)).collect(),
-            None => list_sizes_by_factor(config),
+            Some(sizes) => sizes.iter().map(|&size| align_chunk_size(size)).collect(),
+            None => list_chunk_sizes_by_factor(config),
         };
         chunk_sizes.truncate(CLASSES_MAX - 1);
         chunk_sizes.push(config.slab_chunk_bytes_max);
@@ -202,7 +204,9 @@ impl SlabClasses {
         value_bytes: u32,
         visit: &mut dyn FnMut(usize),
     ) {
-        let item_bytes = head_bytes.saturating_add(value_bytes).saturating_add(2);
+        let item_bytes = head_bytes
+            .saturating_add(value_bytes)
+            .saturating_add(LINE_END_BYTES);
         let Some(class) = self.class_of(item_bytes) else {
             return;
         };
@@ -213,11 +217,11 @@ impl SlabClasses {
         if let Some(head_class) = self.class_of(head_bytes + PIECE_HEADER_BYTES) {
             visit(head_class);
         }
-        let mut bytes_left = value_bytes + 2;
+        let mut bytes_left = value_bytes + LINE_END_BYTES;
         while bytes_left > 0 {
             let chunk_bytes = (bytes_left + PIECE_HEADER_BYTES).min(chunk_bytes_max);
-            if let Some(class) = self.class_of(chunk_bytes) {
-                visit(class);
+            if let Some(piece_class) = self.class_of(chunk_bytes) {
+                visit(piece_class);
             }
             // A chunk no larger than its header could hold no data; memcached has the same lower bound.
             bytes_left =
@@ -245,29 +249,29 @@ impl fmt::Display for SlabClasses {
 pub fn item_bytes(key_bytes: u32, value_bytes: u32, has_flags: bool) -> u32 {
     head_bytes(key_bytes, has_flags)
         .saturating_add(value_bytes)
-        .saturating_add(2)
+        .saturating_add(LINE_END_BYTES)
 }
 
 /// Bytes of an item in memcached's measure without its value and the two bytes that end it.
 pub fn head_bytes(key_bytes: u32, has_flags: bool) -> u32 {
-    let flags = if has_flags { 4 } else { 0 };
-    ITEM_HEADER_BYTES + CAS_BYTES + key_bytes + 1 + flags
+    let flags_bytes = if has_flags { 4 } else { 0 };
+    ITEM_HEADER_BYTES + CAS_BYTES + key_bytes + 1 + flags_bytes
 }
 
 /// Classes by factor: the size before is multiplied as a double, cut to an integer, then rounded up to 8.
-fn list_sizes_by_factor(config: &SlabConfig) -> Vec<u32> {
+fn list_chunk_sizes_by_factor(config: &SlabConfig) -> Vec<u32> {
     let growth_end = f64::from(config.slab_chunk_bytes_max) / config.factor;
     let mut chunk_sizes = Vec::new();
     let mut size = ITEM_HEADER_BYTES.saturating_add(config.chunk_bytes_min);
     while chunk_sizes.len() < CLASSES_MAX - 1 && f64::from(size) < growth_end {
-        size = align_chunk(size);
+        size = align_chunk_size(size);
         chunk_sizes.push(size);
         size = (f64::from(size) * config.factor) as u32;
     }
     chunk_sizes
 }
 
-fn align_chunk(size: u32) -> u32 {
+fn align_chunk_size(size: u32) -> u32 {
     size.next_multiple_of(CHUNK_ALIGN_BYTES)
 }
 
@@ -317,10 +321,12 @@ mod tests {
     #[test]
     fn a_large_item_has_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
-        let mut seen = Vec::new();
-        classes.for_each_chunk_class(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
+        let mut seen_classes = Vec::new();
+        classes.for_each_chunk_class(head_bytes(8, false), 600_000, &mut |class| {
+            seen_classes.push(class);
+        });
         let last_piece_class = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
-        assert_eq!(seen, [2, 39, last_piece_class]);
+        assert_eq!(seen_classes, [2, 39, last_piece_class]);
     }
 
     #[test]

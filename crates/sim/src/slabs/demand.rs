@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::classes::{PIECE_HEADER_BYTES, SlabConfig};
+use super::classes::{LINE_END_BYTES, PIECE_HEADER_BYTES, SlabConfig};
 
 /// Needed chunks by size, as memcached counts it.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +27,7 @@ impl Demand {
     pub fn add(&mut self, config: &SlabConfig, head_bytes: u32, value_bytes: u32, count: u64) {
         let Some(item_bytes) = head_bytes
             .checked_add(value_bytes)
-            .and_then(|sum| sum.checked_add(2))
+            .and_then(|sum| sum.checked_add(LINE_END_BYTES))
         else {
             self.refused_items += count;
             return;
@@ -48,8 +48,8 @@ impl Demand {
         self.add_chunks(head_bytes + PIECE_HEADER_BYTES, count);
         let piece_capacity = chunk_bytes_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
         let (full_pieces, last_piece_bytes) = (
-            (value_bytes + 2) / piece_capacity,
-            (value_bytes + 2) % piece_capacity,
+            (value_bytes + LINE_END_BYTES) / piece_capacity,
+            (value_bytes + LINE_END_BYTES) % piece_capacity,
         );
         self.add_chunks(chunk_bytes_max, u64::from(full_pieces) * count);
         if last_piece_bytes > 0 {
@@ -57,9 +57,9 @@ impl Demand {
         }
     }
 
-    fn add_chunks(&mut self, bytes: u32, count: u64) {
+    fn add_chunks(&mut self, chunk_bytes: u32, count: u64) {
         if count > 0 {
-            *self.chunks.entry(bytes).or_default() += count;
+            *self.chunks.entry(chunk_bytes).or_default() += count;
         }
     }
 
@@ -84,7 +84,7 @@ impl Demand {
     }
 
     /// How many items are larger than memcached accepts.
-    pub fn refused(&self) -> u64 {
+    pub fn refused_items(&self) -> u64 {
         self.refused_items
     }
 

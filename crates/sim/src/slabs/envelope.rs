@@ -8,8 +8,7 @@
 pub(super) struct CostLine {
     pub(super) value_at_zero: i64,
     pub(super) chunks_held: i64,
-    /// The index of that class among the candidate sizes.
-    pub(super) size_index: u32,
+    pub(super) candidate_index: u32,
 }
 
 impl CostLine {

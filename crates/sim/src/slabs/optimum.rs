@@ -58,12 +58,12 @@ impl CandidateSizes {
         sizes.dedup();
         let sizes = drop_dominated_sizes(&sizes);
         let mut chunks = demand.chunks().peekable();
-        let mut chunks_so_far = 0;
+        let mut fitting_chunks = 0;
         let chunks_held = sizes.iter().map(|&size| {
             while let Some((_, count)) = chunks.next_if(|&(bytes, _)| bytes <= size) {
-                chunks_so_far += count as i64;
+                fitting_chunks += count as i64;
             }
-            chunks_so_far
+            fitting_chunks
         });
         let chunks_held = chunks_held.collect();
         let chunk_costs = sizes.iter().map(|&size| compute_cost(size)).collect();
@@ -99,25 +99,26 @@ fn compute_cost(size: u32) -> i64 {
     (u64::from(PAGE_BYTES) * COST_UNITS_PER_BYTE / u64::from(PAGE_BYTES / size)) as i64
 }
 
-/// The best explicit sizes, at most `k`, ascending: the list for `-o slab_sizes`.
+/// The best explicit sizes, at most `classes_max`, ascending: the list for `-o slab_sizes`.
 ///
 /// Empty if no chunk below the largest is needed.
-pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
+pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, classes_max: usize) -> Vec<u32> {
     let candidates = CandidateSizes::new(config, demand);
-    let k = k.min(SIZES_MAX);
-    let count = candidates.sizes.len();
-    let mut chosen_below = vec![0u32; k * count];
-    let mut previous_layer = vec![UNREACHABLE; count];
+    let layers = classes_max.min(SIZES_MAX);
+    let candidate_count = candidates.sizes.len();
+    let mut chosen_below = vec![0u32; layers * candidate_count];
+    let mut previous_costs = vec![UNREACHABLE; candidate_count];
     let (mut best_cost, mut best_choice) =
         (candidates.total_chunks * candidates.cost_of_largest, None);
-    for layer in 0..k {
-        let layer_choices = &mut chosen_below[layer * count..(layer + 1) * count];
-        let current_layer = if layer == 0 {
+    for layer in 0..layers {
+        let layer_choices =
+            &mut chosen_below[layer * candidate_count..(layer + 1) * candidate_count];
+        let layer_costs = if layer == 0 {
             compute_first_layer(&candidates)
         } else {
-            compute_next_layer(&candidates, &previous_layer, layer_choices)
+            compute_next_layer(&candidates, &previous_costs, layer_choices)
         };
-        for (index, &cost) in current_layer.iter().enumerate() {
+        for (index, &cost) in layer_costs.iter().enumerate() {
             let total_cost = cost
                 + candidates.cost_of_largest
                     * (candidates.total_chunks - candidates.chunks_held[index]);
@@ -125,7 +126,7 @@ pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec
                 (best_cost, best_choice) = (total_cost, Some((layer, index)));
             }
         }
-        previous_layer = current_layer;
+        previous_costs = layer_costs;
     }
     trace_back(&candidates, &chosen_below, best_choice)
 }
@@ -139,36 +140,36 @@ fn compute_first_layer(candidates: &CandidateSizes) -> Vec<i64> {
         .collect()
 }
 
-/// The layer above `previous_layer`; stores for each candidate the class below it.
+/// The costs of the layer above that of `previous_costs`; stores for each candidate the class below it.
 fn compute_next_layer(
     candidates: &CandidateSizes,
-    previous_layer: &[i64],
+    previous_costs: &[i64],
     chosen_below: &mut [u32],
 ) -> Vec<i64> {
     let mut envelope = Envelope::default();
     let mut next_below = 0;
-    let mut next_layer = Vec::with_capacity(previous_layer.len());
+    let mut costs = Vec::with_capacity(previous_costs.len());
     for (index, &size) in candidates.sizes.iter().enumerate() {
         while candidates.sizes[next_below] + SIZE_GAP_BYTES_MIN <= size {
-            if previous_layer[next_below] < UNREACHABLE {
+            if previous_costs[next_below] < UNREACHABLE {
                 envelope.add(CostLine {
-                    value_at_zero: previous_layer[next_below],
+                    value_at_zero: previous_costs[next_below],
                     chunks_held: candidates.chunks_held[next_below],
-                    size_index: next_below as u32,
+                    candidate_index: next_below as u32,
                 });
             }
             next_below += 1;
         }
-        let cost = candidates.chunk_costs[index];
-        next_layer.push(match envelope.least_line(cost) {
+        let chunk_cost = candidates.chunk_costs[index];
+        costs.push(match envelope.least_line(chunk_cost) {
             Some(line) => {
-                chosen_below[index] = line.size_index;
-                line.value(cost) + cost * candidates.chunks_held[index]
+                chosen_below[index] = line.candidate_index;
+                line.value(chunk_cost) + chunk_cost * candidates.chunks_held[index]
             }
             None => UNREACHABLE,
         });
     }
-    next_layer
+    costs
 }
 
 fn trace_back(
@@ -176,11 +177,11 @@ fn trace_back(
     chosen_below: &[u32],
     best_choice: Option<(usize, usize)>,
 ) -> Vec<u32> {
-    let Some((last_layer, mut index)) = best_choice else {
+    let Some((top_layer, mut index)) = best_choice else {
         return Vec::new();
     };
     let mut sizes = vec![candidates.sizes[index]];
-    for layer in (1..=last_layer).rev() {
+    for layer in (1..=top_layer).rev() {
         index = chosen_below[layer * candidates.sizes.len() + index] as usize;
         sizes.push(candidates.sizes[index]);
     }
@@ -197,7 +198,7 @@ mod tests {
 
     /// Memory of a list of sizes, in cost units.
     fn cost_of_sizes(config: &SlabConfig, demand: &Demand, sizes: &[u32]) -> i64 {
-        let class = |bytes: u32| {
+        let chunk_size_for = |bytes: u32| {
             sizes
                 .iter()
                 .copied()
@@ -206,19 +207,19 @@ mod tests {
         };
         demand
             .chunks()
-            .map(|(bytes, count)| count as i64 * compute_cost(class(bytes)))
+            .map(|(bytes, count)| count as i64 * compute_cost(chunk_size_for(bytes)))
             .sum()
     }
 
     /// Direct evaluation of the recurrence, over every multiple of 8.
     fn naive_optimum_cost(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
-        let top = demand
+        let largest_size = demand
             .chunks()
             .last()
             .map_or(0, |(bytes, _)| bytes)
             .min(config.slab_chunk_bytes_max - 8)
             + 8;
-        let sizes: Vec<u32> = (48..=top.next_multiple_of(8))
+        let sizes: Vec<u32> = (48..=largest_size.next_multiple_of(8))
             .step_by(8)
             .filter(|&s| s < config.slab_chunk_bytes_max)
             .collect();
@@ -231,8 +232,8 @@ mod tests {
         };
         let chunks_held: Vec<i64> = sizes.iter().map(|&size| count_chunks_held(size)).collect();
         let total: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
-        let largest = compute_cost(config.slab_chunk_bytes_max);
-        let mut best_cost = total * largest;
+        let cost_of_largest = compute_cost(config.slab_chunk_bytes_max);
+        let mut best_cost = total * cost_of_largest;
         let mut layer: Vec<i64> = sizes
             .iter()
             .zip(&chunks_held)
@@ -244,7 +245,7 @@ mod tests {
                 .enumerate()
                 .filter(|(_, cost)| **cost < UNREACHABLE)
             {
-                best_cost = best_cost.min(cost + largest * (total - chunks_held[b]));
+                best_cost = best_cost.min(cost + cost_of_largest * (total - chunks_held[b]));
             }
             let next = |b: usize| {
                 let below = (0..b).filter(|&a| sizes[a] + 16 <= sizes[b] && layer[a] < UNREACHABLE);
@@ -261,14 +262,14 @@ mod tests {
     proptest! {
         #[test]
         fn envelope_equals_the_naive_recurrence(
-            values in prop::collection::vec((1u32..1500, 1u64..1000), 1..60),
+            sizes_and_counts in prop::collection::vec((1u32..1500, 1u64..1000), 1..60),
             scale in 1u32..9,
             k in 1usize..9,
         ) {
             let config = SlabConfig::default();
             let mut demand = Demand::default();
-            for (value, count) in values {
-                demand.add(&config, head_bytes(4, false), value * scale, count);
+            for (size, count) in sizes_and_counts {
+                demand.add(&config, head_bytes(4, false), size * scale, count);
             }
             let sizes = find_optimal_sizes(&config, &demand, k);
             prop_assert!(sizes.len() <= k);
@@ -282,12 +283,12 @@ mod tests {
     fn optimum_beats_every_factor_with_as_many_classes() {
         let config = SlabConfig::default();
         let mut demand = Demand::default();
-        for value in 1..60_000u32 {
+        for value_bytes in 1..60_000u32 {
             demand.add(
                 &config,
                 head_bytes(20, false),
-                value,
-                u64::from(60_000 / value),
+                value_bytes,
+                u64::from(60_000 / value_bytes),
             );
         }
         for factor in [1.08, 1.25, 2.0] {
@@ -332,14 +333,14 @@ mod tests {
         }
         // The kernel counts in ticks of a few milliseconds, so many plans are measured together.
         let (started_ns, plans) = (thread_cpu_ns(), 50);
-        let mut sizes = 0;
+        let mut size_count = 0;
         for _ in 0..plans {
-            sizes += find_optimal_sizes(&config, &demand, 62).len();
+            size_count += find_optimal_sizes(&config, &demand, 62).len();
         }
         let ms = (thread_cpu_ns() - started_ns) / 1e6 / f64::from(plans);
         eprintln!(
             "{} plans of {} sizes, {ms:.2} ms each",
-            sizes / 62,
+            size_count / 62,
             demand.chunks().count()
         );
     }

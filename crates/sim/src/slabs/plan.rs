@@ -52,11 +52,11 @@ impl Plan {
             })
             .collect();
         for (bytes, count) in demand.chunks() {
-            let index = chunk_sizes
+            let class_index = chunk_sizes
                 .partition_point(|&chunk_bytes| chunk_bytes < bytes)
                 .min(chunk_sizes.len() - 1);
-            class_uses[index].chunks += count;
-            class_uses[index].requested_bytes += u128::from(bytes) * u128::from(count);
+            class_uses[class_index].chunks += count;
+            class_uses[class_index].requested_bytes += u128::from(bytes) * u128::from(count);
         }
         Self {
             classes: class_uses,
@@ -176,10 +176,15 @@ mod tests {
     use super::super::classes::{SlabConfig, head_bytes};
     use super::*;
 
-    fn demand(sizes: &[(u32, u64)]) -> Demand {
+    fn demand_of(sizes: &[(u32, u64)]) -> Demand {
         let mut demand = Demand::default();
-        for &(value, count) in sizes {
-            demand.add(&SlabConfig::default(), head_bytes(10, false), value, count);
+        for &(value_bytes, count) in sizes {
+            demand.add(
+                &SlabConfig::default(),
+                head_bytes(10, false),
+                value_bytes,
+                count,
+            );
         }
         demand
     }
@@ -187,7 +192,7 @@ mod tests {
     #[test]
     fn waste_counts_chunk_and_page_overhead() {
         let classes = SlabClasses::new(&SlabConfig::default());
-        let plan = Plan::new(&classes, &demand(&[(27, 1000)]));
+        let plan = Plan::new(&classes, &demand_of(&[(27, 1000)]));
         assert_eq!((plan.used_classes(), plan.classes[0].chunks), (1, 1000));
         let expected = 1.0 - 96.0 / (1_048_576.0 / 10_922.0);
         assert!((plan.waste() - expected).abs() < 1e-9);
@@ -198,20 +203,23 @@ mod tests {
     fn the_first_page_of_a_class_may_lie_beyond_the_limit() {
         let classes = SlabClasses::new(&SlabConfig::default());
         // A page holds 10,922 chunks of the small items and 885 of the large ones.
-        let halves = Plan::new(&classes, &demand(&[(27, 1000), (1000, 1000)]));
-        let fitting = [0, 1, 2, 3, 4].map(|mib| halves.items_that_fit(mib << 20));
+        let two_sizes = Plan::new(&classes, &demand_of(&[(27, 1000), (1000, 1000)]));
+        let fitting = [0, 1, 2, 3, 4].map(|mib| two_sizes.items_that_fit(mib << 20));
         assert_eq!(
             fitting,
             [2 * 885, 2 * 885, 2 * 885, 4 * 885, 6 * 885],
             "each class has a page whatever -m is"
         );
         // The class of the one very large item begins its page when the two others have used up the limit.
-        let rare = Plan::new(&classes, &demand(&[(27, 1000), (1000, 1000), (20_000, 1)]));
-        assert_eq!(rare.items_that_fit(2 << 20), 2 * 885);
-        assert_eq!(rare.pages_taken(2 * 885), 3);
+        let with_rare_size = Plan::new(
+            &classes,
+            &demand_of(&[(27, 1000), (1000, 1000), (20_000, 1)]),
+        );
+        assert_eq!(with_rare_size.items_that_fit(2 << 20), 2 * 885);
+        assert_eq!(with_rare_size.pages_taken(2 * 885), 3);
         // With one page more, that page is used up by then, and no class gets a second one.
-        assert_eq!(rare.items_that_fit(3 << 20), 2 * 885);
-        assert_eq!(rare.items_that_fit(4 << 20), 4 * 885 + 1);
+        assert_eq!(with_rare_size.items_that_fit(3 << 20), 2 * 885);
+        assert_eq!(with_rare_size.items_that_fit(4 << 20), 4 * 885 + 1);
     }
 
     #[test]
@@ -224,7 +232,7 @@ mod tests {
                 factor,
                 ..SlabConfig::default()
             };
-            let plan = Plan::new(&SlabClasses::new(&config), &demand(&sizes));
+            let plan = Plan::new(&SlabClasses::new(&config), &demand_of(&sizes));
             let fitting: Vec<u64> = (0..128).map(|mib| plan.items_that_fit(mib << 20)).collect();
             assert!(fitting.is_sorted(), "{factor}: {fitting:?}");
             assert!(fitting[0] > 0, "{factor}");
@@ -234,7 +242,7 @@ mod tests {
     #[test]
     fn large_items_need_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
-        let plan = Plan::new(&classes, &demand(&[(600_000, 10)]));
+        let plan = Plan::new(&classes, &demand_of(&[(600_000, 10)]));
         assert_eq!(
             plan.classes.iter().map(|class| class.chunks).sum::<u64>(),
             30
@@ -243,22 +251,22 @@ mod tests {
 
     #[test]
     fn a_small_factor_leaves_a_gap_below_the_largest_class() {
-        let small = SlabConfig {
+        let small_factor = SlabConfig {
             factor: 1.08,
             ..SlabConfig::default()
         };
-        let mix = demand(&[(100, 1000), (20_000, 1000)]);
+        let mix = demand_of(&[(100, 1000), (20_000, 1000)]);
         assert_eq!(
-            Plan::new(&SlabClasses::new(&small), &mix).last_class_before_gap(),
+            Plan::new(&SlabClasses::new(&small_factor), &mix).last_class_before_gap(),
             Some(13_800)
         );
         assert_eq!(
             Plan::new(&SlabClasses::new(&SlabConfig::default()), &mix).last_class_before_gap(),
             None
         );
-        let only_small = demand(&[(100, 1000)]);
+        let only_small = demand_of(&[(100, 1000)]);
         assert_eq!(
-            Plan::new(&SlabClasses::new(&small), &only_small).last_class_before_gap(),
+            Plan::new(&SlabClasses::new(&small_factor), &only_small).last_class_before_gap(),
             None
         );
     }

@@ -5,7 +5,7 @@ use glasscache_strategy::rules::ChildrenRule;
 
 use super::cost::CostModel;
 use super::fixed::choose_fixed;
-use super::forecast::forecast;
+use super::forecast::compute_forecasts;
 use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
@@ -17,7 +17,7 @@ const FORECAST_SEED: u64 = 1;
 
 /// The file of a strategy: its fixed set, the children that its rules need, its learned rules, and what the requests of
 /// the second half need under it.
-pub fn strategy_file(
+pub fn build_strategy_file(
     prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
@@ -32,26 +32,26 @@ pub fn strategy_file(
         fixed: &fixed,
         learned: &learned.items,
     };
-    let count = prepared.len();
+    let request_count = prepared.len();
     let request_stats = run(
         prepared,
         cost,
         strategy,
         choices,
         drawn_cost_mode(cost),
-        count,
+        request_count,
     );
-    let key = |&item: &u32| prepared.items.keys[item as usize].clone();
+    let key_of = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children =
         strategy.children != ChildrenRule::Never || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
-        forecast: forecast(
+        forecast: compute_forecasts(
             prepared,
             &request_stats,
-            prepared.second_half_start()..count,
+            prepared.second_half_start()..request_count,
         ),
-        fixed_keys: fixed.items.iter().map(key).collect(),
+        fixed_keys: fixed.items.iter().map(key_of).collect(),
         children: if needs_children {
             list_children(prepared.items)
         } else {

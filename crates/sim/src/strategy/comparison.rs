@@ -69,7 +69,7 @@ fn compute_errors(
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
             let compute_error = if name == "share_slower" {
-                compute_relative_difference
+                compute_difference
             } else {
                 compute_error
             };
@@ -87,9 +87,9 @@ fn compute_errors(
 
 #[expect(
     clippy::unnecessary_wraps,
-    reason = "the signature of `compute_relative_error`"
+    reason = "the form of `compute_relative_error`"
 )]
-fn compute_relative_difference(forecast: f64, measured: f64) -> Option<f64> {
+fn compute_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_holds_with_equal_counts_and_times_that_are_close() {
+    fn a_forecast_holds_with_equal_counts_and_close_times() {
         assert!(compare(figures_of(30, 1099)).is_forecast_within(0.1));
         assert!(compare(figures_of(30, 901)).is_forecast_within(0.1));
         assert!(
@@ -136,11 +136,11 @@ mod tests {
             share_slower: [0.75, 0.0, 0.0, 0.0],
             ..figures_of(33, 900)
         };
-        let error = compare(measured).error_document();
-        assert!((error["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
-        assert!((error["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
-        assert_eq!(error["share_slower"]["0.1"], 0.25);
-        assert_eq!(error["keys"], 0.0, "both are 0");
+        let errors = compare(measured).error_document();
+        assert!((errors["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert!((errors["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
+        assert_eq!(errors["share_slower"]["0.1"], 0.25);
+        assert_eq!(errors["keys"], 0.0, "both are 0");
     }
 
     #[test]

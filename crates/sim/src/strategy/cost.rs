@@ -108,7 +108,7 @@ fn compute_batch_ns(batch: &[Knot], keys: u64) -> f64 {
     if count <= first.size_or_count || batch.len() == 1 {
         return first.ns;
     }
-    // Above the last knot the last segment is extended.
+    // Beyond the last knot the line through the last two is extended.
     let upper_index = batch
         .partition_point(|knot| knot.size_or_count <= count)
         .min(batch.len() - 1);
@@ -119,26 +119,26 @@ fn compute_batch_ns(batch: &[Knot], keys: u64) -> f64 {
 }
 
 fn parse_knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyError> {
-    let row_error = |row: usize, problem| {
+    let row_error = |row_index: usize, problem| {
         Err(LatencyError::Row {
             table,
-            row: row + 1,
+            row: row_index + 1,
             problem,
         })
     };
     let mut knots: Vec<Knot> = Vec::with_capacity(rows.len());
-    for (row, &(size_or_count, us)) in rows.iter().enumerate() {
+    for (row_index, &(size_or_count, us)) in rows.iter().enumerate() {
         if !(size_or_count.is_finite() && size_or_count >= 1.0) {
-            return row_error(row, "the size or count must be at least 1");
+            return row_error(row_index, "the size or count must be at least 1");
         }
         if !(us.is_finite() && us >= 0.0) {
-            return row_error(row, "the latency must be a number of at least 0");
+            return row_error(row_index, "the latency must be a number of at least 0");
         }
         if knots
             .last()
-            .is_some_and(|before| before.size_or_count >= size_or_count)
+            .is_some_and(|previous| previous.size_or_count >= size_or_count)
         {
-            return row_error(row, "sizes or counts must rise from row to row");
+            return row_error(row_index, "sizes or counts must rise from row to row");
         }
         knots.push(Knot {
             size_or_count,

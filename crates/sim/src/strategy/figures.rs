@@ -17,9 +17,9 @@ pub const PERCENTILES: [(&str, u64); 8] = [
     ("99.9", 999),
 ];
 
-/// The positions of the median and of the 95th percentile among [`PERCENTILES`].
+/// The index of the median in [`PERCENTILES`].
 pub const P50: usize = 2;
-/// See [`P50`].
+/// The index of the 95th percentile in [`PERCENTILES`].
 pub const P95: usize = 5;
 
 /// The slowdowns whose share is given, as written and in hundredths.
@@ -61,7 +61,7 @@ impl Figures {
     }
 }
 
-/// The figures over the selected requests (kept ones, in file order).
+/// The figures over these requests (indexes of kept ones, in file order).
 pub fn compute_figures(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
@@ -84,8 +84,8 @@ pub fn compute_figures(
         let base_ns = base_ns.max(1000);
         // Doubles of one sign sort as their bits do.
         slowdowns.push((stats.added_ns as f64 / base_ns as f64).to_bits());
-        for (count, (_, hundredths)) in slower_counts.iter_mut().zip(SLOWDOWNS) {
-            *count += u64::from(
+        for (slower_count, (_, hundredths)) in slower_counts.iter_mut().zip(SLOWDOWNS) {
+            *slower_count += u64::from(
                 u128::from(stats.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
             );
         }
@@ -96,7 +96,8 @@ pub fn compute_figures(
         .map(f64::from_bits)
         .collect();
     figures.latency_ns_pct = compute_percentiles(&mut latencies);
-    figures.share_slower = slower_counts.map(|count| count as f64 / figures.requests.max(1) as f64);
+    figures.share_slower =
+        slower_counts.map(|slower_count| slower_count as f64 / figures.requests.max(1) as f64);
     figures
 }
 
@@ -108,14 +109,14 @@ pub(super) fn compute_percentiles(values: &mut [u64]) -> Vec<u64> {
     let count = values.len() as u64;
     // Each selection leaves larger values to its right, so the next one searches only there.
     let mut selected_below = 0;
-    let select = |(_, thousandths): (&str, u64)| {
+    let select_value = |(_, thousandths): (&str, u64)| {
         let rank = (thousandths * count).div_ceil(1000).max(1) as usize;
         let (_, value, _) = values[selected_below..].select_nth_unstable(rank - 1 - selected_below);
         let value = *value;
         selected_below = rank - 1;
         value
     };
-    PERCENTILES.into_iter().map(select).collect()
+    PERCENTILES.into_iter().map(select_value).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::report::Report;
 impl Report {
     /// What a strategy did, `routes` naming its figures by route in their order.
     pub fn to_document(&self, routes: &[String]) -> Value {
-        let mut value = json!({
+        let mut document = json!({
             "all": self.all.to_document(),
             "second_half": self.second_half.to_document(),
             "kept": {
@@ -18,18 +18,19 @@ impl Report {
             },
         });
         if let (Some(drawn), Some(comonotone)) = (&self.drawn, &self.comonotone) {
-            value["drawn"] = json!({ "second_half": drawn.to_document() });
-            value["drawn_comonotone"] = json!({ "second_half": comonotone.to_document() });
+            document["drawn"] = json!({ "second_half": drawn.to_document() });
+            document["drawn_comonotone"] = json!({ "second_half": comonotone.to_document() });
         }
         if !routes.is_empty() {
-            let route = |(name, (all, second_half)): (&String, &(Figures, Figures))| {
+            let route_entry = |(name, (all, second_half)): (&String, &(Figures, Figures))| {
                 let halves =
                     json!({ "all": all.to_document(), "second_half": second_half.to_document() });
                 (name.clone(), halves)
             };
-            value["routes"] = Value::Object(routes.iter().zip(&self.routes).map(route).collect());
+            document["routes"] =
+                Value::Object(routes.iter().zip(&self.routes).map(route_entry).collect());
         }
-        value
+        document
     }
 }
 

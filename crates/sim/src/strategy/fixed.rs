@@ -64,21 +64,21 @@ pub fn choose_fixed_on(
     let Some(rule) = rule else {
         return FixedSet::new(Vec::new(), sizes);
     };
-    let uses_by_item = prepared.uses(requests);
+    let uses = prepared.uses(requests);
     let saved_ns = |item: u32| {
-        let uses = uses_by_item[item as usize];
-        u64::from(uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
+        let item_uses = uses[item as usize];
+        u64::from(item_uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
     };
     let items = match rule {
         FixedRule::Requests(count) | FixedRule::Hindsight(count) => {
-            select_highest_scoring(count, &uses_by_item)
+            select_highest_scoring(count, &uses)
         }
         FixedRule::Time(count) => select_highest_scoring(
             count,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
         ),
-        FixedRule::Bytes(bytes) => fill_greedily(
-            bytes,
+        FixedRule::Bytes(bytes_max) => fill_greedily(
+            bytes_max,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
             sizes,
         ),

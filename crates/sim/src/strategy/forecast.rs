@@ -26,7 +26,7 @@ const MARGIN_DEVIATIONS: f64 = 3.5;
 type FigureValues = [(&'static str, f64); 4];
 
 /// The forecast from these requests and what each needed; empty if they are too few for an interval.
-pub fn forecast(
+pub fn compute_forecasts(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
     requests: Range<usize>,
@@ -67,7 +67,7 @@ pub fn forecast(
     (0..expected.len()).map(figure_forecast).collect()
 }
 
-/// Requests that follow one another, in as many blocks as their share of `all_request_count` has of [`BLOCKS`], at least one.
+/// Requests that follow one another, in as many of the [`BLOCKS`] blocks as their share of all requests, at least one.
 fn split_into_blocks(requests: &[u32], all_request_count: usize) -> impl Iterator<Item = &[u32]> {
     let block_count = (requests.len() * BLOCKS / all_request_count).max(1);
     requests.chunks_exact((requests.len() / block_count).max(BLOCK_REQUESTS_MIN))
@@ -92,20 +92,20 @@ fn compute_variances(
 }
 
 fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
-    let block_stats = requests
+    let stats_of_each = requests
         .iter()
         .map(|&request| &request_stats[request as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
-        let sum: u64 = block_stats
+        let sum: u64 = stats_of_each
             .clone()
             .map(|stats| u64::from(count(stats)))
             .sum();
         sum as f64 / requests.len().max(1) as f64
     };
-    let mut added_ns: Vec<u64> = block_stats.clone().map(|stats| stats.added_ns).collect();
-    let added_ns = compute_percentiles(&mut added_ns);
+    let mut added_ns: Vec<u64> = stats_of_each.clone().map(|stats| stats.added_ns).collect();
+    let added_ns_percentiles = compute_percentiles(&mut added_ns);
     let added_ms = |percentile_index: usize| {
-        added_ns
+        added_ns_percentiles
             .get(percentile_index)
             .map_or(0.0, |&ns| ns as f64 / 1e6)
     };
@@ -128,7 +128,7 @@ mod tests {
     use crate::random::Random;
     use crate::trace::log::{Items, NONE, RequestLog, Requests};
 
-    /// A log of requests without items, by two processes in turn.
+    /// A log of requests without items, which two processes serve alternately.
     fn log_of_requests(requests: usize) -> RequestLog {
         let request_numbers = 0..requests as u64;
         RequestLog {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Requests that need a call or several, in spells of 50 requests of which each process sees every second one.
+    /// Requests of two processes that alternate: 50 in succession need few calls, or many.
     fn draw_request_stats(
         requests: usize,
         calls_max: u32,
@@ -173,57 +173,62 @@ mod tests {
 
     /// The next requests of one of the two processes.
     fn draw_stats_of_one_process(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
-        let both = draw_request_stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
-        both.into_iter().step_by(2).collect()
+        let stats_of_both = draw_request_stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
+        stats_of_both.into_iter().step_by(2).collect()
     }
 
-    fn forecast_of(stats: &[RequestStats]) -> Vec<Forecast> {
+    fn forecasts_of(stats: &[RequestStats]) -> Vec<Forecast> {
         let log = log_of_requests(stats.len());
-        forecast(&PreparedLog::new(&log, |_| true), stats, 0..stats.len())
+        compute_forecasts(&PreparedLog::new(&log, |_| true), stats, 0..stats.len())
     }
 
-    fn is_within(forecast: &[Forecast], stats: &[RequestStats]) -> bool {
+    fn is_within(forecasts: &[Forecast], stats: &[RequestStats]) -> bool {
         let all_requests: Vec<u32> = (0..stats.len() as u32).collect();
         let measured = compute_figure_values(&all_requests, stats);
-        let pairs = forecast.iter().zip(measured);
-        pairs
-            .into_iter()
-            .all(|(entry, (_, value))| entry.low <= value && value <= entry.high)
+        forecasts
+            .iter()
+            .zip(measured)
+            .all(|(forecast, (_, value))| forecast.low <= value && value <= forecast.high)
     }
 
     #[test]
     fn two_thousand_requests_of_the_same_kind_are_within_the_interval_in_95_of_100_logs() {
         let mut random = Random::new(7);
-        let within = (0..100).filter(|_| {
-            let forecast = forecast_of(&draw_request_stats(10_000, 6, &mut random));
-            is_within(&forecast, &draw_stats_of_one_process(6, &mut random))
+        let logs_within = (0..100).filter(|_| {
+            let forecasts = forecasts_of(&draw_request_stats(10_000, 6, &mut random));
+            is_within(&forecasts, &draw_stats_of_one_process(6, &mut random))
         });
-        let within = within.count();
+        let within = logs_within.count();
         assert!(within >= 95, "{within}");
     }
 
     #[test]
-    fn requests_that_need_half_as_many_calls_again_are_outside() {
+    fn requests_that_need_many_more_calls_than_forecast_are_outside() {
         let mut random = Random::new(8);
         for _ in 0..20 {
-            let forecast = forecast_of(&draw_request_stats(10_000, 6, &mut random));
-            let others = draw_stats_of_one_process(10, &mut random);
-            assert!(!is_within(&forecast, &others));
+            let forecasts = forecasts_of(&draw_request_stats(10_000, 6, &mut random));
+            let more_calls = draw_stats_of_one_process(10, &mut random);
+            assert!(!is_within(&forecasts, &more_calls));
         }
     }
 
     #[test]
     fn a_figure_that_never_varies_has_an_interval_of_its_value() {
-        let same = RequestStats {
+        let stats = RequestStats {
             added_ns: 1_500_000,
             calls: 3,
             keys: 4,
             ..RequestStats::default()
         };
-        let forecast = forecast_of(&vec![same; 1000]);
-        let values = forecast
-            .iter()
-            .map(|entry| (&*entry.figure, entry.value, entry.low, entry.high));
+        let forecasts = forecasts_of(&vec![stats; 1000]);
+        let values = forecasts.iter().map(|forecast| {
+            (
+                &*forecast.figure,
+                forecast.value,
+                forecast.low,
+                forecast.high,
+            )
+        });
         let expected = [
             ("calls", 3.0, 3.0, 3.0),
             ("keys", 4.0, 4.0, 4.0),
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn too_few_requests_have_no_forecast() {
-        assert!(forecast_of(&[RequestStats::default(); 299]).is_empty());
-        assert_eq!(forecast_of(&[RequestStats::default(); 300]).len(), 4);
+        assert!(forecasts_of(&[RequestStats::default(); 299]).is_empty());
+        assert_eq!(forecasts_of(&[RequestStats::default(); 300]).len(), 4);
     }
 }

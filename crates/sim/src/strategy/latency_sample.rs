@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::error::LatencyError;
 
-/// The percentiles a measured distribution must have; it may have others.
-const PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
+/// The percentiles that a measured distribution must have; it may have others.
+const REQUIRED_PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
 
 /// How the random draws of one request's calls depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Dependence {
 /// The distribution of single gets by value size.
 #[derive(Debug, Clone)]
 pub struct Quantiles {
-    sizes: Vec<SizeQuantiles>,
+    by_size: Vec<SizeQuantiles>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,29 +40,27 @@ impl Quantiles {
     pub(super) fn new(
         table: &BTreeMap<String, BTreeMap<String, f64>>,
     ) -> Result<Self, LatencyError> {
-        let mut sizes = table
+        let mut by_size = table
             .iter()
-            .map(|(size_text, us_by_percentile)| parse_size_quantiles(size_text, us_by_percentile))
+            .map(|(size_text, row)| parse_size_quantiles(size_text, row))
             .collect::<Result<Vec<_>, _>>()?;
-        sizes.sort_by(|a, b| a.size.total_cmp(&b.size));
-        if sizes.is_empty() {
+        by_size.sort_by(|a, b| a.size.total_cmp(&b.size));
+        if by_size.is_empty() {
             Err(LatencyError::Empty("single_pct"))
         } else {
-            Ok(Self { sizes })
+            Ok(Self { by_size })
         }
     }
 
     /// Nanoseconds of a single get of `bytes` at `quantile` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
-        let upper_index = self
-            .sizes
-            .partition_point(|quantiles| quantiles.size <= size);
+        let upper_index = self.by_size.partition_point(|of_size| of_size.size <= size);
         if upper_index == 0 {
-            return self.sizes[0].latency_ns_at(quantile);
+            return self.by_size[0].latency_ns_at(quantile);
         }
-        let low = &self.sizes[upper_index - 1];
-        match self.sizes.get(upper_index) {
+        let low = &self.by_size[upper_index - 1];
+        match self.by_size.get(upper_index) {
             Some(high) => {
                 low.latency_ns_at(quantile)
                     + (high.latency_ns_at(quantile) - low.latency_ns_at(quantile))
@@ -94,11 +92,11 @@ impl SizeQuantiles {
 
 /// The random draw of one call, from 0 to below 1.
 pub fn draw_uniform(seed: u64, request: u64, cause: u32, dependence: Dependence) -> f64 {
-    let cause = match dependence {
+    let cause_number = match dependence {
         Dependence::Independent => u64::from(cause) + 1,
         Dependence::Comonotone => 0,
     };
-    let bits = mix(mix(mix(seed) ^ request) ^ cause);
+    let bits = mix(mix(mix(seed) ^ request) ^ cause_number);
     // The 53 upper bits fill the mantissa of a double.
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -113,34 +111,32 @@ fn mix(mut word: u64) -> u64 {
 
 fn parse_size_quantiles(
     size_text: &str,
-    us_by_percentile: &BTreeMap<String, f64>,
+    row: &BTreeMap<String, f64>,
 ) -> Result<SizeQuantiles, LatencyError> {
     let distribution_error = |problem: String| LatencyError::Distribution {
         size: size_text.into(),
         problem,
     };
-    let size_bytes: f64 = size_text
+    let size: f64 = size_text
         .parse()
         .map_err(|_| distribution_error("the size is not a number".into()))?;
-    if !(size_bytes.is_finite() && size_bytes >= 1.0) {
+    if !(size.is_finite() && size >= 1.0) {
         return Err(distribution_error("the size must be at least 1".into()));
     }
-    if let Some(missing) = PERCENTILES
+    if let Some(missing) = REQUIRED_PERCENTILES
         .iter()
-        .find(|name| !us_by_percentile.contains_key(**name))
+        .find(|name| !row.contains_key(**name))
     {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));
     }
-    let mut points = Vec::with_capacity(us_by_percentile.len());
-    for (percentile_text, &us) in us_by_percentile {
-        let percent = percentile_text.parse().ok();
+    let mut points = Vec::with_capacity(row.len());
+    for (name, &us) in row {
+        let percent = name.parse().ok();
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
         let percent: f64 = percent.ok_or_else(|| {
-            distribution_error(format!(
-                "`{percentile_text}` must be a percentile from 0 to 100"
-            ))
+            distribution_error(format!("`{name}` must be a percentile from 0 to 100"))
         })?;
         points.push((percent, us * 1000.0));
     }
@@ -155,8 +151,8 @@ fn parse_size_quantiles(
         previous_ns = ns;
     }
     Ok(SizeQuantiles {
-        size: size_bytes,
-        log10: size_bytes.log10(),
+        size,
+        log10: size.log10(),
         points,
     })
 }
@@ -167,7 +163,7 @@ mod tests {
 
     fn two_sizes() -> Quantiles {
         let row = |scale: f64| {
-            PERCENTILES
+            REQUIRED_PERCENTILES
                 .iter()
                 .map(|&name| (name.to_owned(), name.parse::<f64>().unwrap() * scale))
                 .collect()
@@ -191,7 +187,7 @@ mod tests {
 
     #[test]
     fn further_percentiles_are_used_where_a_distribution_has_them() {
-        let mut row: BTreeMap<String, f64> = PERCENTILES
+        let mut row: BTreeMap<String, f64> = REQUIRED_PERCENTILES
             .iter()
             .map(|&name| (name.to_owned(), 10.0))
             .collect();
@@ -200,17 +196,17 @@ mod tests {
             ("99.9".to_owned(), 1000.0),
             ("98".to_owned(), 12.0),
         ]);
-        let quantiles_of_row = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
-        let drawn = quantiles_of_row(row.clone()).unwrap();
+        let quantiles = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
+        let with_98th = quantiles(row.clone()).unwrap();
         assert!(
-            (drawn.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
+            (with_98th.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
             "between 95 and 98"
         );
         row.insert("98".to_owned(), 9.0);
-        assert!(quantiles_of_row(row.clone()).is_err(), "below 95");
+        assert!(quantiles(row.clone()).is_err(), "below 95");
         row.remove("98");
         row.insert("p98".to_owned(), 12.0);
-        assert!(quantiles_of_row(row).is_err(), "no number");
+        assert!(quantiles(row).is_err(), "no number");
     }
 
     #[test]

@@ -48,15 +48,15 @@ pub struct LatencyTable {
     cost: CostModel,
     /// Keys and bytes of a call like those of each row.
     typical_calls: Vec<(u64, u64)>,
-    /// The table of each round alone.
-    rounds: Vec<CostModel>,
+    /// The costs of calls by the table of each round alone.
+    round_costs: Vec<CostModel>,
 }
 
 impl LatencyTable {
     /// The table of the calls of some rounds, of which each has at least [`SINGLE_GETS_MIN`] single gets.
     pub fn of_rounds(rounds: Vec<Vec<TimedCall>>) -> Result<Self, LatencyError> {
         let mut table = build_latency_table(rounds.concat())?;
-        table.rounds = rounds
+        table.round_costs = rounds
             .into_iter()
             .map(|calls| Ok(build_latency_table(calls)?.cost))
             .collect::<Result<_, LatencyError>>()?;
@@ -74,7 +74,7 @@ impl LatencyTable {
         let added_by = |cost: &CostModel| compute_added_ns(&run(cost));
         RoundForecasts {
             whole: added_by(&self.cost),
-            rounds: self.rounds.iter().map(added_by).collect(),
+            rounds: self.round_costs.iter().map(added_by).collect(),
         }
     }
 
@@ -113,13 +113,13 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
     let mut extra_us_by_keys = vec![(1.0, 0.0)];
-    for calls in split_into_rows(multi_gets, KEY_ROWS_MAX, |call| call.keys) {
-        let keys = compute_mean(calls, |call| call.keys);
-        let mut extra_times_us: Vec<f64> = calls.iter().map(extra_us).collect();
+    for row_calls in split_into_rows(multi_gets, KEY_ROWS_MAX, |call| call.keys) {
+        let mean_keys = compute_mean(row_calls, |call| call.keys);
+        let mut extra_times_us: Vec<f64> = row_calls.iter().map(extra_us).collect();
         extra_times_us.sort_unstable_by(f64::total_cmp);
-        extra_us_by_keys.push((keys, nearest_rank_quantile(&extra_times_us, 500)));
-        let bytes = compute_mean(calls, |call| call.bytes);
-        typical_calls.push((keys.round() as u64, bytes.round() as u64));
+        extra_us_by_keys.push((mean_keys, nearest_rank_quantile(&extra_times_us, 500)));
+        let mean_bytes = compute_mean(row_calls, |call| call.bytes);
+        typical_calls.push((mean_keys.round() as u64, mean_bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
     let lowest = extra_us_by_keys
@@ -141,7 +141,7 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
         cost: CostModel::parse(&document.to_string())?,
         document,
         typical_calls,
-        rounds: Vec::new(),
+        round_costs: Vec::new(),
     })
 }
 
@@ -210,10 +210,12 @@ fn set_extrapolated_percentiles(
     cost: &CostModel,
 ) {
     for index in first_extrapolated..rows.len() {
-        let after = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
-        let range = rows[index - 1].bytes..=after;
-        let calls = multi_gets.iter().filter(|call| range.contains(&call.bytes));
-        let mut above_cost_us: Vec<f64> = calls
+        let next_row_bytes = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
+        let byte_range = rows[index - 1].bytes..=next_row_bytes;
+        let similar_calls = multi_gets
+            .iter()
+            .filter(|call| byte_range.contains(&call.bytes));
+        let mut above_cost_us: Vec<f64> = similar_calls
             .map(|call| (call.ns as f64 - cost.call_ns(call.keys, call.bytes) as f64) / 1e3)
             .collect();
         if above_cost_us.len() < CALLS_PER_ROW_MIN {
@@ -228,18 +230,24 @@ fn set_extrapolated_percentiles(
     }
 }
 
-/// Splits calls, which are sorted by `sort_key`, into at most `rows_max` rows; calls with equal keys stay in one row.
+/// Splits calls, which are sorted by `sort_number`, into at most `rows_max` rows; calls of which it is equal stay in
+/// one row.
 fn split_into_rows(
     calls: &[TimedCall],
     rows_max: usize,
-    sort_key: impl Fn(&TimedCall) -> u64,
+    sort_number: impl Fn(&TimedCall) -> u64,
 ) -> impl Iterator<Item = &[TimedCall]> {
     let calls_per_row = calls.len().div_ceil(rows_max).max(CALLS_PER_ROW_MIN);
-    let mut rest = calls;
+    let mut remaining_calls = calls;
     std::iter::from_fn(move || {
-        let last = rest.get(..calls_per_row).unwrap_or(rest).last()?;
+        let last_call = remaining_calls
+            .get(..calls_per_row)
+            .unwrap_or(remaining_calls)
+            .last()?;
         let row;
-        (row, rest) = rest.split_at(rest.partition_point(|call| sort_key(call) <= sort_key(last)));
+        let row_end =
+            remaining_calls.partition_point(|call| sort_number(call) <= sort_number(last_call));
+        (row, remaining_calls) = remaining_calls.split_at(row_end);
         Some(row)
     })
 }
@@ -268,11 +276,11 @@ mod tests {
         10_000 + (keys - 1) * 5000 + bytes * 10
     }
 
-    /// The table of some gets of each of these sizes, and of calls with these numbers of keys and bytes.
+    /// The table of 100 gets of each of these sizes, and of 100 calls of each of these numbers of keys and bytes.
     fn table_of(sizes: &[u64], multi_gets: &[(u64, u64)]) -> LatencyTable {
-        let calls = sizes.iter().map(|&bytes| (1, bytes));
-        let calls = calls.chain(multi_gets.iter().copied());
-        let timed_calls = calls.flat_map(|(keys, bytes)| {
+        let single_gets = sizes.iter().map(|&bytes| (1, bytes));
+        let all_calls = single_gets.chain(multi_gets.iter().copied());
+        let timed_calls = all_calls.flat_map(|(keys, bytes)| {
             let ns = call_ns(keys, bytes);
             std::iter::repeat_n(TimedCall { keys, bytes, ns }, 100)
         });
@@ -334,9 +342,14 @@ mod tests {
         timed_calls.extend((0..1000).map(multi_get));
         let table = build_latency_table(timed_calls).unwrap();
         let quantiles = table.cost.quantiles().unwrap();
-        let drawn = |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
+        let call_ns_at =
+            |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
         for (quantile, ns) in [(0.4, 140_000.0), (0.5, 150_000.0), (0.95, 195_000.0)] {
-            assert!((drawn(quantile) - ns).abs() < 2000.0, "{}", drawn(quantile));
+            assert!(
+                (call_ns_at(quantile) - ns).abs() < 2000.0,
+                "{}",
+                call_ns_at(quantile)
+            );
         }
     }
 
@@ -355,7 +368,7 @@ mod tests {
                 document: Value::Null,
                 cost: CostModel::new(&single_us, &[(1.0, 0.0)]).unwrap(),
                 typical_calls: vec![(1, 1), (1, 10), (1, 100)],
-                rounds: Vec::new(),
+                round_costs: Vec::new(),
             }
         };
         let drift = table([10.0; 3]).drift(&table([11.0, 12.0, 30.0]));

@@ -1,4 +1,4 @@
-//! How much the added times of a forecast and of a measurement vary by chance: whether a difference of both says anything.
+//! How much the added times of a forecast and of a measurement vary by chance: whether their difference is more than that.
 //!
 //! A latency table is measured in rounds, and each round alone would give a forecast; the requests of a replay are cut
 //! into as many blocks in succession. How much these differ says how much the whole would differ if it were repeated. A
@@ -14,7 +14,7 @@ use super::run::RequestStats;
 pub const ROUNDS: usize = 10;
 
 /// Student's quantile at 97.5 % for nine degrees of freedom: of ten rounds, 95 % on both sides.
-const MARGIN_DEVIATIONS: f64 = 2.262;
+const STUDENT_QUANTILE: f64 = 2.262;
 
 /// The median and the 95th percentile of added nanoseconds.
 pub type AddedNs = [f64; 2];
@@ -29,12 +29,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// About `value`, of which the rounds have these values.
-    fn of_rounds(value: f64, rounds: &[f64]) -> Self {
-        let count = rounds.len().max(1) as f64;
-        let mean = rounds.iter().sum::<f64>() / count;
-        let squares: f64 = rounds.iter().map(|round| (round - mean).powi(2)).sum();
-        let margin = MARGIN_DEVIATIONS * (squares / (count - 1.0).max(1.0) / count).sqrt();
+    /// The interval about `value`, of which single rounds had these values.
+    fn of_rounds(value: f64, round_values: &[f64]) -> Self {
+        let count = round_values.len().max(1) as f64;
+        let mean = round_values.iter().sum::<f64>() / count;
+        let squares: f64 = round_values
+            .iter()
+            .map(|round_value| (round_value - mean).powi(2))
+            .sum();
+        let margin = STUDENT_QUANTILE * (squares / (count - 1.0).max(1.0) / count).sqrt();
         Self {
             low: (value - margin).max(0.0),
             high: value + margin,
@@ -67,8 +70,8 @@ pub struct RoundForecasts {
 
 impl RoundForecasts {
     fn interval(&self, index: usize) -> Interval {
-        let rounds: Vec<f64> = self.rounds.iter().map(|round| round[index]).collect();
-        Interval::of_rounds(self.whole[index], &rounds)
+        let round_values: Vec<f64> = self.rounds.iter().map(|round| round[index]).collect();
+        Interval::of_rounds(self.whole[index], &round_values)
     }
 }
 
@@ -80,13 +83,13 @@ pub fn compute_error_intervals(
     measured: &[RequestStats],
 ) -> [Interval; 2] {
     let whole = compute_added_ns(measured);
-    let block_range = |block_number: usize| -> Range<usize> {
+    let range_of_block = |block_number: usize| -> Range<usize> {
         measured.len() * block_number / ROUNDS..measured.len() * (block_number + 1) / ROUNDS
     };
     let blocks: Vec<AddedNs> = (0..ROUNDS)
         .filter_map(|block_number| {
             measured
-                .get(block_range(block_number))
+                .get(range_of_block(block_number))
                 .filter(|stats| !stats.is_empty())
         })
         .map(compute_added_ns)
@@ -116,27 +119,18 @@ mod tests {
     use crate::random::Random;
 
     fn forecasts(whole: f64, spread: f64) -> RoundForecasts {
-        let round = |round_number: usize| {
-            whole
-                * (1.0
-                    + spread
-                        * if round_number.is_multiple_of(2) {
-                            1.0
-                        } else {
-                            -1.0
-                        })
+        let round = |number: usize| {
+            whole * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 })
         };
         RoundForecasts {
             whole: [whole; 2],
-            rounds: (0..ROUNDS)
-                .map(|round_number| [round(round_number); 2])
-                .collect(),
+            rounds: (0..ROUNDS).map(|number| [round(number); 2]).collect(),
         }
     }
 
     fn requests(added_ns: impl Fn(usize) -> u64) -> Vec<RequestStats> {
-        let stats = |request_number| RequestStats {
-            added_ns: added_ns(request_number),
+        let stats = |number| RequestStats {
+            added_ns: added_ns(number),
             ..RequestStats::default()
         };
         (0..1000).map(stats).collect()
@@ -176,7 +170,7 @@ mod tests {
     #[test]
     fn a_burst_in_the_measured_requests_widens_their_interval() {
         let steady = forecasts(1000.0, 0.01);
-        let burst = requests(|request_number| if request_number >= 800 { 4000 } else { 1000 });
+        let burst = requests(|number| if number >= 800 { 4000 } else { 1000 });
         let [median, p95] = compute_error_intervals(&steady, &steady, &burst);
         assert!(median.high > 0.2 && p95.low < 2.5, "{median:?} {p95:?}");
         assert!(p95.high > 3.5, "{p95:?}");

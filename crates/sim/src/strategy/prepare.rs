@@ -1,4 +1,4 @@
-//! What all strategies share, done once: repeats dropped, requests grouped by process, uses counted.
+//! What all strategies share, done once: repeats are dropped, requests grouped by process, uses counted.
 //!
 //! A repeated use of an item within one request is free under every strategy, so only the first use
 //! is kept. Processes share nothing, so they are replayed one after the other, which keeps one local
@@ -46,12 +46,12 @@ impl<'a> PreparedLog<'a> {
         let mut dense_instance_index = vec![NONE; usize::from(u16::MAX) + 1];
         for index in (0..requests.len()).filter(|&index| is_kept(index)) {
             let request = prepared.log_index.len() as u32;
-            let group = &mut dense_instance_index[usize::from(requests.instance[index])];
-            if *group == NONE {
-                *group = prepared.requests_by_instance.len() as u32;
+            let instance_index = &mut dense_instance_index[usize::from(requests.instance[index])];
+            if *instance_index == NONE {
+                *instance_index = prepared.requests_by_instance.len() as u32;
                 prepared.requests_by_instance.push(Vec::new());
             }
-            prepared.requests_by_instance[*group as usize].push(request);
+            prepared.requests_by_instance[*instance_index as usize].push(request);
             prepared.log_index.push(index as u32);
             prepared
                 .base_ns

@@ -42,8 +42,8 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
         items.sizes[new_number as usize] = size;
     }
     for (parent, child) in &file.children {
-        let child_number = numbering.number_of[child.as_str()] as usize;
-        let parent_number = numbering.number_of[parent.as_str()];
+        let child_number = numbering.number_by_key[child.as_str()] as usize;
+        let parent_number = numbering.number_by_key[parent.as_str()];
         items.parents[child_number] = parent_number;
     }
     let mut requests = log.requests.clone();
@@ -62,13 +62,13 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
 #[derive(Debug, Default)]
 struct KeyNumbering<'k> {
     keys: Vec<&'k str>,
-    number_of: HashMap<&'k str, u32>,
+    number_by_key: HashMap<&'k str, u32>,
 }
 
 impl<'k> KeyNumbering<'k> {
     fn assign_number(&mut self, key: &'k str) -> u32 {
         let next_number = self.keys.len() as u32;
-        let number = *self.number_of.entry(key).or_insert(next_number);
+        let number = *self.number_by_key.entry(key).or_insert(next_number);
         if number == next_number {
             self.keys.push(key);
         }
@@ -82,19 +82,19 @@ pub fn run_file(
     cost: &CostModel,
     file: &StrategyFile,
 ) -> Vec<RequestStats> {
-    let numbers: HashMap<&str, u32> = prepared
+    let item_by_key: HashMap<&str, u32> = prepared
         .items
         .keys
         .iter()
         .map(String::as_str)
         .zip(0..)
         .collect();
-    let fixed = file
+    let fixed_items = file
         .fixed_keys
         .iter()
-        .filter_map(|key| numbers.get(key.as_str()).copied());
+        .filter_map(|key| item_by_key.get(key.as_str()).copied());
     let choices = Choices {
-        fixed: &FixedSet::new(fixed.collect(), &prepared.items.sizes),
+        fixed: &FixedSet::new(fixed_items.collect(), &prepared.items.sizes),
         learned: &LearnedItems::from_rules(&file.learned, prepared),
     };
     let cost_mode = drawn_cost_mode(cost);

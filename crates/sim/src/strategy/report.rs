@@ -1,4 +1,4 @@
-//! Evaluates one strategy: choose the fixed set, replay, compute the figures.
+//! Evaluates one strategy: chooses the fixed set, replays, computes the figures.
 
 use super::cost::CostModel;
 use super::figures::{Figures, compute_figures};
@@ -54,7 +54,7 @@ pub struct ReportOptions<'a> {
     /// For each request of the log the index of its route among the requested ones; empty for none.
     pub route_of: &'a [u32],
     /// Number of requested routes.
-    pub routes: usize,
+    pub route_count: usize,
 }
 
 /// Replays a strategy and sums up.
@@ -118,7 +118,7 @@ fn figures_by_route(
             (first_request..prepared.len()).filter(is_on_route),
         )
     };
-    (0..options.routes)
+    (0..options.route_count)
         .map(|route| {
             (
                 route_figures(route, 0),

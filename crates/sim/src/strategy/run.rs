@@ -102,7 +102,9 @@ pub fn run_each(
     let _ = match strategy.local {
         LocalRule::Nothing => replay.run_all(&mut AnyPolicy::Nothing, false, visit),
         LocalRule::Lru(items_max) => replay.run_all(&mut Lru::new(items_max), true, visit),
-        LocalRule::LruBytes(bytes) => replay.run_all(&mut LruBytes::new(bytes), true, visit),
+        LocalRule::LruBytes(bytes_max) => {
+            replay.run_all(&mut LruBytes::new(bytes_max), true, visit)
+        }
         LocalRule::S3Fifo(items_max) => replay.run_all(&mut S3Fifo::new(items_max), true, visit),
     };
 }
@@ -118,30 +120,30 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn run_all<P: Policy>(
         &self,
-        local: &mut P,
-        needs_history: bool,
+        local_policy: &mut P,
+        fills_local_cache: bool,
         mut visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut process = SimulatedProcess {
             choices: self.choices,
-            local,
+            local_policy,
             tree: &self.prepared.tree,
             sizes: &self.prepared.items.sizes,
             held_in_request: vec![
                 NONE;
                 self.prepared.items.len() + self.choices.learned.absent_keys()
             ],
-            request: 0,
+            current_request: 0,
         };
         let mut fetch_list = Vec::new();
         let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
         for requests in &self.prepared.requests_by_instance {
-            process.local.clear();
+            process.local_policy.clear();
             let (start, end) = (
                 requests.partition_point(is_before(self.measured_requests.start)),
                 requests.partition_point(is_before(self.measured_requests.end)),
             );
-            if needs_history {
+            if fills_local_cache {
                 for &request in &requests[..start] {
                     self.run_request(request, &mut process, &mut fetch_list);
                 }
@@ -162,7 +164,7 @@ impl Replay<'_> {
         process: &mut SimulatedProcess<'_, P>,
         fetch_list: &mut Vec<u32>,
     ) -> RequestStats {
-        process.request = request;
+        process.current_request = request;
         let mut stats = RequestStats::default();
         let page = self.prepared.page[request as usize];
         if page != NONE {
@@ -194,9 +196,9 @@ impl Replay<'_> {
         stats.calls += 1;
         stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
-        stats.added_ns += self
-            .call_costs
-            .call_ns(process.request, cause, fetch_list, bytes);
+        stats.added_ns +=
+            self.call_costs
+                .call_ns(process.current_request, cause, fetch_list, bytes);
         store_fetched(process, fetch_list);
     }
 }
@@ -204,12 +206,12 @@ impl Replay<'_> {
 /// The replayed process: arrays by item number where a client has maps by key.
 struct SimulatedProcess<'a, P> {
     choices: Choices<'a>,
-    local: &'a mut P,
+    local_policy: &'a mut P,
     tree: &'a Tree,
     sizes: &'a [u32],
-    /// The last request that held each item.
+    /// The last request whose scope held each item.
     held_in_request: Vec<u32>,
-    request: u32,
+    current_request: u32,
 }
 
 impl<P> SimulatedProcess<'_, P> {
@@ -236,25 +238,26 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn scope_contains(&self, item: &u32) -> bool {
-        self.held_in_request[*item as usize] == self.request
+        self.held_in_request[*item as usize] == self.current_request
     }
 
     fn scope_insert(&mut self, item: &u32) {
-        self.held_in_request[*item as usize] = self.request;
+        self.held_in_request[*item as usize] = self.current_request;
     }
 
     fn local_get(&mut self, item: &u32) -> bool {
-        self.local.get(*item)
+        self.local_policy.get(*item)
     }
 
     fn local_contains(&self, item: &u32) -> bool {
-        !self.is_absent(*item) && self.local.contains(*item)
+        !self.is_absent(*item) && self.local_policy.contains(*item)
     }
 
     /// The remote cache has no value for an absent item, so there is nothing to keep.
     fn local_insert(&mut self, item: &u32) {
         if !self.is_absent(*item) {
-            self.local.insert(*item, self.size(*item), &mut |_, _| {});
+            self.local_policy
+                .insert(*item, self.size(*item), &mut |_, _| {});
         }
     }
 
@@ -286,7 +289,7 @@ struct CallCosts<'a> {
 impl<'a> CallCosts<'a> {
     fn new(prepared: &'a PreparedLog<'_>, cost: &'a CostModel, cost_mode: CostMode) -> Self {
         let sizes = &prepared.items.sizes;
-        let drawn_latency = match cost_mode {
+        let drawn = match cost_mode {
             CostMode::Median => None,
             CostMode::Drawn { seed, dependence } => cost
                 .quantiles()
@@ -299,7 +302,7 @@ impl<'a> CallCosts<'a> {
         Self {
             cost,
             single_ns,
-            drawn: drawn_latency,
+            drawn,
             log_index: &prepared.log_index,
         }
     }

@@ -19,21 +19,21 @@ pub struct RequestsBySize {
 
 /// How many requests read no item, one, two or three, four to seven, and so on; up to the largest request.
 pub fn items_histogram(log: &RequestLog) -> Vec<RequestsBySize> {
-    let mut counts: Vec<u64> = Vec::new();
+    let mut requests_by_class: Vec<u64> = Vec::new();
     for request in 0..log.requests.len() {
-        let items = log.requests.items_of(request).len();
-        let size_class = (usize::BITS - items.leading_zeros()) as usize;
-        if counts.len() <= size_class {
-            counts.resize(size_class + 1, 0);
+        let item_count = log.requests.items_of(request).len();
+        let size_class = (usize::BITS - item_count.leading_zeros()) as usize;
+        if requests_by_class.len() <= size_class {
+            requests_by_class.resize(size_class + 1, 0);
         }
-        counts[size_class] += 1;
+        requests_by_class[size_class] += 1;
     }
     let row = |(size_class, &requests): (usize, &u64)| RequestsBySize {
         items_from: (1 << size_class) >> 1,
         items_to: (1 << size_class) - 1,
         requests,
     };
-    counts.iter().enumerate().map(row).collect()
+    requests_by_class.iter().enumerate().map(row).collect()
 }
 
 /// The share of the time of all requests that they wait for the cache without any strategy, by the prices of a latency
@@ -43,10 +43,10 @@ pub fn cache_time_share(
     cost: &CostModel,
     base_us: &[u32],
 ) -> Option<f64> {
-    let base_ns: u64 = base_us.iter().map(|&us| u64::from(us) * 1000).sum();
-    let stats = run_file(prepared, cost, &StrategyFile::default());
-    let added_ns: u64 = stats.iter().map(|stats| stats.added_ns).sum();
-    (base_ns > 0).then(|| added_ns as f64 / (base_ns + added_ns) as f64)
+    let base_ns_sum: u64 = base_us.iter().map(|&us| u64::from(us) * 1000).sum();
+    let request_stats = run_file(prepared, cost, &StrategyFile::default());
+    let added_ns_sum: u64 = request_stats.iter().map(|stats| stats.added_ns).sum();
+    (base_ns_sum > 0).then(|| added_ns_sum as f64 / (base_ns_sum + added_ns_sum) as f64)
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
 
     /// Requests with this many different items, each of which has 1 ms of its own.
     fn log_of_requests(item_counts: &[usize]) -> RequestLog {
-        let items = item_counts.iter().copied().max().unwrap_or(0);
+        let most_items = item_counts.iter().copied().max().unwrap_or(0);
         let request_count = item_counts.len();
         let mut requests = Requests {
             request: (0..request_count as u64).collect(),
@@ -74,9 +74,9 @@ mod tests {
         }
         RequestLog {
             items: Items {
-                keys: (0..items).map(|item| item.to_string()).collect(),
-                parents: vec![NONE; items],
-                sizes: vec![1; items],
+                keys: (0..most_items).map(|item| item.to_string()).collect(),
+                parents: vec![NONE; most_items],
+                sizes: vec![1; most_items],
             },
             requests,
             truncated_after: None,

@@ -50,12 +50,8 @@ impl LogUsage {
     /// Counts the reads of the prepared requests.
     pub fn new(prepared: &PreparedLog<'_>) -> Self {
         let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
-        let requests_by_item = prepared.uses(0..prepared.len());
-        let read_items = || {
-            (0_u32..)
-                .zip(&requests_by_item)
-                .filter(|&(_, &requests)| requests > 0)
-        };
+        let uses = prepared.uses(0..prepared.len());
+        let read_items = || (0_u32..).zip(&uses).filter(|&(_, &requests)| requests > 0);
         let mut items: Vec<ItemUsage> = read_items()
             .map(|(item, &requests)| ItemUsage { item, requests })
             .collect();
@@ -64,11 +60,8 @@ impl LogUsage {
             |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
         Self {
             items,
-            prefixes: usage_by_prefix(prepared, &requests_by_item),
-            reads: requests_by_item
-                .iter()
-                .map(|&requests| u64::from(requests))
-                .sum(),
+            prefixes: usage_by_prefix(prepared, &uses),
+            reads: uses.iter().map(|&requests| u64::from(requests)).sum(),
             read_bytes: read_items().map(bytes_of).sum(),
         }
     }
@@ -100,17 +93,17 @@ fn fraction_of(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// The use of each prefix.
-fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<PrefixUsage> {
+fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
     let mut prefixes: Vec<PrefixUsage> = Vec::new();
-    let mut prefix_of_item = vec![NONE; keys.len()];
-    for (item, (key, &requests)) in keys.iter().zip(requests_by_item).enumerate() {
+    let mut prefix_index_of_item = vec![NONE; keys.len()];
+    for (item, (key, &requests)) in keys.iter().zip(uses).enumerate() {
         if requests == 0 {
             continue;
         }
         let prefix = text_key_prefix(key, DELIMITERS);
-        let index = *index_of_prefix.entry(prefix).or_insert_with(|| {
+        let prefix_index = *index_of_prefix.entry(prefix).or_insert_with(|| {
             prefixes.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
                 items: 0,
@@ -120,8 +113,8 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<
             });
             prefixes.len() - 1
         });
-        prefix_of_item[item] = index as u32;
-        let usage = &mut prefixes[index];
+        prefix_index_of_item[item] = prefix_index as u32;
+        let usage = &mut prefixes[prefix_index];
         usage.items += 1;
         usage.bytes += u64::from(sizes[item]);
         usage.reads += u64::from(requests);
@@ -129,10 +122,10 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<
     let mut last_request_of_prefix = vec![usize::MAX; prefixes.len()];
     for request in 0..prepared.len() {
         for &item in prepared.items_of(request) {
-            let index = prefix_of_item[item as usize] as usize;
-            if last_request_of_prefix[index] != request {
-                last_request_of_prefix[index] = request;
-                prefixes[index].requests += 1;
+            let prefix_index = prefix_index_of_item[item as usize] as usize;
+            if last_request_of_prefix[prefix_index] != request {
+                last_request_of_prefix[prefix_index] = request;
+                prefixes[prefix_index].requests += 1;
             }
         }
     }
@@ -192,30 +185,26 @@ mod tests {
             &["nav"],
             &["once"],
         ]);
-        let usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
-        let requests_by_key: Vec<_> = usage
+        let log_usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
+        let requests_by_key: Vec<_> = log_usage
             .items
             .iter()
-            .map(|item| (log.items.keys[item.item as usize].as_str(), item.requests))
+            .map(|usage| (log.items.keys[usage.item as usize].as_str(), usage.requests))
             .collect();
         assert_eq!(
             requests_by_key,
             [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
         );
-        let prefix_usage =
-            |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
-                prefix: prefix.map(str::to_owned),
-                items,
-                bytes,
-                reads,
-                requests,
-            };
-        let expected = [
-            prefix_usage(None, [2, 7, 4, 4]),
-            prefix_usage(Some("u:"), [2, 6, 3, 2]),
-        ];
-        assert_eq!(usage.prefixes, expected);
-        assert_eq!((usage.reads, usage.read_bytes), (7, 22));
+        let row = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
+            prefix: prefix.map(str::to_owned),
+            items,
+            bytes,
+            reads,
+            requests,
+        };
+        let expected = [row(None, [2, 7, 4, 4]), row(Some("u:"), [2, 6, 3, 2])];
+        assert_eq!(log_usage.prefixes, expected);
+        assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) struct ColumnDecoder {
     definition_levels: Vec<i16>,
     repetition_levels: Vec<i16>,
     numbers: Vec<i64>,
+    /// Numbers of 32 bits, before they are widened.
     ints: Vec<i32>,
     strings: Vec<ByteArray>,
 }
@@ -45,14 +46,14 @@ fn is_signed(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
 impl ColumnDecoder {
     /// Decodes the column behind `reader`; the tuple holds the file, the column and the number of rows before it.
     pub(super) fn new(
-        (file, name, row): (String, &'static str, u64),
+        (file, name, rows_before): (String, &'static str, u64),
         column: &ColumnDescriptor,
         reader: ColumnReader,
     ) -> Self {
         Self {
             file,
             name,
-            next_row: row,
+            next_row: rows_before,
             max_definition_level: column.max_def_level(),
             is_optional: column.self_type().is_optional(),
             is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
@@ -74,25 +75,25 @@ impl ColumnDecoder {
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         output.reserve(rows);
-        let start = self.next_row;
+        let first_row = self.next_row;
         if self.definition_levels.is_empty() {
-            for (row, &number) in self.numbers.iter().enumerate() {
+            for (offset, &number) in self.numbers.iter().enumerate() {
                 output.push(Some(self.check_range(
                     number,
-                    start + row as u64,
+                    first_row + offset as u64,
                     number_max,
                 )?));
             }
         } else {
             let mut values = self.numbers.iter();
-            for (row, &definition_level) in self.definition_levels.iter().enumerate() {
+            for (offset, &definition_level) in self.definition_levels.iter().enumerate() {
                 let value = if definition_level == self.max_definition_level {
                     values.next()
                 } else {
                     None
                 };
-                let checked =
-                    value.map(|&number| self.check_range(number, start + row as u64, number_max));
+                let checked = value
+                    .map(|&number| self.check_range(number, first_row + offset as u64, number_max));
                 output.push(checked.transpose()?);
             }
         }
@@ -111,8 +112,8 @@ impl ColumnDecoder {
             return Err(self.null_key_error());
         }
         if self.is_signed {
-            for (row, &number) in self.numbers.iter().enumerate() {
-                self.check_range(number, self.next_row + row as u64, u64::MAX)?;
+            for (offset, &number) in self.numbers.iter().enumerate() {
+                self.check_range(number, self.next_row + offset as u64, u64::MAX)?;
             }
         }
         output.extend(self.numbers.iter().map(|&number| number as u64));
@@ -122,11 +123,11 @@ impl ColumnDecoder {
 
     /// The error that one of the rows just read has no key.
     fn null_key_error(&self) -> TraceError {
-        let null = self
+        let null_offset = self
             .definition_levels
             .iter()
             .position(|&level| level != self.max_definition_level);
-        let row = self.next_row + null.unwrap_or(0) as u64;
+        let row = self.next_row + null_offset.unwrap_or(0) as u64;
         self.error_at_row(row, "a key may not be null")
     }
 
@@ -153,10 +154,10 @@ impl ColumnDecoder {
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         let mut values = self.strings.iter();
-        for row in 0..rows {
+        for offset in 0..rows {
             let is_present = self
                 .definition_levels
-                .get(row)
+                .get(offset)
                 .is_none_or(|&level| level == self.max_definition_level);
             consume(if is_present {
                 values.next().map(ByteArray::data)
@@ -178,14 +179,14 @@ impl ColumnDecoder {
         list_ends: &mut Vec<usize>,
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
-        let first_list = list_ends.len();
+        let lists_before = list_ends.len();
         let mut values = self.numbers.iter();
-        for (index, &repetition_level) in self.repetition_levels.iter().enumerate() {
+        for (level_index, &repetition_level) in self.repetition_levels.iter().enumerate() {
             if repetition_level == 0 {
                 list_ends.push(output.len());
             }
-            let row = self.next_row + (list_ends.len() - first_list).saturating_sub(1) as u64;
-            let definition_level = self.definition_levels.get(index).copied();
+            let row = self.next_row + (list_ends.len() - lists_before).saturating_sub(1) as u64;
+            let definition_level = self.definition_levels.get(level_index).copied();
             if self.is_optional && definition_level == Some(self.max_definition_level - 1) {
                 return Err(self.error_at_row(row, "an item may not be null"));
             }
@@ -196,8 +197,8 @@ impl ColumnDecoder {
         }
         // Each entry holds where its row begins; the row's end is where the next begins.
         list_ends.push(output.len());
-        list_ends.remove(first_list);
-        if list_ends.len() - first_list != rows {
+        list_ends.remove(lists_before);
+        if list_ends.len() - lists_before != rows {
             return Err(self.error_at_row(self.next_row, "is not a list of numbers"));
         }
         self.next_row += rows as u64;
@@ -284,5 +285,5 @@ fn read_rows<T: DataType>(
             values,
         )
     };
-    catch_panics(read_records).map(|(rows, ..)| rows)
+    catch_panics(read_records).map(|(rows_read, ..)| rows_read)
 }

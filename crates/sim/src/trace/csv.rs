@@ -1,6 +1,6 @@
-//! Key streams as CSV: a header line with the columns' names, an empty field for null.
+//! Key streams as CSV: a header line with the columns' names, an empty cell for null.
 //!
-//! The separator is a comma, or the tab of a header without a comma. A field in double quotes may hold
+//! The separator is a comma, or the tab of a header without a comma. A cell in double quotes may hold
 //! separators and doubled quotes; a line end within quotes is not supported.
 
 use super::layout::Layout;
@@ -12,7 +12,7 @@ use crate::TraceError;
 use std::borrow::Cow;
 use std::io::BufRead;
 
-/// Characters of a header that an error shows.
+/// The most characters of a header that an error shows.
 const HEADER_CHARS_MAX: usize = 60;
 
 /// A CSV key stream.
@@ -37,7 +37,7 @@ pub(super) fn open<R: BufRead + Send>(
     ))
 }
 
-/// The field index of each known column.
+/// The index of the cell of each known column.
 pub(super) struct ColumnIndexes {
     separator: u8,
     key: usize,
@@ -53,7 +53,7 @@ impl LineParser for ColumnIndexes {
         &mut self,
         file: &str,
         line: &[u8],
-        row: u64,
+        row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
         let cells = split_cells(line, self.separator);
@@ -63,11 +63,11 @@ impl LineParser for ColumnIndexes {
                 self.column_count,
                 cells.len()
             );
-            return Err(TraceError::row(file, row, fault));
+            return Err(TraceError::row(file, row_number, fault));
         }
         let csv_row = CsvRow {
             file,
-            row_number: row,
+            row_number,
             cells,
         };
         csv_row.fields(self, sink)?.push(sink);
@@ -84,7 +84,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split_cells(header.as_bytes(), separator);
-    let header_names: Vec<String> = cells
+    let names: Vec<String> = cells
         .iter()
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
         .collect();
@@ -95,9 +95,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
     };
     let find_index = |column: &str| {
         let name = layout.names.name(column);
-        let column_index = header_names
-            .iter()
-            .position(|listed_name| listed_name == name);
+        let column_index = names.iter().position(|listed_name| listed_name == name);
         if column_index.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }
@@ -110,7 +108,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
         size: find_index("size")?,
         op: find_index("op")?,
         ttl: find_index("ttl")?,
-        column_count: header_names.len(),
+        column_count: names.len(),
     })
 }
 
@@ -124,12 +122,12 @@ fn split_cells(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     }
     let mut cells = Vec::new();
     let (mut start, mut is_quoted) = (0, false);
-    for (index, &byte) in line.iter().enumerate() {
+    for (byte_index, &byte) in line.iter().enumerate() {
         if byte == b'"' {
             is_quoted = !is_quoted;
         } else if byte == separator && !is_quoted {
-            cells.push(strip_quotes(&line[start..index]));
-            start = index + 1;
+            cells.push(strip_quotes(&line[start..byte_index]));
+            start = byte_index + 1;
         }
     }
     cells.push(strip_quotes(&line[start..]));
@@ -156,7 +154,7 @@ fn strip_quotes(cell: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// One row, its fields not yet numbers.
+/// One row, its cells not yet numbers.
 struct CsvRow<'a> {
     file: &'a str,
     row_number: u64,
@@ -170,8 +168,8 @@ impl CsvRow<'_> {
             .filter(|cell| !cell.is_empty())
     }
 
-    fn field_error(&self, column: &'static str, expected: &str, cell_text: &[u8]) -> TraceError {
-        let cell_text = String::from_utf8_lossy(cell_text);
+    fn cell_error(&self, column: &'static str, expected: &str, cell: &[u8]) -> TraceError {
+        let cell_text = String::from_utf8_lossy(cell);
         let fault = format!("expected {expected}, found \"{cell_text}\"");
         TraceError::row(self.file, self.row_number, fault).in_column(column)
     }
@@ -181,15 +179,15 @@ impl CsvRow<'_> {
         column: &'static str,
         index: Option<usize>,
     ) -> Result<Option<u64>, TraceError> {
-        let Some(cell_text) = self.non_empty_cell(index) else {
+        let Some(cell) = self.non_empty_cell(index) else {
             return Ok(None);
         };
         let max = u64::from(u32::MAX);
         let expected = || format!("a whole number from 0 to {max}");
-        parse_whole_number(cell_text)
+        parse_whole_number(cell)
             .filter(|&number| number <= max)
             .map(Some)
-            .ok_or_else(|| self.field_error(column, &expected(), cell_text))
+            .ok_or_else(|| self.cell_error(column, &expected(), cell))
     }
 
     fn fields<'r>(
@@ -200,12 +198,12 @@ impl CsvRow<'_> {
         let null_key_error = || {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
-        let time_us = self.non_empty_cell(columns.time).map(|cell_text| {
-            sink.parse_time(cell_text)
-                .ok_or_else(|| self.field_error("time", TIME_FORMATS, cell_text))
+        let time_us = self.non_empty_cell(columns.time).map(|cell| {
+            sink.parse_time(cell)
+                .ok_or_else(|| self.cell_error("time", TIME_FORMATS, cell))
         });
         Ok(RowFields {
-            row: self.row_number,
+            row_number: self.row_number,
             key: KeyCell::Text(
                 self.non_empty_cell(Some(columns.key))
                     .ok_or_else(null_key_error)?,

@@ -183,7 +183,7 @@ impl Collector {
                 format!("has more than {FREE_SLOT} requests"),
             ));
         }
-        let has_events = self.start_timeline(batch);
+        let has_timeline = self.start_timeline(batch);
         for (row, &key) in batch.key.iter().enumerate() {
             let op = batch.op.get(row).copied().flatten();
             let effect = op.map_or(Effect::Request, super::Op::effect);
@@ -191,7 +191,7 @@ impl Collector {
                 self.interned.without_effect += 1;
                 continue;
             }
-            if has_events {
+            if has_timeline {
                 let time_us = batch.time.get(row).copied().unwrap_or(0);
                 let ttl_s = batch.ttl.get(row).copied().flatten();
                 self.timeline.push(time_us, ttl_s, effect);
@@ -267,21 +267,23 @@ impl Collector {
         let keys = std::mem::take(&mut self.interned.keys);
         let ids = std::mem::take(&mut self.interned.ids);
         let timeline = std::mem::take(&mut self.timeline);
-        let mut pairs = Interner::new();
-        let mut current_object = vec![NO_OBJECT; if has_only_requests { 0 } else { keys.len() }];
+        let mut pair_interner = Interner::new();
+        let mut current_object_by_key =
+            vec![NO_OBJECT; if has_only_requests { 0 } else { keys.len() }];
         for (row, (&key_id, &size)) in ids.iter().zip(&self.row_sizes).enumerate() {
             if size == UNKNOWN_SIZE {
                 self.interned.without_size += 1;
                 continue;
             }
-            let id = pairs.intern(u64::from(key_id), size);
+            let id = pair_interner.intern(u64::from(key_id), size);
             if id as usize == self.interned.keys.len() {
                 self.interned.keys.push(keys[key_id as usize]);
                 self.interned.sizes.push(size.max(1));
             }
             self.interned.ids.push(id);
             if !has_only_requests {
-                let replaced_object = std::mem::replace(&mut current_object[key_id as usize], id);
+                let replaced_object =
+                    std::mem::replace(&mut current_object_by_key[key_id as usize], id);
                 self.timeline.times.push(timeline.times[row]);
                 self.timeline.ttls.push(timeline.ttls[row]);
                 self.timeline.effects.push(timeline.effects[row]);
@@ -319,20 +321,17 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn ids_follow_first_use_and_survive_growth() {
+    fn ids_follow_first_use_and_stay_when_the_table_grows() {
         let mut interner = Interner::new();
         let mut expected: HashMap<(u64, u32), u32> = HashMap::new();
-        let mut random_state = 1_u64;
+        let mut state = 1_u64;
         for _ in 0..200_000 {
-            random_state = random_state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
-            let pair = (
-                (random_state >> 40) % 30_000,
-                (random_state >> 20) as u32 % 2,
-            );
-            let next = expected.len() as u32;
+            state = state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
+            let (key, second_key) = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
+            let next_id = expected.len() as u32;
             assert_eq!(
-                interner.intern(pair.0, pair.1),
-                *expected.entry(pair).or_insert(next)
+                interner.intern(key, second_key),
+                *expected.entry((key, second_key)).or_insert(next_id)
             );
         }
         assert_eq!(interner.len() as usize, expected.len());
@@ -347,8 +346,8 @@ mod tests {
         };
         let mut collector = Collector::new(Mode::Bytes);
         collector.add_batch("t", &batch).unwrap();
-        let requests = collector.finish(true);
-        assert_eq!((requests.ids, requests.sizes), (vec![0, 1, 0], vec![1, 9]));
-        assert_eq!(requests.without_size, 1);
+        let trace = collector.finish(true);
+        assert_eq!((trace.ids, trace.sizes), (vec![0, 1, 0], vec![1, 9]));
+        assert_eq!(trace.without_size, 1);
     }
 }

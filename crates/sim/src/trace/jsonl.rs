@@ -36,10 +36,10 @@ impl LineParser for JsonObjects {
         &mut self,
         file: &str,
         line: &[u8],
-        row: u64,
+        row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let parsed = JsonRow::parse(file, line, row)?;
+        let parsed = JsonRow::parse(file, line, row_number)?;
         let fields = parsed.fields(&self.names, sink)?;
         self.has_time |= fields.time.is_some();
         fields.push(sink);
@@ -59,17 +59,17 @@ pub(super) struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    pub(super) fn parse(file: &'a str, line: &[u8], row: u64) -> Result<Self, TraceError> {
+    pub(super) fn parse(file: &'a str, line: &[u8], row_number: u64) -> Result<Self, TraceError> {
         match serde_json::from_slice(line) {
             Ok(Value::Object(object)) => Ok(Self {
                 file,
-                row_number: row,
+                row_number,
                 object,
             }),
-            Ok(_) => Err(TraceError::row(file, row, "expected a JSON object")),
+            Ok(_) => Err(TraceError::row(file, row_number, "expected a JSON object")),
             Err(error) => Err(TraceError::row(
                 file,
-                row,
+                row_number,
                 format!("not a valid JSON object: {error}"),
             )),
         }
@@ -93,11 +93,12 @@ impl<'a> JsonRow<'a> {
         value: &Value,
         max: u64,
     ) -> Result<u64, TraceError> {
-        let fault = || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
+        let range_error =
+            || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)
-            .ok_or_else(fault)
+            .ok_or_else(range_error)
     }
 
     pub(super) fn text(&self, column: &'static str) -> Result<Option<&str>, TraceError> {
@@ -115,18 +116,18 @@ impl<'a> JsonRow<'a> {
         column: &'static str,
         value: Option<T>,
     ) -> Result<T, TraceError> {
-        let fault =
+        let missing_error =
             || TraceError::row(self.file, self.row_number, "is missing or null").in_column(column);
-        value.ok_or_else(fault)
+        value.ok_or_else(missing_error)
     }
 
     pub(super) fn field_error(
         &self,
         column: &'static str,
         expected: &str,
-        value_text: &Value,
+        value: &Value,
     ) -> TraceError {
-        let mut value_text = value_text.to_string();
+        let mut value_text = value.to_string();
         value_text.truncate(
             value_text
                 .char_indices()
@@ -149,8 +150,8 @@ impl<'a> JsonRow<'a> {
                 Some(value) => self.parse_whole_number(column, value, max).map(Some),
             }
         };
-        let key = self.require_value("key", self.member(names.name("key")))?;
-        let key = match key {
+        let key_value = self.require_value("key", self.member(names.name("key")))?;
+        let key = match key_value {
             Value::String(text) => KeyCell::Text(text.as_bytes()),
             value => KeyCell::Number(
                 value
@@ -161,7 +162,7 @@ impl<'a> JsonRow<'a> {
         let time_us = self.member(names.name("time")).map(|value| {
             let text = match value {
                 Value::String(text) => text.clone(),
-                other => other.to_string(),
+                number => number.to_string(),
             };
             sink.parse_time(text.as_bytes())
                 .ok_or_else(|| self.field_error("time", TIME_FORMATS, value))
@@ -171,7 +172,7 @@ impl<'a> JsonRow<'a> {
             text.ok_or_else(|| self.field_error("op", "a string", value))
         });
         Ok(RowFields {
-            row: self.row_number,
+            row_number: self.row_number,
             key,
             time: time_us.transpose()?,
             size: number("size")?,

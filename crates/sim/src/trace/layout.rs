@@ -103,8 +103,8 @@ impl LinePattern {
     /// A sentence: not a valid expression, without the group `key`, or with a group of another name.
     pub fn new(text: &str) -> Result<Self, String> {
         let regex = Regex::new(text).map_err(|error| {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().to_owned();
+            let message = error.to_string();
+            let reason = message.lines().last().unwrap_or_default();
             format!("the regular expression is not valid: {reason}")
         })?;
         let names: Vec<&str> = regex.capture_names().flatten().collect();
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_pattern_needs_the_group_key_and_no_others() {
-        let fault = |text: &str| LinePattern::new(text).unwrap_err();
-        assert!(fault("GET (.*)").contains("(?P<key>"));
-        assert!(fault("(?P<url>.*)").contains("\"url\""));
-        assert!(fault("(?P<key>").starts_with("the regular expression is not valid"));
+        let message = |text: &str| LinePattern::new(text).unwrap_err();
+        assert!(message("GET (.*)").contains("(?P<key>"));
+        assert!(message("(?P<url>.*)").contains("\"url\""));
+        assert!(message("(?P<key>").starts_with("the regular expression is not valid"));
         assert!(LinePattern::new("^(?P<op>GET|PUT) (?P<key>\\S+)").is_ok());
     }
 }

@@ -89,8 +89,8 @@ impl<R: BufRead> Lines<R> {
         Ok(())
     }
 
-    /// The error of the last line: of a cut file if the line has no line end.
-    pub(super) fn mark_if_cut(&self, error: TraceError) -> TraceError {
+    /// The error of the last line: of a truncated file if the line has no line end.
+    pub(super) fn mark_if_truncated(&self, error: TraceError) -> TraceError {
         if self.line.last() == Some(&b'\n') {
             error
         } else {

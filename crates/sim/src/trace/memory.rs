@@ -6,21 +6,21 @@ use std::sync::Arc;
 /// Bytes that are read like a file.
 #[derive(Debug, Clone)]
 pub struct InMemoryFile {
-    bytes: Cursor<Arc<[u8]>>,
+    cursor: Cursor<Arc<[u8]>>,
 }
 
 impl InMemoryFile {
     /// Takes the bytes of a whole trace.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self {
-            bytes: Cursor::new(bytes.into()),
+            cursor: Cursor::new(bytes.into()),
         }
     }
 }
 
 impl Read for InMemoryFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.bytes.read(buffer)
+        self.cursor.read(buffer)
     }
 }
 
@@ -33,7 +33,7 @@ mod chunks {
 
     impl Length for InMemoryFile {
         fn len(&self) -> u64 {
-            self.bytes.get_ref().len() as u64
+            self.cursor.get_ref().len() as u64
         }
     }
 
@@ -41,15 +41,15 @@ mod chunks {
         type T = Cursor<Arc<[u8]>>;
 
         fn get_read(&self, start: u64) -> Result<Self::T> {
-            let mut bytes = Cursor::new(Arc::clone(self.bytes.get_ref()));
-            bytes.set_position(start);
-            Ok(bytes)
+            let mut cursor = Cursor::new(Arc::clone(self.cursor.get_ref()));
+            cursor.set_position(start);
+            Ok(cursor)
         }
 
         fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
             let start = start as usize;
             let end = start.checked_add(length);
-            let bytes_in_range = end.and_then(|end| self.bytes.get_ref().get(start..end));
+            let bytes_in_range = end.and_then(|end| self.cursor.get_ref().get(start..end));
             let past_end = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
             bytes_in_range
                 .map(Bytes::copy_from_slice)

@@ -1,4 +1,4 @@
-//! Key streams: what a server or a cache saw, one row a request, read in batches from Parquet, CSV or JSON lines.
+//! Key streams: the requests to a server or a cache, one row a request, read in batches from Parquet, CSV or JSON lines.
 //!
 //! The format is the project's own (docs/reference/formats.md, section 1). A reader works on the bytes that it
 //! receives and never holds more than one batch of rows. `log` has the other kind of trace: complete requests of an

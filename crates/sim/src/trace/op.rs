@@ -65,7 +65,7 @@ impl Op {
     pub fn parse(name: &[u8]) -> Self {
         OP_NAMES
             .iter()
-            .find(|(_, text)| text.as_bytes().eq_ignore_ascii_case(name))
+            .find(|(_, op_name)| op_name.as_bytes().eq_ignore_ascii_case(name))
             .map_or(Self::Other, |(op, _)| *op)
     }
 
@@ -74,7 +74,7 @@ impl Op {
         OP_NAMES
             .iter()
             .find(|(op, _)| *op == self)
-            .map_or("other", |(_, text)| text)
+            .map_or("other", |(_, op_name)| op_name)
     }
 
     /// What the request does to a cache.

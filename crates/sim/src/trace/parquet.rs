@@ -11,17 +11,18 @@ use parquet::file::reader::ChunkReader;
 /// A Parquet key stream.
 pub(super) struct KeyReader<S: ChunkReader + 'static> {
     parquet_file: ParquetFile<S>,
-    columns: Columns,
+    columns_wanted: Columns,
     column_refs: PerColumn<ColumnRef>,
     decoders: Option<PerColumn<ColumnDecoder>>,
     row_ranges: RowRanges,
+    /// Numbers of the column that is being decoded.
     scratch: Vec<Option<u64>>,
     names: ColumnNames,
     /// Nanoseconds of one unit of time; `None` if times stay as they are.
     unit_ns: Option<u64>,
     has_unitless_time: bool,
     has_text_keys: bool,
-    keys: TextKeys,
+    text_keys: TextKeys,
 }
 
 /// One value for each column of the format.
@@ -37,7 +38,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
     pub(super) fn new(
         file: &str,
         source: S,
-        columns: Columns,
+        columns_wanted: Columns,
         layout: &Layout,
     ) -> Result<Self, TraceError> {
         let parquet_file = ParquetFile::open(file, source)?;
@@ -75,7 +76,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let row_ranges = RowRanges::of(&parquet_file);
         Ok(Self {
             parquet_file,
-            columns,
+            columns_wanted,
             column_refs,
             decoders: None,
             row_ranges,
@@ -84,7 +85,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             unit_ns,
             has_unitless_time,
             has_text_keys,
-            keys: TextKeys::default(),
+            text_keys: TextKeys::default(),
         })
     }
 
@@ -101,10 +102,10 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         };
         Ok(PerColumn {
             key: open(self.column_refs.key)?,
-            time: open_if(self.columns.time, self.column_refs.time)?,
-            size: open_if(self.columns.size, self.column_refs.size)?,
-            op: open_if(self.columns.op, self.column_refs.op)?,
-            ttl: open_if(self.columns.ttl, self.column_refs.ttl)?,
+            time: open_if(self.columns_wanted.time, self.column_refs.time)?,
+            size: open_if(self.columns_wanted.size, self.column_refs.size)?,
+            op: open_if(self.columns_wanted.op, self.column_refs.op)?,
+            ttl: open_if(self.columns_wanted.ttl, self.column_refs.ttl)?,
         })
     }
 
@@ -114,27 +115,27 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             return Ok(());
         };
         if self.has_text_keys {
-            let keys = &mut self.keys;
+            let text_keys = &mut self.text_keys;
             decoders
                 .key
-                .read_required_strings(rows, |text| batch.key.push(keys.key_of_text(text)))?;
+                .read_required_strings(rows, |text| batch.key.push(text_keys.key_of_text(text)))?;
         } else {
             decoders.key.read_keys(rows, &mut batch.key)?;
         }
-        if self.columns.time {
+        if self.columns_wanted.time {
             match &mut decoders.time {
                 Some(time) => decode_numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
             let time_of_row = |row: usize| self.scratch.get(row).copied().flatten();
-            let unit = self.unit_ns;
+            let unit_ns = self.unit_ns;
             let row_time = |row: usize| match time_of_row(row) {
-                Some(time) => unit.map_or(time, |unit| to_microseconds(time, unit)),
+                Some(time) => unit_ns.map_or(time, |unit_ns| to_microseconds(time, unit_ns)),
                 None => first_row + row as u64,
             };
             batch.time.extend((0..rows).map(row_time));
         }
-        if self.columns.size {
+        if self.columns_wanted.size {
             append_u32s(
                 decoders.size.as_mut(),
                 rows,
@@ -142,7 +143,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 &mut batch.size,
             )?;
         }
-        if self.columns.ttl {
+        if self.columns_wanted.ttl {
             append_u32s(
                 decoders.ttl.as_mut(),
                 rows,
@@ -150,7 +151,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 &mut batch.ttl,
             )?;
         }
-        if self.columns.op {
+        if self.columns_wanted.op {
             match &mut decoders.op {
                 Some(op) => op.read_strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
                 None => batch.op.resize(batch.op.len() + rows, None),
@@ -214,14 +215,15 @@ fn append_u32s(
 impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
-        if let Some((group, rows, is_first)) = self.row_ranges.next(BATCH_ROWS) {
-            let mut append = || {
+        if let Some((group, row_range, is_first)) = self.row_ranges.next(BATCH_ROWS) {
+            let mut append_range = || {
                 if is_first {
-                    self.decoders = Some(self.open_columns(group, rows.start)?);
+                    self.decoders = Some(self.open_columns(group, row_range.start)?);
                 }
-                self.append(rows.start, (rows.end - rows.start) as usize, batch)
+                let row_count = (row_range.end - row_range.start) as usize;
+                self.append(row_range.start, row_count, batch)
             };
-            append().map_err(|error| self.names.with_name_in_file(error))?;
+            append_range().map_err(|error| self.names.with_name_in_file(error))?;
         }
         Ok(batch.len())
     }
@@ -238,8 +240,8 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
         StreamFacts {
             has_time: self.column_refs.time.is_some(),
             has_unitless_time: self.has_unitless_time,
-            hashed_keys: self.keys.distinct_hashes(),
-            key_collisions: self.keys.collisions(),
+            hashed_keys: self.text_keys.distinct_hashes(),
+            key_collisions: self.text_keys.collisions(),
             skipped_rows: 0,
         }
     }

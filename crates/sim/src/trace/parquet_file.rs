@@ -213,16 +213,16 @@ const MAGIC: &[u8] = b"PAR1";
 
 /// Whether a file begins as Parquet and does not end so, as a part of a file does.
 fn lacks_end<S: ChunkReader>(source: &S) -> bool {
-    let (bytes, magic_bytes) = (source.len(), MAGIC.len() as u64);
+    let (file_bytes, magic_bytes) = (source.len(), MAGIC.len() as u64);
     let bytes_at = |start: u64, count: u64| {
         let bytes_read = catch_panics(|| source.get_bytes(start, count as usize));
         bytes_read.unwrap_or_default()
     };
-    if bytes < magic_bytes {
-        return bytes == 0 || MAGIC.starts_with(&bytes_at(0, bytes));
+    if file_bytes < magic_bytes {
+        return file_bytes == 0 || MAGIC.starts_with(&bytes_at(0, file_bytes));
     }
     let has_magic_at = |start: u64| bytes_at(start, magic_bytes) == MAGIC;
-    has_magic_at(0) && (bytes < 2 * magic_bytes || !has_magic_at(bytes - magic_bytes))
+    has_magic_at(0) && (file_bytes < 2 * magic_bytes || !has_magic_at(file_bytes - magic_bytes))
 }
 
 /// The rows of a file in ranges that stay within one row group.

@@ -12,21 +12,21 @@ use std::sync::Arc;
 /// Rows of a row group: a few megabytes of each column, so that a reader can skip and a writer need not hold all.
 pub(super) const GROUP_ROWS: usize = 1 << 20;
 
-/// The columns of one row group, in the order of the schema. Levels are the definition levels of a nullable column.
+/// One column of a row group. Definition levels tell which values of a nullable column are null.
 pub(super) enum Column {
     Longs(Vec<i64>),
     Ints {
         values: Vec<i32>,
-        levels: Option<Vec<i16>>,
+        definition_levels: Option<Vec<i16>>,
     },
     Strings {
         values: Vec<ByteArray>,
-        levels: Option<Vec<i16>>,
+        definition_levels: Option<Vec<i16>>,
     },
     Lists {
         values: Vec<i32>,
-        definitions: Vec<i16>,
-        repetitions: Vec<i16>,
+        definition_levels: Vec<i16>,
+        repetition_levels: Vec<i16>,
     },
 }
 
@@ -40,7 +40,7 @@ impl Column {
         }
         Self::Ints {
             values,
-            levels: Some(definition_levels),
+            definition_levels: Some(definition_levels),
         }
     }
 
@@ -53,24 +53,25 @@ impl Column {
         }
         Self::Strings {
             values,
-            levels: Some(definition_levels),
+            definition_levels: Some(definition_levels),
         }
     }
 
     /// A column of lists of numbers.
     pub(super) fn lists<'a>(cells: impl Iterator<Item = &'a [u32]>) -> Self {
-        let (mut values, mut definitions, mut repetitions) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut values, mut definition_levels, mut repetition_levels) =
+            (Vec::new(), Vec::new(), Vec::new());
         for list in cells {
             values.extend(list.iter().map(|&value| value as i32));
-            definitions.extend(std::iter::repeat_n(1, list.len()));
-            definitions.extend(list.is_empty().then_some(0));
-            repetitions.push(0);
-            repetitions.extend(std::iter::repeat_n(1, list.len().saturating_sub(1)));
+            definition_levels.extend(std::iter::repeat_n(1, list.len()));
+            definition_levels.extend(list.is_empty().then_some(0));
+            repetition_levels.push(0);
+            repetition_levels.extend(std::iter::repeat_n(1, list.len().saturating_sub(1)));
         }
         Self::Lists {
             values,
-            definitions,
-            repetitions,
+            definition_levels,
+            repetition_levels,
         }
     }
 }
@@ -85,8 +86,9 @@ impl<W: Write + Send> ParquetWriter<W> {
     pub(super) fn new(out: W, schema: &str) -> std::io::Result<Self> {
         let open_writer = || {
             let schema = Arc::new(parse_message_type(schema)?);
-            let level = ZstdLevel::try_new(3)?;
-            let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+            let zstd_level = ZstdLevel::try_new(3)?;
+            let properties =
+                WriterProperties::builder().set_compression(Compression::ZSTD(zstd_level));
             SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
         };
         Ok(Self {
@@ -100,20 +102,21 @@ impl<W: Write + Send> ParquetWriter<W> {
     }
 
     fn append(&mut self, columns: &[Column]) -> Result<()> {
-        let mut group = self.writer.next_row_group()?;
+        let mut row_group = self.writer.next_row_group()?;
         for column in columns {
-            let missing = || ParquetError::General("more columns than the schema has".to_owned());
-            let mut writer = group.next_column()?.ok_or_else(missing)?;
+            let extra_column =
+                || ParquetError::General("more columns than the schema has".to_owned());
+            let mut column_writer = row_group.next_column()?.ok_or_else(extra_column)?;
             match column {
                 Column::Longs(values) => {
-                    write_column::<Int64Type>(&mut writer, values, None, None)?;
+                    write_column::<Int64Type>(&mut column_writer, values, None, None)?;
                 }
                 Column::Ints {
                     values,
-                    levels: definition_levels,
+                    definition_levels,
                 } => {
                     write_column::<Int32Type>(
-                        &mut writer,
+                        &mut column_writer,
                         values,
                         definition_levels.as_deref(),
                         None,
@@ -121,10 +124,10 @@ impl<W: Write + Send> ParquetWriter<W> {
                 }
                 Column::Strings {
                     values,
-                    levels: definition_levels,
+                    definition_levels,
                 } => {
                     write_column::<ByteArrayType>(
-                        &mut writer,
+                        &mut column_writer,
                         values,
                         definition_levels.as_deref(),
                         None,
@@ -132,20 +135,20 @@ impl<W: Write + Send> ParquetWriter<W> {
                 }
                 Column::Lists {
                     values,
-                    definitions,
-                    repetitions,
+                    definition_levels,
+                    repetition_levels,
                 } => {
                     write_column::<Int32Type>(
-                        &mut writer,
+                        &mut column_writer,
                         values,
-                        Some(definitions),
-                        Some(repetitions),
+                        Some(definition_levels),
+                        Some(repetition_levels),
                     )?;
                 }
             }
-            writer.close()?;
+            column_writer.close()?;
         }
-        group.close().map(|_| ())
+        row_group.close().map(|_| ())
     }
 
     /// Writes the footer and returns what the file was written to.
@@ -157,11 +160,11 @@ impl<W: Write + Send> ParquetWriter<W> {
 fn write_column<T: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     values: &[T::T],
-    definitions: Option<&[i16]>,
-    repetitions: Option<&[i16]>,
+    definition_levels: Option<&[i16]>,
+    repetition_levels: Option<&[i16]>,
 ) -> Result<()> {
     writer
         .typed::<T>()
-        .write_batch(values, definitions, repetitions)
+        .write_batch(values, definition_levels, repetition_levels)
         .map(|_| ())
 }

@@ -64,7 +64,7 @@ impl LineParser for MatchingLines {
         &mut self,
         file: &str,
         line: &[u8],
-        row: u64,
+        row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
         let Some(captures) = self.regex.captures(line) else {
@@ -75,26 +75,26 @@ impl LineParser for MatchingLines {
             *sink.skipped += 1;
             return Ok(());
         };
-        let fault = |column: &'static str, expected: &str, text: &[u8]| {
+        let field_error = |column: &'static str, expected: &str, text: &[u8]| {
             let value_text = String::from_utf8_lossy(text);
             let fault = format!("expected {expected}, found \"{value_text}\"");
-            TraceError::row(file, row, fault).in_column(column)
+            TraceError::row(file, row_number, fault).in_column(column)
         };
         let number = |column: &'static str| {
             let max = u64::from(u32::MAX);
             let parse = |text: &[u8]| {
                 let expected = format!("a whole number from 0 to {max}");
                 let parsed = parse_whole_number(text).filter(|&number| number <= max);
-                parsed.ok_or_else(|| fault(column, &expected, text))
+                parsed.ok_or_else(|| field_error(column, &expected, text))
             };
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
             sink.parse_time(text)
-                .ok_or_else(|| fault("time", TIME_FORMATS, text))
+                .ok_or_else(|| field_error("time", TIME_FORMATS, text))
         });
         let fields = RowFields {
-            row,
+            row_number,
             key: KeyCell::Text(key.as_bytes()),
             time: time_us.transpose()?,
             size: number("size")?,

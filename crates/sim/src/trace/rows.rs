@@ -10,12 +10,12 @@ use std::io::BufRead;
 
 /// How a line becomes rows.
 pub(super) trait LineParser: Send {
-    /// Appends the rows of a line to the sink, all or none; `file` and `row` are for errors.
+    /// Appends the rows of a line to the sink, all or none; `file` and `row_number` are for errors.
     fn append(
         &mut self,
         file: &str,
         line: &[u8],
-        row: u64,
+        row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError>;
 
@@ -51,9 +51,9 @@ impl RowSink<'_> {
 }
 
 /// A key stream of one row a line.
-pub(super) struct LineRows<R, F> {
+pub(super) struct LineRows<R, P> {
     lines: Lines<R>,
-    parser: F,
+    parser: P,
     columns_wanted: Columns,
     names: ColumnNames,
     time_unit: Option<TimeUnit>,
@@ -63,10 +63,10 @@ pub(super) struct LineRows<R, F> {
     is_finished: bool,
 }
 
-impl<R: BufRead + Send, F: LineParser> LineRows<R, F> {
+impl<R: BufRead + Send, P: LineParser> LineRows<R, P> {
     pub(super) fn new(
         lines: Lines<R>,
-        parser: F,
+        parser: P,
         columns_wanted: Columns,
         names: ColumnNames,
         time_unit: Option<TimeUnit>,
@@ -85,7 +85,7 @@ impl<R: BufRead + Send, F: LineParser> LineRows<R, F> {
     }
 }
 
-impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
+impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
         let mut sink = RowSink {
@@ -102,9 +102,9 @@ impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
                 self.parser.finish(&mut sink);
                 break;
             }
-            let (line, row) = self.lines.last_line();
+            let (line, row_number) = self.lines.last_line();
             let file = self.lines.file();
-            if let Err(error) = self.parser.append(file, line, row, &mut sink) {
+            if let Err(error) = self.parser.append(file, line, row_number, &mut sink) {
                 self.lines
                     .tolerate_truncated_tail(self.names.with_name_in_file(error))?;
             }
@@ -140,8 +140,8 @@ pub(super) enum KeyCell<'a> {
 
 /// The cells of one row, each within its column's range; `None` where a line has none.
 pub(super) struct RowFields<'a> {
-    /// The row's number, counted from 1: its time where the line has none.
-    pub(super) row: u64,
+    /// Counted from 1; the time of the row where the line has none.
+    pub(super) row_number: u64,
     pub(super) key: KeyCell<'a>,
     pub(super) time: Option<u64>,
     pub(super) size: Option<u64>,
@@ -158,7 +158,7 @@ impl RowFields<'_> {
             KeyCell::Text(text) => sink.keys.key_of_text(text),
         });
         if sink.columns_wanted.time {
-            batch.time.push(self.time.unwrap_or(self.row - 1));
+            batch.time.push(self.time.unwrap_or(self.row_number - 1));
         }
         if sink.columns_wanted.size {
             batch.size.push(self.size.map(|size| size as u32));

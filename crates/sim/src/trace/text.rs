@@ -11,7 +11,7 @@ const CHECK_SEED: u64 = 1;
 /// Keys that are text, as 64-bit hashes, and how many of them share a hash with another text.
 #[derive(Debug, Default)]
 pub(super) struct TextKeys {
-    /// Hash to second hash.
+    /// The second hash of the first text with each hash.
     second_hashes: HashMap<u64, u64>,
     collisions: u64,
 }
@@ -86,39 +86,39 @@ pub(super) fn is_number(text: &[u8]) -> bool {
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
 pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
-    let microseconds = unit.map_or(1, TimeUnit::microseconds);
+    let unit_us = unit.map_or(1, TimeUnit::microseconds);
     if let Some(number) = parse_whole_number(text) {
-        return Some(number.saturating_mul(microseconds));
+        return Some(number.saturating_mul(unit_us));
     }
-    if let Some(dot) = text.iter().position(|&byte| byte == b'.')
-        && let Some(seconds) = parse_whole_number(&text[..dot])
+    if let Some(dot_index) = text.iter().position(|&byte| byte == b'.')
+        && let Some(whole_units) = parse_whole_number(&text[..dot_index])
     {
         return Some(
-            seconds
-                .saturating_mul(microseconds)
-                .saturating_add(parse_decimals(&text[dot + 1..], microseconds)?),
+            whole_units
+                .saturating_mul(unit_us)
+                .saturating_add(parse_decimals(&text[dot_index + 1..], unit_us)?),
         );
     }
-    let text = std::str::from_utf8(text).ok()?;
-    let micros = DateTime::parse_from_rfc3339(text)
+    let date_text = std::str::from_utf8(text).ok()?;
+    let time_us = DateTime::parse_from_rfc3339(date_text)
         .ok()
         .or_else(|| {
             ZONED_FORMATS
                 .iter()
-                .find_map(|format| DateTime::parse_from_str(text, format).ok())
+                .find_map(|format| DateTime::parse_from_str(date_text, format).ok())
         })
         .map(|time| time.timestamp_micros())
         .or_else(|| {
             let parsed = LOCAL_FORMATS
                 .iter()
-                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+                .find_map(|format| NaiveDateTime::parse_from_str(date_text, format).ok());
             parsed.map(|time| time.and_utc().timestamp_micros())
         })?;
-    let micros = u64::try_from(micros).ok()?;
+    let time_us = u64::try_from(time_us).ok()?;
     Some(if unit.is_some() {
-        micros
+        time_us
     } else {
-        micros / 1_000_000
+        time_us / 1_000_000
     })
 }
 
@@ -196,8 +196,8 @@ mod tests {
             parse_time(b"2000-10-10 20:55:36.25", unit),
             Some(971_211_336_250_000)
         );
-        for wrong in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
-            assert_eq!(parse_time(wrong, unit), None);
+        for invalid_time in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
+            assert_eq!(parse_time(invalid_time, unit), None);
         }
     }
 }

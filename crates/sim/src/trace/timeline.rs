@@ -1,4 +1,4 @@
-//! What a trace with TTLs, writes or deletes says beyond its keys: when, for how long, and to what effect.
+//! What a trace with TTLs, writes or deletes has beside its keys: the time, the TTL and the effect of each row.
 
 use super::Effect;
 
@@ -17,7 +17,7 @@ pub struct Timeline {
     /// Microseconds to live, or one of the two marks.
     pub(crate) ttls: Vec<u64>,
     pub(crate) effects: Vec<Effect>,
-    /// The object of another size that has the same key until now; empty where objects have no size.
+    /// The object of another size that had the same key until then; empty where objects have no size.
     pub(crate) replaced_ids: Vec<u32>,
 }
 

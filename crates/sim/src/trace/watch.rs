@@ -19,7 +19,7 @@ const PENDING_ROWS_MAX: usize = 256;
 
 /// A TTL of at least this many seconds is a negative number that memcached prints without its sign: the item is
 /// expired when it is stored.
-const NEGATIVE_TTL_MIN: u64 = 1 << 31;
+const NEGATIVE_TTL_S_MIN: u64 = 1 << 31;
 
 /// One line of `watch`: its fields, undecoded. A field that a line lacks is empty or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ pub struct WatchLine<'l> {
     pub value_bytes: u64,
     /// Whether an evicted item had been read.
     pub was_read: bool,
-    /// Lines that the server dropped before this one.
+    /// Lines that the server left out before this one.
     pub skipped: u64,
 }
 
@@ -76,14 +76,14 @@ impl<'l> WatchLine<'l> {
 
 /// The time of a line: seconds, a dot, and microseconds without leading zeros, as memcached 1.6 prints them.
 fn parse_time_us(text: &[u8]) -> u64 {
-    let (seconds, micros) = match text.iter().position(|&byte| byte == b'.') {
+    let (seconds, microseconds) = match text.iter().position(|&byte| byte == b'.') {
         Some(dot) => (&text[..dot], &text[dot + 1..]),
         None => (text, &b"0"[..]),
     };
     let number = |digits: &[u8]| parse_whole_number(digits).unwrap_or_default();
     number(seconds)
         .saturating_mul(1_000_000)
-        .saturating_add(number(micros).min(999_999))
+        .saturating_add(number(microseconds).min(999_999))
 }
 
 /// The key behind the percent-encoding of `watch` and `lru_crawler metadump`: `a%20b` is `a b`.
@@ -92,16 +92,16 @@ fn parse_time_us(text: &[u8]) -> u64 {
 pub fn unescape_key(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut remaining = text;
-    while let Some((first, tail)) = remaining.split_first() {
-        let hex_text = tail
+    while let Some((first_byte, tail)) = remaining.split_first() {
+        let two_digits = tail
             .get(..2)
-            .and_then(|hex_bytes| std::str::from_utf8(hex_bytes).ok());
-        let decoded_byte = hex_text.and_then(|hex_text| u8::from_str_radix(hex_text, 16).ok());
-        if let (b'%', Some(byte)) = (first, decoded_byte) {
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let decoded_byte = two_digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let (b'%', Some(byte)) = (first_byte, decoded_byte) {
             bytes.push(byte);
             remaining = &tail[2..];
         } else {
-            bytes.push(*first);
+            bytes.push(*first_byte);
             remaining = tail;
         }
     }
@@ -129,7 +129,7 @@ pub struct Access {
 pub struct Accesses {
     /// Accesses in order; a lookup may still be followed by its store's line.
     queue: VecDeque<Access>,
-    /// Lines that the server dropped.
+    /// Lines that the server left out.
     pub skipped_lines: u64,
     /// Lines that report no get and no write.
     pub other_lines: u64,
@@ -140,7 +140,7 @@ impl Accesses {
     pub fn push(&mut self, text: &[u8]) {
         let line = WatchLine::parse(text);
         self.skipped_lines += line.skipped;
-        let access = |op, size, ttl| Access {
+        let new_access = |op, size, ttl| Access {
             time_us: line.time_us,
             key: unescape_key(line.key),
             op,
@@ -148,18 +148,18 @@ impl Accesses {
             ttl,
             connection: line.connection,
         };
-        let stored_size = || Some(line.value_bytes.min(u32::MAX.into()) as u32);
+        let value_size = || Some(line.value_bytes.min(u32::MAX.into()) as u32);
         match line.event_type {
             b"item_get" if !line.key.is_empty() => {
-                let found_size = stored_size().filter(|_| line.status == b"found");
-                self.queue.push_back(access(Op::Get, found_size, None));
+                let found_size = value_size().filter(|_| line.status == b"found");
+                self.queue.push_back(new_access(Op::Get, found_size, None));
             }
             b"item_store" if !line.key.is_empty() => {
                 let ttl = line.ttl_s.unwrap_or_default();
-                let write = if ttl >= NEGATIVE_TTL_MIN {
-                    access(Op::Delete, None, None)
+                let write = if ttl >= NEGATIVE_TTL_S_MIN {
+                    new_access(Op::Delete, None, None)
                 } else {
-                    access(Op::parse(line.command), stored_size(), Some(ttl as u32))
+                    new_access(Op::parse(line.command), value_size(), Some(ttl as u32))
                 };
                 self.drop_lookup(&write);
                 if line.status == b"stored" {
@@ -223,7 +223,7 @@ pub(super) struct WatchLines {
 impl WatchLines {
     fn push(access: &Access, sink: &mut RowSink<'_>) {
         let fields = RowFields {
-            row: 1,
+            row_number: 1,
             key: KeyCell::Text(&access.key),
             time: Some(access.time_us),
             size: access.size.map(u64::from),

@@ -44,10 +44,13 @@ impl NaiveLocalCache {
         match self {
             Self::None => false,
             Self::Lru { newest_last, .. } => newest_last.contains(&item),
-            Self::LruBytes { newest_last, .. } => newest_last.iter().any(|entry| entry.0 == item),
-            Self::S3Fifo { small, main, .. } => {
-                small.iter().chain(main).any(|entry| entry.0 == item)
-            }
+            Self::LruBytes { newest_last, .. } => newest_last
+                .iter()
+                .any(|&(cached_item, _)| cached_item == item),
+            Self::S3Fifo { small, main, .. } => small
+                .iter()
+                .chain(main)
+                .any(|&(cached_item, _)| cached_item == item),
         }
     }
 
@@ -63,14 +66,16 @@ impl NaiveLocalCache {
                 Self::LruBytes { newest_last, .. } => {
                     let index = newest_last
                         .iter()
-                        .position(|entry| entry.0 == item)
+                        .position(|&(cached_item, _)| cached_item == item)
                         .unwrap();
                     let entry = newest_last.remove(index);
                     newest_last.push(entry);
                 }
                 Self::S3Fifo { small, main, .. } => {
-                    for entry in small.iter_mut().chain(main).filter(|entry| entry.0 == item) {
-                        entry.1 = (entry.1 + 1).min(3);
+                    for (cached_item, uses) in small.iter_mut().chain(main) {
+                        if *cached_item == item {
+                            *uses = (*uses + 1).min(3);
+                        }
                     }
                 }
             }
@@ -97,7 +102,7 @@ impl NaiveLocalCache {
                 let bytes = u64::from(size.max(1));
                 if bytes <= *capacity {
                     newest_last.push((item, bytes));
-                    while newest_last.iter().map(|entry| entry.1).sum::<u64>() > *capacity {
+                    while newest_last.iter().map(|&(_, bytes)| bytes).sum::<u64>() > *capacity {
                         newest_last.remove(0);
                     }
                 }
@@ -109,14 +114,14 @@ impl NaiveLocalCache {
                 ghost,
             } => {
                 if *capacity > 0 {
-                    insert_s3fifo(item, *capacity, small, main, ghost);
+                    insert_into_s3fifo(item, *capacity, small, main, ghost);
                 }
             }
         }
     }
 }
 
-fn insert_s3fifo(
+fn insert_into_s3fifo(
     item: u32,
     capacity: usize,
     small: &mut Vec<(u32, u32)>,

@@ -41,14 +41,14 @@ impl Table {
         if key_count <= self.batch[0].0 || self.batch.len() == 1 {
             return self.batch[0].1;
         }
-        let mut segment = (self.batch[0], self.batch[1]);
+        let mut neighbours = (self.batch[0], self.batch[1]);
         for pair in self.batch.windows(2) {
-            segment = (pair[0], pair[1]);
+            neighbours = (pair[0], pair[1]);
             if key_count <= pair[1].0 {
                 break;
             }
         }
-        let ((lower_keys, lower_us), (upper_keys, upper_us)) = segment;
+        let ((lower_keys, lower_us), (upper_keys, upper_us)) = neighbours;
         lower_us + (upper_us - lower_us) * (key_count - lower_keys) / (upper_keys - lower_keys)
     }
 
@@ -58,26 +58,34 @@ impl Table {
     }
 }
 
-/// What one request did: added ns, calls, keys, bytes, used keys.
-pub(crate) type NaiveStats = (u64, u32, u32, u64, u32);
+/// What one request did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NaiveStats {
+    pub(crate) added_ns: u64,
+    pub(crate) calls: u32,
+    pub(crate) keys: u32,
+    pub(crate) bytes: u64,
+    pub(crate) used_keys: u32,
+}
 
 struct NaiveState<'a> {
     log: &'a RequestLog,
     table: &'a Table,
-    fixed: HashSet<u32>,
-    held: HashSet<u32>,
+    fixed_set: HashSet<u32>,
+    /// Items in the scope of the request.
+    held_items: HashSet<u32>,
     stats: NaiveStats,
 }
 
 impl NaiveState<'_> {
-    fn fetch(&mut self, items: &[u32], local_cache: &mut NaiveLocalCache) {
+    fn fetch(&mut self, items: &[u32], local: &mut NaiveLocalCache) {
         let missing_items: Vec<u32> = items
             .iter()
             .copied()
             .filter(|item| {
-                !self.fixed.contains(item)
-                    && !self.held.contains(item)
-                    && !local_cache.contains(*item)
+                !self.fixed_set.contains(item)
+                    && !self.held_items.contains(item)
+                    && !local.contains(*item)
             })
             .collect();
         if missing_items.is_empty() {
@@ -87,13 +95,13 @@ impl NaiveState<'_> {
             .iter()
             .map(|&item| u64::from(self.log.items.sizes[item as usize]))
             .sum();
-        self.stats.0 += self.table.cost_ns(missing_items.len(), bytes);
-        self.stats.1 += 1;
-        self.stats.2 += missing_items.len() as u32;
-        self.stats.3 += bytes;
+        self.stats.added_ns += self.table.cost_ns(missing_items.len(), bytes);
+        self.stats.calls += 1;
+        self.stats.keys += missing_items.len() as u32;
+        self.stats.bytes += bytes;
         for item in missing_items {
-            self.held.insert(item);
-            local_cache.insert(item, self.log.items.sizes[item as usize]);
+            self.held_items.insert(item);
+            local.insert(item, self.log.items.sizes[item as usize]);
         }
     }
 
@@ -125,13 +133,13 @@ pub(crate) fn simulate(
     let mut state = NaiveState {
         log,
         table,
-        fixed: fixed_set(log, table, &terms),
-        held: HashSet::new(),
+        fixed_set: choose_fixed_set(log, table, &terms),
+        held_items: HashSet::new(),
         stats: NaiveStats::default(),
     };
     let mut request_stats = vec![];
     for request_index in 0..log.requests.len() {
-        let local_cache = caches_by_instance
+        let local = caches_by_instance
             .entry(log.requests.instance[request_index])
             .or_insert_with(|| {
                 terms
@@ -140,7 +148,7 @@ pub(crate) fn simulate(
                     .find(|cache| !matches!(cache, NaiveLocalCache::None))
                     .unwrap_or(NaiveLocalCache::None)
             });
-        state.held.clear();
+        state.held_items.clear();
         state.stats = NaiveStats::default();
         let mut items_seen = HashSet::new();
         let page = log.requests.page[request_index];
@@ -158,29 +166,29 @@ pub(crate) fn simulate(
                 fetched_items.extend(&items_of_next_level);
                 items_of_level = items_of_next_level;
             }
-            state.fetch(&fetched_items, local_cache);
+            state.fetch(&fetched_items, local);
         }
         for &item in log.requests.items_of(request_index) {
             if !items_seen.insert(item) {
                 continue;
             }
-            let mut is_at_hand = true;
-            if !state.fixed.contains(&item) {
-                let is_local_hit = local_cache.look_up(item);
-                if state.held.contains(&item) {
-                    state.stats.4 += 1;
+            let mut is_available = true;
+            if !state.fixed_set.contains(&item) {
+                let is_local_hit = local.look_up(item);
+                if state.held_items.contains(&item) {
+                    state.stats.used_keys += 1;
                 } else if is_local_hit {
-                    state.held.insert(item);
+                    state.held_items.insert(item);
                 } else {
-                    is_at_hand = false;
-                    state.stats.4 += 1;
+                    is_available = false;
+                    state.stats.used_keys += 1;
                 }
             }
             let item_and_children = || [vec![item], children[item as usize].clone()].concat();
-            if fetches_children_always || (fetches_children_when_missing && !is_at_hand) {
-                state.fetch(&item_and_children(), local_cache);
-            } else if !is_at_hand {
-                state.fetch(&[item], local_cache);
+            if fetches_children_always || (fetches_children_when_missing && !is_available) {
+                state.fetch(&item_and_children(), local);
+            } else if !is_available {
+                state.fetch(&[item], local);
             }
         }
         request_stats.push(state.stats);
@@ -197,13 +205,13 @@ pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
     let state = NaiveState {
         log,
         table: &table,
-        fixed: HashSet::new(),
-        held: HashSet::new(),
+        fixed_set: HashSet::new(),
+        held_items: HashSet::new(),
         stats: NaiveStats::default(),
     };
-    let is_parent: HashSet<u32> = log.items.parents.iter().copied().collect();
+    let parent_items: HashSet<u32> = log.items.parents.iter().copied().collect();
     let children_of = |item| {
-        if is_parent.contains(&item) {
+        if parent_items.contains(&item) {
             state.children(item)
         } else {
             vec![]
@@ -212,10 +220,10 @@ pub(crate) fn all_children(log: &RequestLog) -> Vec<Vec<u32>> {
     (0..log.items.len() as u32).map(children_of).collect()
 }
 
-fn fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<u32> {
+fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<u32> {
     let request_count = log.requests.len();
     for term in terms {
-        let Some((name, number)) = term.split_once(':') else {
+        let Some((name, argument)) = term.split_once(':') else {
             continue;
         };
         let request_end = if name == "fixed-hindsight" {
@@ -248,7 +256,7 @@ fn fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<u32> {
                     (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(size(item).max(1))
                 };
                 order.sort_by_key(|&item| std::cmp::Reverse(cost_per_byte(item)));
-                let mut remaining_bytes: u64 = number.parse().unwrap();
+                let mut remaining_bytes: u64 = argument.parse().unwrap();
                 let mut chosen_items = HashSet::new();
                 for item in order {
                     if size(item) <= remaining_bytes {
@@ -260,7 +268,7 @@ fn fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<u32> {
             }
             _ => continue,
         }
-        return order.into_iter().take(number.parse().unwrap()).collect();
+        return order.into_iter().take(argument.parse().unwrap()).collect();
     }
     HashSet::new()
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 /// A row: seconds since the one before, key, operation, TTL in seconds.
 type Row = (u64, u64, Option<Op>, Option<u32>);
 
-fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> PreparedTrace {
+fn prepare(rows: &[Row], mode: Mode, size_of: impl Fn(u64) -> u32) -> PreparedTrace {
     let (mut batch, mut now) = (Batch::default(), 0);
     for &(seconds_since_last, key, op, ttl) in rows {
         now += seconds_since_last;
@@ -21,53 +21,54 @@ fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> PreparedTrace
         batch.key.push(key);
         batch.op.push(op);
         batch.ttl.push(ttl);
-        batch.size.push(Some(size(key)));
+        batch.size.push(Some(size_of(key)));
     }
     let mut collector = Collector::new(mode);
     collector.add_batch("test", &batch).unwrap();
     PreparedTrace::new(collector.finish(true))
 }
 
-/// A cache that holds keys and says whether a request hits.
+/// A cache of keys.
 pub(crate) trait Cache {
+    /// Returns whether the key was in the cache; stores it if not.
     fn request(&mut self, key: u64) -> bool;
     fn remove(&mut self, key: u64);
 }
 
 /// The misses of a cache over rows, by the definition: an item stored at t with TTL d is gone from t + d on.
 fn count_misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
-    let mut ends_by_key: HashMap<u64, Option<u64>> = HashMap::new();
-    let mut written_ttls: HashMap<u64, Option<u64>> = HashMap::new();
+    let mut expiry_by_key: HashMap<u64, Option<u64>> = HashMap::new();
+    let mut written_ttl_by_key: HashMap<u64, Option<u64>> = HashMap::new();
     let (mut now, mut misses) = (0, 0);
     for &(seconds_since_last, key, op, ttl) in rows {
         now += seconds_since_last;
-        let mut expired: Vec<(u64, u64)> = ends_by_key
+        let mut expired: Vec<(u64, u64)> = expiry_by_key
             .iter()
-            .filter_map(|(&key, end)| Some(((*end)?, key)))
-            .filter(|(end, _)| *end <= now)
+            .filter_map(|(&key, expiry)| Some(((*expiry)?, key)))
+            .filter(|(expiry, _)| *expiry <= now)
             .collect();
         expired.sort_unstable();
-        for (_, key) in expired {
-            cache.remove(key);
-            ends_by_key.remove(&key);
+        for (_, expired_key) in expired {
+            cache.remove(expired_key);
+            expiry_by_key.remove(&expired_key);
         }
         let own_ttl = ttl.map(|ttl| (ttl > 0).then_some(u64::from(ttl)));
-        let end_of = |ttl: Option<u64>| ttl.map(|ttl| now + ttl);
+        let expiry_of = |ttl: Option<u64>| ttl.map(|ttl| now + ttl);
         match op {
             Some(Op::Set) => {
                 cache.request(key);
-                written_ttls.insert(key, own_ttl.flatten());
-                ends_by_key.insert(key, end_of(own_ttl.flatten()));
+                written_ttl_by_key.insert(key, own_ttl.flatten());
+                expiry_by_key.insert(key, expiry_of(own_ttl.flatten()));
             }
             Some(Op::Delete) => {
                 cache.remove(key);
-                ends_by_key.remove(&key);
+                expiry_by_key.remove(&key);
             }
             _ => {
                 if !cache.request(key) {
                     misses += 1;
-                    let last_written_ttl = written_ttls.get(&key).copied().flatten();
-                    ends_by_key.insert(key, end_of(own_ttl.unwrap_or(last_written_ttl)));
+                    let last_written_ttl = written_ttl_by_key.get(&key).copied().flatten();
+                    expiry_by_key.insert(key, expiry_of(own_ttl.unwrap_or(last_written_ttl)));
                 }
             }
         }
@@ -112,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn every_policy_handles_expiry_at_every_size(rows in any_rows(), capacity in 1..60_u64) {
+    fn every_policy_misses_at_most_every_request_at_every_size(rows in any_rows(), capacity in 1..60_u64) {
         let trace = prepare(&rows, Mode::Bytes, |key| (key % 9 + 1) as u32);
         for policy in PolicyKind::ALL {
             let result = replay(policy, capacity, &trace);
@@ -133,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn an_item_is_a_miss_from_its_end_on_and_a_hit_does_not_renew_it() {
+fn an_item_is_a_miss_once_its_ttl_has_passed_and_a_hit_does_not_renew_it() {
     let get = |seconds_since_last, ttl| (seconds_since_last, 1, Some(Op::Get), ttl);
     let rows = [
         (0, 1, Some(Op::Set), Some(10)),

@@ -48,7 +48,7 @@ proptest! {
     fn policies_equal_their_naive_implementations(requests in any_requests(), capacity in 1..40_usize) {
         let trace = prepare(&requests, Mode::Objects);
         let keys: Vec<u64> = requests.iter().map(|&(key, _)| key).collect();
-        for (policy, naive_misses) in [
+        for (policy, count_naive_misses) in [
             (PolicyKind::Lru, naive::lru as fn(&[u64], usize) -> u64),
             (PolicyKind::Fifo, naive::fifo),
             (PolicyKind::Clock, naive::clock),
@@ -57,7 +57,7 @@ proptest! {
             (PolicyKind::Belady, naive::belady),
         ] {
             let misses = replay(policy, capacity as u64, &trace).misses;
-            prop_assert_eq!(misses, naive_misses(&keys, capacity), "{}", policy);
+            prop_assert_eq!(misses, count_naive_misses(&keys, capacity), "{}", policy);
         }
     }
 
@@ -66,13 +66,13 @@ proptest! {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
             let result = replay(policy, capacity, &trace);
-            let expected = naive::misses_by_bytes(&requests, capacity, policy == PolicyKind::Lru);
+            let expected = naive::count_misses_and_bytes(&requests, capacity, policy == PolicyKind::Lru);
             prop_assert_eq!((result.misses, result.missed_bytes), expected, "{}", policy);
         }
     }
 
     #[test]
-    fn nothing_misses_less_than_belady(requests in any_requests(), capacity in 1..40_u64) {
+    fn no_policy_misses_less_than_belady_with_bypass(requests in any_requests(), capacity in 1..40_u64) {
         let trace = prepare(&requests, Mode::Objects);
         let misses_with_bypass = replay(PolicyKind::BeladyBypass, capacity, &trace).misses;
         let misses_with_insertion = replay(PolicyKind::Belady, capacity, &trace).misses;
@@ -84,18 +84,18 @@ proptest! {
     }
 
     #[test]
-    fn only_first_uses_miss_if_everything_fits(requests in any_requests(), spare in 100..200_u64) {
+    fn only_first_uses_miss_if_everything_fits(requests in any_requests(), spare_capacity in 100..200_u64) {
         for mode in [Mode::Objects, Mode::Bytes] {
             let trace = prepare(&requests, mode);
             for policy in PolicyKind::ALL {
-                let misses = replay(policy, 10 * trace.footprint() + spare, &trace).misses;
+                let misses = replay(policy, 10 * trace.footprint() + spare_capacity, &trace).misses;
                 prop_assert_eq!(misses, trace.distinct() as u64, "{}", policy);
             }
         }
     }
 
     #[test]
-    fn each_policy_handles_every_size_in_bytes(requests in any_requests(), capacity in 1..200_u64) {
+    fn each_policy_misses_each_first_use_at_every_size_in_bytes(requests in any_requests(), capacity in 1..200_u64) {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in PolicyKind::ALL {
             let result = replay(policy, capacity, &trace);

@@ -41,8 +41,8 @@ pub(crate) fn fifo(keys: &[u64], capacity: usize) -> u64 {
 pub(crate) fn clock(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
     for &key in keys {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            cached.1 = true;
+        if let Some((_, was_used)) = cache.iter_mut().find(|(cached_key, _)| *cached_key == key) {
+            *was_used = true;
             continue;
         }
         misses += 1;
@@ -62,14 +62,16 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
     let (mut cache, mut misses): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
     let mut hand: Option<u64> = None;
     for &key in keys {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            cached.1 = true;
+        if let Some((_, was_used)) = cache.iter_mut().find(|(cached_key, _)| *cached_key == key) {
+            *was_used = true;
             continue;
         }
         misses += 1;
         if cache.len() == capacity {
-            let position_of = |key| cache.iter().position(|cached| Some(cached.0) == key);
-            let mut index = position_of(hand).unwrap_or(cache.len() - 1);
+            let hand_index = cache
+                .iter()
+                .position(|&(cached_key, _)| Some(cached_key) == hand);
+            let mut index = hand_index.unwrap_or(cache.len() - 1);
             while cache[index].1 {
                 cache[index].1 = false;
                 index = if index == 0 {
@@ -78,7 +80,7 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
                     index - 1
                 };
             }
-            hand = index.checked_sub(1).map(|newer| cache[newer].0);
+            hand = index.checked_sub(1).map(|newer_index| cache[newer_index].0);
             cache.remove(index);
         }
         cache.insert(0, (key, false));
@@ -88,11 +90,13 @@ pub(crate) fn sieve(keys: &[u64], capacity: usize) -> u64 {
 
 /// Misses of LFU; of the least used, the first that reached that number is evicted.
 pub(crate) fn lfu(keys: &[u64], capacity: usize) -> u64 {
-    // (key, uses, since when it has that many)
+    // (key, uses, number of the request since which it has that many)
     let (mut cache, mut misses): (Vec<(u64, u64, usize)>, u64) = (Vec::new(), 0);
     for (request_number, &key) in keys.iter().enumerate() {
-        if let Some(cached) = cache.iter_mut().find(|cached| cached.0 == key) {
-            *cached = (key, cached.1 + 1, request_number);
+        if let Some((_, uses, used_since)) =
+            cache.iter_mut().find(|(cached_key, ..)| *cached_key == key)
+        {
+            (*uses, *used_since) = (*uses + 1, request_number);
             continue;
         }
         misses += 1;
@@ -134,10 +138,15 @@ pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
 }
 
 /// Misses and missed bytes of LRU or FIFO over (key, size) objects; what is larger than the cache is not stored.
-pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
+pub(crate) fn count_misses_and_bytes(
+    requests: &[(u64, u32)],
+    capacity: u64,
+    is_lru: bool,
+) -> (u64, u64) {
     let (mut cache, mut misses, mut missed_bytes): (Vec<(u64, u64)>, u64, u64) = (Vec::new(), 0, 0);
     for &(key, size) in requests {
-        let object = (key, u64::from(size.max(1)));
+        let bytes = u64::from(size.max(1));
+        let object = (key, bytes);
         if let Some(index) = cache.iter().position(|cached| *cached == object) {
             if is_lru {
                 cache.remove(index);
@@ -146,11 +155,17 @@ pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bo
             continue;
         }
         misses += 1;
-        missed_bytes += object.1;
-        if object.1 > capacity {
+        missed_bytes += bytes;
+        if bytes > capacity {
             continue;
         }
-        while cache.iter().map(|cached| cached.1).sum::<u64>() + object.1 > capacity {
+        while cache
+            .iter()
+            .map(|&(_, cached_bytes)| cached_bytes)
+            .sum::<u64>()
+            + bytes
+            > capacity
+        {
             cache.remove(0);
         }
         cache.push(object);
@@ -176,30 +191,30 @@ impl Cache for UnboundedCache {
 struct ListCache {
     policy: PolicyKind,
     capacity: usize,
-    keys_and_uses: Vec<(u64, u32)>,
+    keys: Vec<(u64, u32)>,
     /// Index of the key that SIEVE inspects next.
     hand: usize,
 }
 
 impl Cache for ListCache {
     fn request(&mut self, key: u64) -> bool {
-        if let Some(index) = self.keys_and_uses.iter().position(|cached| cached.0 == key) {
-            self.keys_and_uses[index].1 += 1;
+        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
+            self.keys[index].1 += 1;
             if matches!(self.policy, PolicyKind::Lru | PolicyKind::Lfu) {
-                let entry = self.keys_and_uses.remove(index);
-                self.keys_and_uses.push(entry);
+                let entry = self.keys.remove(index);
+                self.keys.push(entry);
             }
             return true;
         }
-        while self.keys_and_uses.len() == self.capacity {
+        while self.keys.len() == self.capacity {
             self.evict();
         }
-        self.keys_and_uses.push((key, 0));
+        self.keys.push((key, 0));
         false
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(index) = self.keys_and_uses.iter().position(|cached| cached.0 == key) {
+        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
             self.remove_at(index);
         }
     }
@@ -208,38 +223,35 @@ impl Cache for ListCache {
 impl ListCache {
     /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
     fn remove_at(&mut self, index: usize) {
-        self.keys_and_uses.remove(index);
+        self.keys.remove(index);
         if index < self.hand {
             self.hand -= 1;
         }
-        if self.hand == self.keys_and_uses.len() {
+        if self.hand == self.keys.len() {
             self.hand = 0;
         }
     }
 
     fn evict(&mut self) {
         match self.policy {
-            PolicyKind::Clock if self.keys_and_uses[0].1 > 0 => {
-                let (key, _) = self.keys_and_uses.remove(0);
-                self.keys_and_uses.push((key, 0));
+            PolicyKind::Clock if self.keys[0].1 > 0 => {
+                let (key, _) = self.keys.remove(0);
+                self.keys.push((key, 0));
             }
-            PolicyKind::Sieve if self.keys_and_uses[self.hand].1 > 0 => {
-                self.keys_and_uses[self.hand].1 = 0;
-                self.hand = (self.hand + 1) % self.keys_and_uses.len();
+            PolicyKind::Sieve if self.keys[self.hand].1 > 0 => {
+                self.keys[self.hand].1 = 0;
+                self.hand = (self.hand + 1) % self.keys.len();
             }
             PolicyKind::Sieve => self.remove_at(self.hand),
             PolicyKind::Lfu => {
                 // The list is in the order in which keys reached their number of uses.
-                let uses = self.keys_and_uses.iter().map(|entry| entry.1);
+                let uses = self.keys.iter().map(|entry| entry.1);
                 let fewest_uses = uses.min().unwrap_or(0);
-                let index = self
-                    .keys_and_uses
-                    .iter()
-                    .position(|entry| entry.1 == fewest_uses);
-                self.keys_and_uses.remove(index.unwrap_or(0));
+                let index = self.keys.iter().position(|entry| entry.1 == fewest_uses);
+                self.keys.remove(index.unwrap_or(0));
             }
             _ => {
-                self.keys_and_uses.remove(0);
+                self.keys.remove(0);
             }
         }
     }
@@ -258,7 +270,7 @@ pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cach
         let cache = ListCache {
             policy,
             capacity,
-            keys_and_uses: Vec::new(),
+            keys: Vec::new(),
             hand: 0,
         };
         (policy, Box::new(cache) as Box<dyn Cache>)

@@ -39,13 +39,13 @@ const SKEWED_IN_BYTES_MISSES: Misses = [
 /// Numbers below 2^31 from Knuth's linear congruential generator.
 fn random_numbers(count: usize) -> Vec<u64> {
     let mut state = 9_u64;
-    let random_number = |_| {
+    let next_number = |_| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
-    (0..count).map(random_number).collect()
+    (0..count).map(next_number).collect()
 }
 
 /// Requests for `keys` with sizes from 1 to 10 bytes.
@@ -74,16 +74,19 @@ fn misses_by_capacity(
 
 #[test]
 fn misses_equal_libcachesim_at_every_size() {
-    let two_loops = |index: u64| match (index / 200) % 2 {
+    let key_of_two_loops = |index: u64| match (index / 200) % 2 {
         0 => index % 20,
         _ => 100 + index % 25,
     };
-    let noisy = |(index, random_number): (usize, u64)| match random_number % 5 {
+    let key_with_noise = |(index, random_number): (usize, u64)| match random_number % 5 {
         0 => random_number / 5 % 200,
         _ => index as u64 % 30,
     };
-    let noise = random_numbers(2000).into_iter().enumerate().map(noisy);
-    for (name, requests, reference) in [
+    let loop_with_noise = random_numbers(2000)
+        .into_iter()
+        .enumerate()
+        .map(key_with_noise);
+    for (name, requests, expected_misses) in [
         (
             "loop",
             with_sizes((0..900).map(|index| index % 30)),
@@ -91,15 +94,19 @@ fn misses_equal_libcachesim_at_every_size() {
         ),
         (
             "two loops",
-            with_sizes((0..1600).map(two_loops)),
+            with_sizes((0..1600).map(key_of_two_loops)),
             TWO_LOOPS_MISSES,
         ),
-        ("loop with noise", with_sizes(noise), LOOP_WITH_NOISE_MISSES),
+        (
+            "loop with noise",
+            with_sizes(loop_with_noise),
+            LOOP_WITH_NOISE_MISSES,
+        ),
         ("skewed", skewed_requests(), SKEWED_MISSES),
     ] {
         assert_eq!(
             misses_by_capacity(&requests, Mode::Objects, 1..=40),
-            reference,
+            expected_misses,
             "{name}"
         );
     }

@@ -13,7 +13,7 @@ pub use lru::Lru;
 pub use lru_bytes::LruBytes;
 pub use s3fifo::S3Fifo;
 
-/// What an insertion released in another slot.
+/// What the policy gave up of a slot to make room for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// The value was evicted, but the policy still remembers the slot: the owner keeps the key.
@@ -31,7 +31,7 @@ pub trait Policy {
     fn get(&mut self, slot: u32) -> bool;
 
     /// Inserts an absent item and calls `on_release` for each slot that was evicted for it; false if the item cannot be
-    /// kept at all.
+    /// kept at all: then the policy does not remember the slot either.
     fn insert(&mut self, slot: u32, bytes: u32, on_release: &mut impl FnMut(u32, Released))
     -> bool;
 
@@ -42,7 +42,7 @@ pub trait Policy {
     fn clear(&mut self);
 }
 
-/// The local cache of a strategy, chosen at run time.
+/// The policy of a local cache, chosen at run time.
 #[derive(Debug)]
 pub enum AnyPolicy {
     /// Nothing is kept.

@@ -17,20 +17,20 @@ struct Link {
 /// The links of all slots; grows as slots appear.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    links: Vec<Link>,
+    by_slot: Vec<Link>,
 }
 
 impl Links {
     pub(super) fn is_queued(&self, slot: u32) -> bool {
-        self.links
+        self.by_slot
             .get(slot as usize)
             .is_some_and(|link| link.older != ABSENT)
     }
 
     fn grow_to(&mut self, slot: u32) {
         let needed = slot as usize + 1;
-        if needed > self.links.len() {
-            self.links.resize(
+        if needed > self.by_slot.len() {
+            self.by_slot.resize(
                 needed,
                 Link {
                     newer: END,
@@ -71,13 +71,13 @@ impl Queue {
     /// Adds a slot that is in no queue at the newest end.
     pub(super) fn push(&mut self, links: &mut Links, slot: u32) {
         links.grow_to(slot);
-        links.links[slot as usize] = Link {
+        links.by_slot[slot as usize] = Link {
             newer: END,
             older: self.newest,
         };
         match self.newest {
             END => self.oldest = slot,
-            newest => links.links[newest as usize].newer = slot,
+            newest => links.by_slot[newest as usize].newer = slot,
         }
         self.newest = slot;
         self.len += 1;
@@ -85,16 +85,16 @@ impl Queue {
 
     /// Removes a slot from this queue.
     pub(super) fn unlink(&mut self, links: &mut Links, slot: u32) {
-        let Link { newer, older } = links.links[slot as usize];
+        let Link { newer, older } = links.by_slot[slot as usize];
         match newer {
             END => self.newest = older,
-            newer => links.links[newer as usize].older = older,
+            newer => links.by_slot[newer as usize].older = older,
         }
         match older {
             END => self.oldest = newer,
-            older => links.links[older as usize].newer = newer,
+            older => links.by_slot[older as usize].newer = newer,
         }
-        links.links[slot as usize].older = ABSENT;
+        links.by_slot[slot as usize].older = ABSENT;
         self.len -= 1;
     }
 

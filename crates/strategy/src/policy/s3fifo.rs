@@ -15,7 +15,7 @@ const USES_MAX: u8 = 3;
 /// Uses in the small queue that move an item to the main queue.
 const USES_TO_PROMOTE: u8 = 2;
 
-/// The queues, as indices into `S3Fifo::queues`.
+// The indexes of the queues in `S3Fifo::queues`.
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 const GHOST: usize = 2;
@@ -23,7 +23,7 @@ const GHOST: usize = 2;
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
     /// The queue of the slot; valid only while the slot is in a queue.
-    queue: u8,
+    queue_index: u8,
     uses: u8,
 }
 
@@ -54,14 +54,15 @@ impl S3Fifo {
         }
     }
 
-    fn is_in_queue(&self, slot: u32, queue: usize) -> bool {
-        self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].queue) == queue
+    fn is_in_queue(&self, slot: u32, queue_index: usize) -> bool {
+        self.links.is_queued(slot)
+            && usize::from(self.nodes[slot as usize].queue_index) == queue_index
     }
 
-    fn push_to_queue(&mut self, slot: u32, queue: usize, uses: u8) {
-        self.queues[queue].push(&mut self.links, slot);
+    fn push_to_queue(&mut self, slot: u32, queue_index: usize, uses: u8) {
+        self.queues[queue_index].push(&mut self.links, slot);
         self.nodes[slot as usize] = Node {
-            queue: queue as u8,
+            queue_index: queue_index as u8,
             uses,
         };
     }
@@ -70,16 +71,16 @@ impl S3Fifo {
     fn evict(&mut self, on_release: &mut impl FnMut(u32, Released)) {
         loop {
             let small_is_full = self.queues[SMALL].len() >= self.small_capacity;
-            let queue = if small_is_full || self.queues[MAIN].len() == 0 {
+            let queue_index = if small_is_full || self.queues[MAIN].len() == 0 {
                 SMALL
             } else {
                 MAIN
             };
-            let Some(slot) = self.queues[queue].pop(&mut self.links) else {
+            let Some(slot) = self.queues[queue_index].pop(&mut self.links) else {
                 return;
             };
             let uses = self.nodes[slot as usize].uses;
-            match queue {
+            match queue_index {
                 SMALL if uses >= USES_TO_PROMOTE => self.push_to_queue(slot, MAIN, 0),
                 SMALL => return self.move_to_ghost(slot, on_release),
                 _ if uses > 0 => self.push_to_queue(slot, MAIN, uses - 1),
@@ -128,25 +129,25 @@ impl Policy for S3Fifo {
         if slot as usize >= self.nodes.len() {
             self.nodes.resize(slot as usize + 1, Node::default());
         }
-        let queue = if self.is_in_queue(slot, GHOST) {
+        let queue_index = if self.is_in_queue(slot, GHOST) {
             MAIN
         } else {
             SMALL
         };
-        if queue == MAIN {
+        if queue_index == MAIN {
             self.queues[GHOST].unlink(&mut self.links, slot);
         }
         if self.queues[SMALL].len() + self.queues[MAIN].len() == self.capacity {
             self.evict(on_release);
         }
-        self.push_to_queue(slot, queue, 0);
+        self.push_to_queue(slot, queue_index, 0);
         true
     }
 
     fn remove(&mut self, slot: u32) {
         if self.links.is_queued(slot) {
-            let queue = usize::from(self.nodes[slot as usize].queue);
-            self.queues[queue].unlink(&mut self.links, slot);
+            let queue_index = usize::from(self.nodes[slot as usize].queue_index);
+            self.queues[queue_index].unlink(&mut self.links, slot);
         }
     }
 

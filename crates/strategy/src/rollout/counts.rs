@@ -2,18 +2,19 @@
 //! requests.
 //!
 //! Requests that follow one another resemble each other, so an interval must not take them for independent. Blocks of
-//! neighbouring requests show how much more the figures vary than chance explains. Their number is bounded: when it is
+//! neighbouring requests show how much more the metrics vary than chance explains. Their number is bounded: when it is
 //! reached, each block is joined with the next one.
 
 use std::collections::BTreeMap;
 
-/// Blocks of one group; with half of them an interval is still narrow.
+/// Blocks of one group at most; with half of them an interval is still narrow.
 const BLOCKS_MAX: usize = 64;
 
-/// Requests of the first blocks.
-const BLOCK_REQUESTS: u64 = 16;
+/// Requests of a full block, until blocks are joined.
+const FIRST_BLOCK_REQUESTS: u64 = 16;
 
-/// Number of buckets for each factor of two of the added time: a value differs from its bucket by 0.8 % at most.
+/// 2 to this power is the number of buckets for each factor of two of the added time: a time differs from the middle of
+/// its bucket by 0.8 % at most.
 const BUCKET_BITS: u32 = 6;
 
 /// The cost of one request.
@@ -27,7 +28,8 @@ pub struct RequestCost {
     pub bytes: u64,
     /// Time that its reads waited for them, in nanoseconds.
     pub added_ns: u64,
-    /// Some key could not be read: the request counts only as failed, for an outage is not an effect of a strategy.
+    /// Whether a key could not be read: then the request counts only as failed, for an outage is not an effect of a
+    /// strategy.
     pub has_failed: bool,
 }
 
@@ -112,7 +114,7 @@ impl GroupCounts {
     }
 
     fn add_to_block(&mut self, request: Block) {
-        let block_requests = self.block_requests.max(BLOCK_REQUESTS);
+        let block_requests = self.block_requests.max(FIRST_BLOCK_REQUESTS);
         if let Some(last) = self
             .blocks
             .last_mut()
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_differs_from_the_middle_of_its_bucket_by_less_than_a_percent() {
+    fn a_time_differs_from_the_middle_of_its_bucket_by_at_most_a_percent() {
         for ns in (0..200).chain((200..4_000_000_000).step_by(7_654_321)) {
             let middle = bucket_middle(bucket_of(ns));
             assert!(middle.abs_diff(ns) * 100 <= ns, "{ns}: {middle}");
@@ -231,21 +233,23 @@ mod tests {
 
     #[test]
     fn counts_of_two_processes_are_those_of_all_their_requests() {
-        let (mut all, mut merged, mut other) = Default::default();
+        let (mut all, mut merged, mut other): (GroupCounts, GroupCounts, GroupCounts) =
+            Default::default();
         for number in 0..100 {
             let cost = cost(number, u64::from(number) * 1000);
-            GroupCounts::add(&mut all, &cost);
-            GroupCounts::add(if number < 48 { &mut merged } else { &mut other }, &cost);
+            all.add(&cost);
+            let process = if number < 48 { &mut merged } else { &mut other };
+            process.add(&cost);
         }
         merged.merge(&other);
         assert_eq!(merged.sum, all.sum);
         assert!(merged.added_ns_counts().eq(all.added_ns_counts()));
-        let parts = GroupCounts::from_parts(
+        let rebuilt = GroupCounts::from_parts(
             (all.sum, all.bytes, 0),
             all.added_ns_counts(),
             all.blocks().to_vec(),
         );
-        assert_eq!(parts.requests_by_bucket, all.requests_by_bucket);
-        assert_eq!(parts.blocks, all.blocks);
+        assert_eq!(rebuilt.requests_by_bucket, all.requests_by_bucket);
+        assert_eq!(rebuilt.blocks, all.blocks);
     }
 }

@@ -19,9 +19,9 @@ const REQUESTS_MIN: u64 = 20;
 /// Requests without which the 95th percentile is not compared: five are above it.
 const REQUESTS_OF_P95_MIN: u64 = 100;
 
-/// Counts within this fraction of the forecast, or this many calls or keys above it, have not missed it.
+/// The fraction of the forecast, and the number of calls or keys, by which counts may exceed it.
 const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
-/// The same for times, in milliseconds: the fraction within which a replay counts a forecast as met.
+/// The same for times, in milliseconds; the fraction is that within which a replay counts a forecast as met.
 const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
 
 /// If the strategy disabled itself in more than this fraction of the processes, it is not chance.
@@ -31,7 +31,7 @@ const DISABLED_FRACTION_MAX: f64 = 0.05;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Regression {
     /// A metric is above the interval of its forecast.
-    Forecast {
+    AboveForecast {
         /// The metric.
         metric: Metric,
         /// Its measured value.
@@ -42,7 +42,7 @@ pub enum Regression {
         requests: u64,
     },
     /// Requests of the strategy wait longer than those of the control group.
-    Control {
+    SlowerThanControl {
         /// By how many milliseconds.
         difference: Estimate,
     },
@@ -51,7 +51,7 @@ pub enum Regression {
 impl fmt::Display for Regression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forecast {
+            Self::AboveForecast {
                 metric,
                 measured,
                 bound,
@@ -61,7 +61,7 @@ impl fmt::Display for Regression {
                 "{} is {measured:.3}, and the forecast's interval for {requests} requests ends at {bound:.3}",
                 metric.name()
             ),
-            Self::Control { difference } => write!(
+            Self::SlowerThanControl { difference } => write!(
                 f,
                 "its requests wait {:.3} ms longer than the control group's ({:.3} to {:.3})",
                 difference.value, difference.low, difference.high
@@ -72,13 +72,13 @@ impl fmt::Display for Regression {
 
 /// Why the strategy should not run, if its requests show that.
 pub fn find_regression(
-    forecast: &[Forecast],
+    forecasts: &[Forecast],
     strategy: &GroupCounts,
     control: &GroupCounts,
 ) -> Option<Regression> {
-    let check = |figure_forecast: &Forecast| check_forecast(figure_forecast, strategy, control);
-    let missed_forecast = forecast.iter().find_map(check);
-    missed_forecast.or_else(|| check_against_control(strategy, control))
+    let check = |forecast: &Forecast| check_forecast(forecast, strategy, control);
+    let above_forecast = forecasts.iter().find_map(check);
+    above_forecast.or_else(|| check_against_control(strategy, control))
 }
 
 /// The upper end of a forecast's interval for this many requests, tolerance included.
@@ -116,7 +116,7 @@ fn check_forecast(
         forecast_bound(forecast, metric, requests),
     );
     let control_is_slower = metric.is_time() && is_below_zero(metric.difference(strategy, control));
-    (measured > bound && !control_is_slower).then_some(Regression::Forecast {
+    (measured > bound && !control_is_slower).then_some(Regression::AboveForecast {
         metric,
         measured,
         bound,
@@ -129,7 +129,7 @@ fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Optio
     let (relative_tolerance, tolerance_min_ms) = TIME_TOLERANCE;
     let tolerance = (Metric::AddedMean.value(control)? * relative_tolerance).max(tolerance_min_ms);
     let is_slower = difference.low > 0.0 && difference.value > tolerance;
-    is_slower.then_some(Regression::Control { difference })
+    is_slower.then_some(Regression::SlowerThanControl { difference })
 }
 
 fn is_below_zero(difference: Option<Estimate>) -> bool {
@@ -142,7 +142,7 @@ pub struct RolloutMeasurements {
     /// Processes that run the strategy in some of their requests.
     pub processes: usize,
     /// Those in which it has disabled itself.
-    pub disabled: usize,
+    pub disabled_processes: usize,
     /// The requests of the strategy.
     pub strategy: GroupCounts,
     /// The others.
@@ -154,9 +154,9 @@ pub struct RolloutMeasurements {
 pub enum Action {
     /// Raise the share.
     Continue,
-    /// Leave it, until there is more to compare.
+    /// Leave the share as it is, until there is more to compare.
     Wait,
-    /// Take the strategy away.
+    /// Stop running the strategy.
     RollBack,
 }
 
@@ -181,23 +181,25 @@ pub struct Recommendation {
 }
 
 /// Recommends what to do with a roll-out.
-pub fn recommend(forecast: &[Forecast], measured: &RolloutMeasurements) -> Recommendation {
-    let (action, reason) = choose_action(forecast, measured);
+pub fn recommend(forecasts: &[Forecast], measured: &RolloutMeasurements) -> Recommendation {
+    let (action, reason) = choose_action(forecasts, measured);
     Recommendation { action, reason }
 }
 
-fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
+fn choose_action(forecasts: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
     let (strategy, control) = (&measured.strategy, &measured.control);
-    if let Some(regression) = find_regression(forecast, strategy, control) {
+    if let Some(regression) = find_regression(forecasts, strategy, control) {
         return (Action::RollBack, regression.to_string());
     }
     let RolloutMeasurements {
         processes,
-        disabled,
+        disabled_processes,
         ..
     } = *measured;
-    if disabled as f64 > processes as f64 * DISABLED_FRACTION_MAX {
-        let reason = format!("the strategy disabled itself in {disabled} of {processes} processes");
+    if disabled_processes as f64 > processes as f64 * DISABLED_FRACTION_MAX {
+        let reason = format!(
+            "the strategy disabled itself in {disabled_processes} of {processes} processes"
+        );
         return (Action::RollBack, reason);
     }
     let requests = strategy.sum.requests;
@@ -206,13 +208,13 @@ fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Acti
             format!("{requests} requests ran the strategy; a forecast is for {REQUESTS_COMPARED}");
         return (Action::Wait, reason);
     }
-    let forecast_result = if forecast.is_empty() {
+    let forecast_result = if forecasts.is_empty() {
         "the strategy file has no forecast"
     } else {
         "the forecast held"
     };
     if control.sum.requests == 0 {
-        let action = if forecast.is_empty() {
+        let action = if forecasts.is_empty() {
             Action::Wait
         } else {
             Action::Continue
@@ -274,7 +276,7 @@ mod tests {
     use super::super::simulated::{Random, Traffic};
     use super::*;
 
-    fn forecast_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
+    fn forecasts_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
         let group = traffic.draw_group(100_000, random);
         let metrics = [
             Metric::Calls,
@@ -297,7 +299,7 @@ mod tests {
     fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
         RolloutMeasurements {
             processes: 1,
-            disabled: 0,
+            disabled_processes: 0,
             strategy,
             control,
         }
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_bound_widens_with_the_root_of_fewer_requests_and_has_a_tolerance() {
-        let calls_forecast = Forecast {
+        let forecast_of_metric = Forecast {
             figure: "calls".into(),
             value: 4.0,
             low: 3.0,
@@ -313,32 +315,36 @@ mod tests {
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
             assert!(
-                (forecast_bound(&calls_forecast, Metric::Calls, requests) - expected).abs() < 1e-9
+                (forecast_bound(&forecast_of_metric, Metric::Calls, requests) - expected).abs()
+                    < 1e-9
             );
         }
-        let exact = Forecast {
+        let forecast_without_margin = Forecast {
             high: 4.0,
-            ..calls_forecast.clone()
+            ..forecast_of_metric.clone()
         };
-        assert!((forecast_bound(&exact, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
-        assert!((forecast_bound(&exact, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9);
+        assert!((forecast_bound(&forecast_without_margin, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
+        assert!(
+            (forecast_bound(&forecast_without_margin, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9
+        );
     }
 
     #[test]
     fn more_calls_than_forecast_are_a_regression_and_fewer_are_not() {
         let mut random = Random(3);
-        let forecast = forecast_of(Traffic::typical(), &mut random);
+        let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let control = Traffic::typical()
             .with_calls(3.0)
             .draw_group(1800, &mut random);
-        let regression_of = |strategy: &GroupCounts| find_regression(&forecast, strategy, &control);
+        let regression_of =
+            |strategy: &GroupCounts| find_regression(&forecasts, strategy, &control);
         let more_calls = Traffic::typical()
             .with_calls(2.0)
             .draw_group(200, &mut random);
         let regression = regression_of(&more_calls).unwrap();
         assert!(matches!(
             regression,
-            Regression::Forecast {
+            Regression::AboveForecast {
                 metric: Metric::Calls,
                 requests: 200,
                 ..
@@ -359,16 +365,16 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_slower_than_forecast_is_no_regression_if_the_control_group_waits_longer() {
+    fn a_strategy_slower_than_forecast_is_excused_if_the_control_group_waits_longer() {
         let mut random = Random(4);
-        let forecast = forecast_of(Traffic::typical(), &mut random);
+        let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let slow = Traffic::typical().with_time(3.0);
         let strategy = slow.draw_group(1000, &mut random);
         let control = slow.with_calls(3.0).draw_group(1000, &mut random);
-        assert_eq!(find_regression(&forecast, &strategy, &control), None);
+        assert_eq!(find_regression(&forecasts, &strategy, &control), None);
         assert!(matches!(
-            find_regression(&forecast, &strategy, &GroupCounts::default()),
-            Some(Regression::Forecast {
+            find_regression(&forecasts, &strategy, &GroupCounts::default()),
+            Some(Regression::AboveForecast {
                 metric: Metric::AddedP50,
                 ..
             })
@@ -376,14 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_slower_than_the_control_group_is_a_regression_without_a_forecast() {
+    fn a_strategy_without_forecast_that_is_slower_than_the_control_group_is_a_regression() {
         let mut random = Random(6);
         let control = Traffic::typical().draw_group(1000, &mut random);
         let slow = Traffic::typical()
             .with_time(2.0)
             .draw_group(1000, &mut random);
         let regression = find_regression(&[], &slow, &control).unwrap();
-        assert!(matches!(regression, Regression::Control { .. }));
+        assert!(matches!(regression, Regression::SlowerThanControl { .. }));
         assert!(
             regression
                 .to_string()
@@ -396,23 +402,29 @@ mod tests {
     #[test]
     fn a_roll_out_that_meets_its_forecast_and_is_faster_continues() {
         let mut random = Random(7);
-        let forecast = forecast_of(Traffic::typical(), &mut random);
+        let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().draw_group(3000, &mut random);
         let control = Traffic::typical()
             .with_calls(3.0)
             .draw_group(3000, &mut random);
         let measurements = measurements_of(strategy.clone(), control.clone());
-        assert_eq!(recommend(&forecast, &measurements).action, Action::Continue);
-        let reason = recommend(&forecast, &measurements).reason;
+        assert_eq!(
+            recommend(&forecasts, &measurements).action,
+            Action::Continue
+        );
+        let reason = recommend(&forecasts, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
-        let one_disabled = RolloutMeasurements {
-            disabled: 1,
+        let with_disabled_process = RolloutMeasurements {
+            disabled_processes: 1,
             ..measurements
         };
-        assert_eq!(recommend(&forecast, &one_disabled).action, Action::RollBack);
+        assert_eq!(
+            recommend(&forecasts, &with_disabled_process).action,
+            Action::RollBack
+        );
         let without_control = measurements_of(strategy, GroupCounts::default());
         assert_eq!(
-            recommend(&forecast, &without_control).action,
+            recommend(&forecasts, &without_control).action,
             Action::Continue
         );
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
@@ -421,16 +433,16 @@ mod tests {
     #[test]
     fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
         let mut random = Random(8);
-        let forecast = forecast_of(Traffic::typical(), &mut random);
+        let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let group = |requests, random: &mut Random| Traffic::typical().draw_group(requests, random);
         let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
-        assert_eq!(recommend(&forecast, &few_requests).action, Action::Wait);
+        assert_eq!(recommend(&forecasts, &few_requests).action, Action::Wait);
         let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
-        assert_eq!(recommend(&forecast, &equal_groups).action, Action::Wait);
+        assert_eq!(recommend(&forecasts, &equal_groups).action, Action::Wait);
         let more_calls = Traffic::typical()
             .with_calls(1.5)
             .draw_group(3000, &mut random);
-        let measurements = measurements_of(more_calls, group(3000, &mut random));
-        assert_eq!(recommend(&forecast, &measurements).action, Action::RollBack);
+        let more_calls = measurements_of(more_calls, group(3000, &mut random));
+        assert_eq!(recommend(&forecasts, &more_calls).action, Action::RollBack);
     }
 }

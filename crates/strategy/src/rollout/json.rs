@@ -8,28 +8,28 @@ use crate::notation::Strategy;
 
 /// The JSON of a process that runs this strategy (docs/reference/json.md).
 pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> String {
-    let disabled = process_rollout
+    let disable_reason = process_rollout
         .disable_reason()
         .map_or("null".to_owned(), |regression| format!("\"{regression}\""));
-    let forecast = process_rollout.forecast().iter().map(|line| {
+    let forecast_documents = process_rollout.forecasts().iter().map(|forecast| {
         format!(
             "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
-            quote_json(&line.figure),
-            line.value,
-            line.low,
-            line.high
+            quote_json(&forecast.figure),
+            forecast.value,
+            forecast.low,
+            forecast.high
         )
     });
     let groups = process_rollout.groups();
     format!(
         "{{\"process\":\"{:016x}\",\"strategy\":\"{strategy}\",\"share\":{},\"share_by\":\"{}\",\
-         \"disabled\":{disabled},\"warm_up_requests\":{},\"forecast\":[{}],\
+         \"disabled\":{disable_reason},\"warm_up_requests\":{},\"forecast\":[{}],\
          \"groups\":{{\"strategy\":{},\"control\":{}}}}}",
         process_rollout.process_seed(),
         process_rollout.share().fraction,
         process_rollout.share().by,
         process_rollout.warm_up_requests(),
-        forecast.collect::<Vec<_>>().join(","),
+        forecast_documents.collect::<Vec<_>>().join(","),
         group_json(&groups.strategy),
         group_json(&groups.control),
     )
@@ -42,28 +42,26 @@ fn group_json(group: &GroupCounts) -> String {
         keys,
         added_ns,
     } = group.sum;
-    let counts = group.added_ns_counts();
-    let counts = counts.map(|(added_ns, count)| format!("[{added_ns},{count}]"));
+    let added_ns_counts = group
+        .added_ns_counts()
+        .map(|(bucket_ns, count)| format!("[{bucket_ns},{count}]"));
     let blocks = group.blocks().iter().map(|block| {
-        let Block {
-            requests,
-            calls,
-            keys,
-            added_ns,
-        } = block;
-        format!("[{requests},{calls},{keys},{added_ns}]")
+        format!(
+            "[{},{},{},{}]",
+            block.requests, block.calls, block.keys, block.added_ns
+        )
     });
     format!(
         "{{\"requests\":{requests},\"failed_requests\":{},\"calls\":{calls},\"keys\":{keys},\"bytes\":{},\
          \"added_ns\":{added_ns},\"added_ns_counts\":[{}],\"blocks\":[{}]}}",
         group.failed_requests,
         group.bytes,
-        counts.collect::<Vec<_>>().join(","),
+        added_ns_counts.collect::<Vec<_>>().join(","),
         blocks.collect::<Vec<_>>().join(","),
     )
 }
 
-/// A text in quotes: the name of a metric may be any word of the strategy file.
+/// A text as a JSON string: the figure of a forecast may be any word of the strategy file.
 fn quote_json(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -89,13 +87,14 @@ mod tests {
 
     #[test]
     fn the_document_has_both_groups_and_the_forecast() {
-        let forecast = vec![Forecast {
+        let forecasts = vec![Forecast {
             figure: "calls\"\\\u{1}".into(),
             value: 2.5,
             low: 2.0,
             high: 3.0,
         }];
-        let mut process_rollout = ProcessRollout::new(forecast, Some(RolloutShare::default()), 255);
+        let mut process_rollout =
+            ProcessRollout::new(forecasts, Some(RolloutShare::default()), 255);
         let group = process_rollout.begin_request();
         let cost = RequestCost {
             calls: 2,

@@ -156,7 +156,8 @@ fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
 
 fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let variance_inflation = (Metric::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
+    let variance_inflation =
+        (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
     let variance_inflation = if variance_inflation.is_finite() {
         variance_inflation
     } else {
@@ -164,16 +165,16 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
     };
     let margin =
         NORMAL_QUANTILE * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
-    let (low, high) = (quantile - margin, quantile + margin);
+    let (low_quantile, high_quantile) = (quantile - margin, quantile + margin);
     Some(Estimate {
         value: added_ms_at(group, quantile),
-        low: if low > 0.0 {
-            added_ms_at(group, low)
+        low: if low_quantile > 0.0 {
+            added_ms_at(group, low_quantile)
         } else {
             0.0
         },
-        high: if high * requests <= requests - 1.0 {
-            added_ms_at(group, high)
+        high: if high_quantile * requests <= requests - 1.0 {
+            added_ms_at(group, high_quantile)
         } else {
             f64::INFINITY
         },
@@ -181,7 +182,7 @@ fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate
 }
 
 /// The variance of the added time of single requests, in square milliseconds.
-fn variance_of_one(group: &GroupCounts) -> f64 {
+fn variance_of_single_requests(group: &GroupCounts) -> f64 {
     let mean = Metric::AddedMean.mean(&group.sum);
     let squares = group
         .added_ns_counts()
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_known_requests_are_their_means_and_percentiles() {
+    fn metrics_of_known_requests_are_their_means_and_percentiles() {
         let group = group_of((1..=1000).map(|number| number * 10));
         assert_eq!(Metric::Calls.value(&group), Some(1.0));
         assert_eq!(Metric::Keys.value(&group), Some(3.0));
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
+    fn intervals_cover_the_metrics_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
         let true_group = Traffic::typical().draw_group(400_000, &mut random);
         let mut misses_by_metric = [0; METRICS.len()];

@@ -1,7 +1,7 @@
 //! The roll-out of a strategy: a share of the requests runs it, the others are the control group, and both are measured.
 //!
 //! [`rollout_share`] decides which group a request belongs to, [`counts`] adds up what the requests of a group needed, [`metrics`]
-//! states its figures with intervals, and [`decision`] compares them with the forecast of the strategy file and with the
+//! estimates its metrics with intervals, and [`decision`] compares them with the forecast of the strategy file and with the
 //! control group. [`process_rollout`] does so while one process runs; `glasscache rollout` does it over many. No clock and no
 //! socket: docs/decisions/0103-roll-out-with-rollback.md has the rule and its reasons.
 

@@ -11,16 +11,16 @@ use super::rollout_share::{Group, RolloutShare};
 use crate::file::Forecast;
 
 /// The first window is evaluated each time this many requests have ended.
-const CHECK_REQUESTS: u64 = 500;
+const REQUESTS_PER_CHECK: u64 = 500;
 
 /// After this many requests a window counts all others, whether the process is warm or not.
-const WARM_UP_MAX: u64 = REQUESTS_COMPARED / 2;
+const WARM_UP_REQUESTS_MAX: u64 = REQUESTS_COMPARED / 2;
 
 /// A window ends with this many requests of the strategy at least, if it runs in a small share.
 const STRATEGY_REQUESTS_MIN: u64 = 100;
 
 /// Windows in succession that must miss the forecast, after the first one.
-const WINDOWS_MISSED: u32 = 3;
+const MISSED_WINDOWS_TO_DISABLE: u32 = 3;
 
 /// The requests of both groups.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,13 +43,13 @@ impl Groups {
 /// The roll-out of a strategy in one process.
 #[derive(Debug, Clone)]
 pub struct ProcessRollout {
-    forecast: Vec<Forecast>,
+    forecasts: Vec<Forecast>,
     share: RolloutShare,
     /// Whether the strategy may disable itself.
     may_disable_itself: bool,
     /// A random number of this process.
     process_seed: u64,
-    next_request: u64,
+    next_request_number: u64,
     groups: Groups,
     warm_up_requests: u64,
     window: Window,
@@ -71,13 +71,13 @@ struct Window {
 impl ProcessRollout {
     /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a
     /// share all requests run the strategy, and it stays enabled whatever they need.
-    pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
+    pub fn new(forecasts: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
         Self {
-            forecast,
+            forecasts,
             share: share.unwrap_or_default(),
             may_disable_itself: share.is_some(),
             process_seed,
-            next_request: 0,
+            next_request_number: 0,
             groups: Groups::default(),
             warm_up_requests: 0,
             window: Window::default(),
@@ -87,8 +87,8 @@ impl ProcessRollout {
 
     /// The group of the next request.
     pub fn begin_request(&mut self) -> Group {
-        let number = self.next_request;
-        self.next_request += 1;
+        let number = self.next_request_number;
+        self.next_request_number += 1;
         match self.disable_reason {
             Some(_) => Group::Control,
             None => self.share.group_of(number, self.process_seed),
@@ -118,7 +118,7 @@ impl ProcessRollout {
         is_warm: bool,
     ) -> Option<&Regression> {
         self.window.requests += 1;
-        let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
+        let is_counted = is_warm || self.window.requests > WARM_UP_REQUESTS_MAX;
         if is_counted {
             self.groups.add(group, cost);
             self.window.groups.add(group, cost);
@@ -126,7 +126,7 @@ impl ProcessRollout {
             self.warm_up_requests += 1;
         }
         let can_decide = self.may_disable_itself && self.disable_reason.is_none();
-        if !can_decide || !self.window.requests.is_multiple_of(CHECK_REQUESTS) {
+        if !can_decide || !self.window.requests.is_multiple_of(REQUESTS_PER_CHECK) {
             return None;
         }
         self.disable_reason = self.evaluate_window();
@@ -141,9 +141,10 @@ impl ProcessRollout {
             return None;
         }
         let groups = &self.window.groups;
-        let regression = find_regression(&self.forecast, &groups.strategy, &groups.control);
+        let regression = find_regression(&self.forecasts, &groups.strategy, &groups.control);
         let missed_windows = self.window.missed_windows + u32::from(regression.is_some());
-        if regression.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
+        if regression.is_some()
+            && (!self.window.is_after_first || missed_windows == MISSED_WINDOWS_TO_DISABLE)
         {
             return regression;
         }
@@ -183,8 +184,8 @@ impl ProcessRollout {
     }
 
     /// What the simulator expected.
-    pub fn forecast(&self) -> &[Forecast] {
-        &self.forecast
+    pub fn forecasts(&self) -> &[Forecast] {
+        &self.forecasts
     }
 
     /// The requests since the process was warm.
@@ -205,12 +206,12 @@ mod tests {
     use super::super::simulated::{Random, Traffic};
     use super::*;
 
-    /// Runs of each kind.
+    /// How often the tests run each case.
     const RUNS: u64 = 100;
 
-    fn forecast_of(metric: &str, value: f64, margin: f64) -> Forecast {
+    fn forecast_of(figure: &str, value: f64, margin: f64) -> Forecast {
         Forecast {
-            figure: metric.to_owned(),
+            figure: figure.to_owned(),
             value,
             low: value - margin,
             high: value + margin,
@@ -218,7 +219,7 @@ mod tests {
     }
 
     /// A forecast of the usual traffic as the simulator makes it: 3.5 standard deviations of 2,000 requests.
-    fn forecast() -> Vec<Forecast> {
+    fn forecasts() -> Vec<Forecast> {
         let mut random = Random(99);
         let group = Traffic::typical().draw_group(200_000, &mut random);
         let samples: Vec<_> = (0..200)
@@ -247,7 +248,7 @@ mod tests {
             fraction: share,
             by: ShareBy::Request,
         };
-        ProcessRollout::new(forecast(), Some(share), 1)
+        ProcessRollout::new(forecasts(), Some(share), 1)
     }
 
     /// The number of the request after which the strategy was disabled.
@@ -301,27 +302,32 @@ mod tests {
     fn a_good_strategy_is_kept_over_a_hundred_windows_and_a_change_is_noticed() {
         let mut process_rollout = process_rollout(0.2);
         let (control, random) = (Traffic::typical().with_calls(3.0), &mut Random(21));
-        let groups = (Traffic::typical(), control);
+        let typical_traffic = (Traffic::typical(), control);
         assert_eq!(
-            disabled_after(&mut process_rollout, 200_000, groups, random),
+            disabled_after(&mut process_rollout, 200_000, typical_traffic, random),
             None
         );
-        let slower_groups = (Traffic::typical().with_calls(1.8), control);
-        let requests_until_disabled =
-            disabled_after(&mut process_rollout, 20_000, slower_groups, random).unwrap();
+        let traffic_with_more_calls = (Traffic::typical().with_calls(1.8), control);
+        let requests_until_disabled = disabled_after(
+            &mut process_rollout,
+            20_000,
+            traffic_with_more_calls,
+            random,
+        )
+        .unwrap();
         assert_eq!(requests_until_disabled, 6000, "three windows");
     }
 
     #[test]
     fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
         let mut process_rollout = process_rollout(1.0);
-        let slow_traffic = Traffic::typical().with_calls(3.0);
+        let costly_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
             disabled_after(
                 &mut process_rollout,
                 2000,
-                (slow_traffic, slow_traffic),
+                (costly_traffic, costly_traffic),
                 random
             ),
             Some(500)
@@ -331,7 +337,7 @@ mod tests {
             disabled_after(
                 &mut process_rollout,
                 5000,
-                (slow_traffic, slow_traffic),
+                (costly_traffic, costly_traffic),
                 random
             ),
             None
@@ -342,14 +348,14 @@ mod tests {
 
     #[test]
     fn a_strategy_that_is_not_rolled_out_stays_enabled_whatever_its_requests_need() {
-        let mut process_rollout = ProcessRollout::new(forecast(), None, 1);
-        let slow_traffic = Traffic::typical().with_calls(3.0);
+        let mut process_rollout = ProcessRollout::new(forecasts(), None, 1);
+        let costly_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
             disabled_after(
                 &mut process_rollout,
                 10_000,
-                (slow_traffic, slow_traffic),
+                (costly_traffic, costly_traffic),
                 random
             ),
             None
@@ -360,11 +366,11 @@ mod tests {
     #[test]
     fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
         let mut process_rollout = process_rollout(1.0);
-        let mut slow_traffic = Traffic::typical().with_calls(3.0);
+        let mut costly_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         let requests_until_disabled = (1..=2000).find(|_| {
             let group = process_rollout.begin_request();
-            let cost = slow_traffic.draw_request(&mut random);
+            let cost = costly_traffic.draw_request(&mut random);
             process_rollout.end_request(group, &cost, false).is_some()
         });
         assert_eq!(
@@ -377,13 +383,13 @@ mod tests {
     #[test]
     fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
         let mut process_rollout = process_rollout(1.0);
-        let slow_traffic = Traffic::typical().with_calls(3.0);
+        let costly_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         assert_eq!(
             disabled_after(
                 &mut process_rollout,
                 499,
-                (slow_traffic, slow_traffic),
+                (costly_traffic, costly_traffic),
                 &mut random
             ),
             None
@@ -404,12 +410,12 @@ mod tests {
     #[test]
     fn a_small_share_decides_when_it_has_enough_requests() {
         let mut process_rollout = process_rollout(0.01);
-        let slow_traffic = (
+        let costly_traffic = (
             Traffic::typical().with_calls(3.0),
             Traffic::typical().with_calls(3.0),
         );
         let requests_until_disabled =
-            disabled_after(&mut process_rollout, 20_000, slow_traffic, &mut Random(3)).unwrap();
+            disabled_after(&mut process_rollout, 20_000, costly_traffic, &mut Random(3)).unwrap();
         assert!(requests_until_disabled <= 5000, "{requests_until_disabled}");
     }
 }

@@ -64,11 +64,11 @@ impl RolloutShare {
 
     /// The group of a request by its number in the process; `process_seed` is a random number of that process.
     pub fn group_of(self, request_number: u64, process_seed: u64) -> Group {
-        let number = match self.by {
+        let hashed_number = match self.by {
             ShareBy::Request => request_number,
             ShareBy::Process => process_seed,
         };
-        if is_within(number, self.fraction) {
+        if is_within(hashed_number, self.fraction) {
             Group::Strategy
         } else {
             Group::Control

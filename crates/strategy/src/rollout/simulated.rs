@@ -18,14 +18,13 @@ impl Random {
 /// Requests of one kind.
 #[derive(Clone, Copy)]
 pub(super) struct Traffic {
-    /// Calls of a request, as a multiple of the typical one.
+    /// Calls of a request, as a multiple of the typical number.
     calls_factor: f64,
     /// Time of a call, as a multiple of the typical one.
     time_factor: f64,
-    /// Calls of a request in this period, as a multiple again.
+    /// Calls of a request in this period, as a multiple of those in the calmest one.
     period_factor: f64,
-    /// How many requests are left of the period.
-    period_requests_left: u32,
+    requests_left_in_period: u32,
 }
 
 impl Traffic {
@@ -35,7 +34,7 @@ impl Traffic {
             calls_factor: 1.0,
             time_factor: 1.0,
             period_factor: 1.0,
-            period_requests_left: 0,
+            requests_left_in_period: 0,
         }
     }
 
@@ -54,11 +53,11 @@ impl Traffic {
     }
 
     pub(super) fn draw_request(&mut self, random: &mut Random) -> RequestCost {
-        if self.period_requests_left == 0 {
+        if self.requests_left_in_period == 0 {
             self.period_factor = 1.0 + random.draw_fraction();
-            self.period_requests_left = 10;
+            self.requests_left_in_period = 10;
         }
-        self.period_requests_left -= 1;
+        self.requests_left_in_period -= 1;
         let calls =
             (random.draw_fraction() * 4.0 * self.period_factor * self.calls_factor).round() as u32;
         // A median of a millisecond, and one of 100 calls above 10 ms.

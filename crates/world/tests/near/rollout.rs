@@ -12,7 +12,7 @@ use glasscache_client::near::{
     ShareBy, StrategyOptions,
 };
 use glasscache_sim::strategy::StrategyFile;
-use glasscache_sim::strategy::build_file::strategy_file;
+use glasscache_sim::strategy::build_file::build_strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
@@ -51,7 +51,7 @@ impl Site {
 
     fn new_strategy_file(&self, notation: &str) -> StrategyFile {
         let prepared = PreparedLog::new(&self.log, |_| true);
-        strategy_file(&prepared, &self.cost, &notation.parse().unwrap())
+        build_strategy_file(&prepared, &self.cost, &notation.parse().unwrap())
     }
 }
 

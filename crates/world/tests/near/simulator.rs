@@ -11,7 +11,7 @@ use glasscache_client::near::{
 };
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
-use glasscache_sim::strategy::build_file::strategy_file;
+use glasscache_sim::strategy::build_file::build_strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::learn;
@@ -260,7 +260,7 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
                 log.requests.len(),
             );
             // The client runs what was written into the file.
-            let file = strategy_file(&prepared, &cost, &strategy).to_string();
+            let file = build_strategy_file(&prepared, &cost, &strategy).to_string();
             let client_stats = run_client(&log, &file.parse().unwrap(), &mut worker);
             for (request_index, (client, simulated)) in
                 client_stats.iter().zip(&simulated_stats).enumerate()

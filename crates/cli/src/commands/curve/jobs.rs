@@ -87,10 +87,10 @@ impl JobPlan<'_> {
         };
         let curves: Vec<Job> = match self.sample_keys {
             None => vec![Job::ExactCurve],
-            Some(keys) => {
+            Some(keys_max) => {
                 let sample = |index| {
                     Job::Sample(SampleOptions {
-                        keys,
+                        keys_max,
                         seed: self.seed.wrapping_add(index),
                     })
                 };

@@ -111,7 +111,7 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
         "share": reports.share,
         "share_by": reports.share_by,
         "processes": reports.processes,
-        "disabled_processes": measured.disabled,
+        "disabled_processes": measured.disabled_processes,
         "disabled_because": reports.disabled_because,
         "warm_up_requests": reports.warm_up_requests,
         "groups": { "strategy": to_group_document(&measured.strategy), "control": to_group_document(&measured.control) },

@@ -164,7 +164,7 @@ impl Reports {
         let measured = &mut self.measured;
         self.processes += 1;
         measured.processes += usize::from(rollout.groups.strategy.requests > 0);
-        measured.disabled += usize::from(rollout.disabled.is_some());
+        measured.disabled_processes += usize::from(rollout.disabled.is_some());
         measured
             .strategy
             .merge(&rollout.groups.strategy.to_counts());

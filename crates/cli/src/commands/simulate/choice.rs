@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use glasscache_sim::strategy::FixedRule;
-use glasscache_sim::strategy::build_file::strategy_file;
+use glasscache_sim::strategy::build_file::build_strategy_file as build_file_of_strategy;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
@@ -90,5 +90,5 @@ pub(super) fn build_strategy_file(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
 ) -> String {
-    strategy_file(prepared, &loaded.cost_model, &named.strategy).to_string()
+    build_file_of_strategy(prepared, &loaded.cost_model, &named.strategy).to_string()
 }

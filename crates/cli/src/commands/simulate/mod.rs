@@ -216,7 +216,7 @@ impl Args {
         let options = ReportOptions {
             draw_seed,
             route_of,
-            routes: route_count,
+            route_count,
         };
         let outcome = parallel::run_in_parallel(
             named_strategies.len(),

@@ -186,7 +186,7 @@ fn evaluate_front(
     let options = ReportOptions {
         draw_seed: None,
         route_of: &[],
-        routes: 0,
+        route_count: 0,
     };
     let outcome = parallel::run_in_parallel(
         front_candidates.len(),

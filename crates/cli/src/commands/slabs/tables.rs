@@ -166,10 +166,10 @@ impl<'a> Comparison<'a> {
                 class_list.name
             ))
         }));
-        if self.input.demand.refused() > 0 {
+        if self.input.demand.refused_items() > 0 {
             notes.push(format!(
                 "{} items are above -I and are left out.",
-                self.input.demand.refused()
+                self.input.demand.refused_items()
             ));
         }
         notes.push("Segments: from the layout of glasscache's store (item header, index slot), within 2 % of a full store's count; no flags, no expiry.".into());
@@ -332,7 +332,7 @@ impl<'a> Comparison<'a> {
             title: "Memory by class: today, and the best classes".into(),
             x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
             y_label: "MiB in the class".into(),
-            parts: ["requested".into(), "wasted".into()],
+            part_names: ["requested".into(), "wasted".into()],
             panels: vec![new_panel(&self.class_lists[0]), new_panel(self.best())],
         }
     }
@@ -403,7 +403,7 @@ impl<'a> Comparison<'a> {
             "source": self.input.name,
             "items": self.input.demand.items(),
             "item_bytes": self.input.demand.item_bytes() as f64,
-            "refused_items": self.input.demand.refused(),
+            "refused_items": self.input.demand.refused_items(),
             "memory_bytes": self.memory_bytes,
             "classes": self.class_lists[0].plan.classes.iter().enumerate().map(class_document).collect::<Vec<_>>(),
             "options": self.class_lists.iter().map(list_document).collect::<Vec<_>>(),

@@ -8,13 +8,13 @@ use glasscache_strategy::together::{Pattern, PatternPiece, SplitKey, TogetherRul
 use super::super::prepare::PreparedLog;
 use crate::trace::log::NONE;
 
-/// Items of a request that are looked at: pairs grow with their square.
+/// The most items of a request that are counted: pairs grow with their square.
 const ITEMS_MAX: usize = 64;
-/// Pairs that are counted at a time; beyond it, pairs seen once are forgotten.
+/// The most pairs that are counted at a time; beyond it, pairs seen once are forgotten.
 const PAIRS_MAX: usize = 4 << 20;
-/// Companions of one trigger.
+/// The most companions of one trigger.
 const COMPANIONS_MAX: usize = 64;
-/// Rules of each kind, those that serve most uses first.
+/// The most rules of each kind; those that serve most uses are kept.
 const RULES_MAX: usize = 100_000;
 /// The fewest uses of a pair that make a rule.
 const USES_MIN: u32 = 3;
@@ -32,12 +32,17 @@ pub(super) enum Trigger {
 
 /// The family of an item's key: the number of its template, and its variable parts.
 struct Family<'k> {
-    template: u32,
+    template_number: u32,
     parts: Vec<&'k str>,
 }
 
-/// A family of companions: which part of the trigger each of its parts is, four bits each, and its template.
-type Companion = (u64, u32);
+/// A family of companions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Companion {
+    /// Which part of the trigger each of its parts is, four bits each.
+    trigger_part_indexes: u64,
+    template_number: u32,
+}
 
 /// A log ready to be counted.
 pub(super) struct RuleCounter<'a> {
@@ -72,9 +77,9 @@ impl TriggerUses {
         if observed_share <= expected_share {
             return false;
         }
-        let term = |observed: f64, expected: f64| {
-            if observed > 0.0 {
-                observed * (observed / expected).ln()
+        let term = |observed_share: f64, expected_share: f64| {
+            if observed_share > 0.0 {
+                observed_share * (observed_share / expected_share).ln()
             } else {
                 0.0
             }
@@ -93,32 +98,30 @@ impl<'a> RuleCounter<'a> {
         joint_share_min: f64,
     ) -> Self {
         let request_count = requests.len().max(1) as f64;
-        let uses_by_item = prepared.uses(requests.clone());
+        let uses = prepared.uses(requests.clone());
         let mut template_numbers: HashMap<String, u32> = HashMap::new();
         let mut templates = Vec::new();
-        let families = prepared
-            .items
-            .keys
-            .iter()
-            .zip(&uses_by_item)
-            .map(|(key, &uses)| {
-                let split_key = SplitKey::new(key)
-                    .filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
-                let template = *template_numbers
-                    .entry(split_key.template)
-                    .or_insert_with_key(|template| {
-                        templates.push(template.clone());
-                        templates.len() as u32 - 1
-                    });
-                let parts = split_key.parts;
-                Some(Family { template, parts })
-            });
+        let families = prepared.items.keys.iter().zip(&uses).map(|(key, &uses)| {
+            let split_key =
+                SplitKey::new(key).filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
+            let template_number = *template_numbers
+                .entry(split_key.template)
+                .or_insert_with_key(|template| {
+                    templates.push(template.clone());
+                    templates.len() as u32 - 1
+                });
+            let parts = split_key.parts;
+            Some(Family {
+                template_number,
+                parts,
+            })
+        });
         let families = families.collect();
         Self {
             prepared,
             requests,
             joint_share_min,
-            popularity: uses_by_item
+            popularity: uses
                 .iter()
                 .map(|&uses| f64::from(uses) / request_count)
                 .collect(),
@@ -148,91 +151,95 @@ impl<'a> RuleCounter<'a> {
 
     /// All rules with this kind of trigger.
     pub(super) fn find_rules(&self, trigger: Trigger) -> TogetherRules {
-        let companions_by_template = self.family_rules(trigger);
-        let mut rules = self.item_rules(trigger, &companions_by_template);
-        let family_rules = companions_by_template
-            .into_iter()
-            .map(|(template, companions)| {
-                let companions = companions
-                    .into_iter()
-                    .map(|companion| self.pattern_of(companion));
-                TogetherRule {
-                    trigger: self.templates[template as usize].clone(),
-                    companions: companions.collect(),
-                }
-            });
+        let companions_by_template = self.find_family_companions(trigger);
+        let mut rules = self.find_item_rules(trigger, &companions_by_template);
+        let family_rules =
+            companions_by_template
+                .into_iter()
+                .map(|(template_number, companions)| {
+                    let companions = companions
+                        .into_iter()
+                        .map(|companion| self.pattern_of(companion));
+                    TogetherRule {
+                        trigger: self.templates[template_number as usize].clone(),
+                        companions: companions.collect(),
+                    }
+                });
         rules.splice(0..0, family_rules);
         TogetherRules::new(rules)
     }
 
     /// Companions of whole families, by the trigger's template.
-    fn family_rules(&self, trigger: Trigger) -> BTreeMap<u32, Vec<Companion>> {
+    fn find_family_companions(&self, trigger: Trigger) -> BTreeMap<u32, Vec<Companion>> {
         let mut pairs: HashMap<(u32, Companion), u32> = HashMap::new();
-        let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
+        let mut uses_by_trigger: HashMap<u32, u32> = HashMap::new();
         self.for_each_use(trigger, |item, items_read| {
             let Some(family) = &self.families[item as usize] else {
                 return;
             };
-            *trigger_uses.entry(family.template).or_default() += 1;
+            *uses_by_trigger.entry(family.template_number).or_default() += 1;
             let mut companions_seen: Vec<Companion> = Vec::new();
             for &other_item in items_read {
                 if let Some(companion) = self.companion_of(family, other_item)
                     && !companions_seen.contains(&companion)
                 {
                     companions_seen.push(companion);
-                    count_pair(&mut pairs, (family.template, companion));
+                    count_pair(&mut pairs, (family.template_number, companion));
                 }
             }
         });
         let tested_pairs = pairs.len();
         let mut rules_by_trigger: BTreeMap<u32, Vec<(u32, Companion)>> = BTreeMap::new();
-        for (&(template, companion), &joint_uses) in &pairs {
-            let uses = TriggerUses {
-                all_uses: trigger_uses[&template],
+        for (&(template_number, companion), &joint_uses) in &pairs {
+            let pair_uses = TriggerUses {
+                all_uses: uses_by_trigger[&template_number],
                 joint_uses,
                 chance_share: 0.0,
             };
-            if uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
+            if pair_uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
                 continue;
             }
-            let chance_share = self.chance_popularity(template, companion);
+            let chance_share = self.chance_popularity(template_number, companion);
             if (TriggerUses {
                 chance_share,
-                ..uses
+                ..pair_uses
             })
             .are_significant(tested_pairs)
             {
                 rules_by_trigger
-                    .entry(template)
+                    .entry(template_number)
                     .or_default()
                     .push((joint_uses, companion));
             }
         }
         rules_by_trigger
             .into_iter()
-            .map(|(template, companions_with_uses)| {
-                (template, sort_companions(companions_with_uses))
+            .map(|(template_number, companions_with_uses)| {
+                (template_number, sort_companions(companions_with_uses))
             })
             .collect()
     }
 
     /// The mean popularity of the keys that a companion's pattern gives, over the trigger's items.
-    fn chance_popularity(&self, template: u32, companion: Companion) -> f64 {
+    fn chance_popularity(&self, template_number: u32, companion: Companion) -> f64 {
         let pattern = self.pattern_of(companion);
-        let has_template = |family: &Option<Family<'_>>, template: u32| {
+        let is_of_companion = |family: &Option<Family<'_>>| {
             family
                 .as_ref()
-                .is_some_and(|family| family.template == template)
+                .is_some_and(|family| family.template_number == companion.template_number)
         };
         let keys = self.prepared.items.keys.iter().zip(&self.popularity);
         let popularity_of: HashMap<&str, f64> = keys
             .zip(&self.families)
-            .filter(|(_, family)| has_template(family, companion.1))
+            .filter(|(_, family)| is_of_companion(family))
             .map(|((key, &popularity), _)| (key.as_str(), popularity))
             .collect();
         let (mut weighted_sum, mut popularity_sum) = (0.0, 0.0);
         for (item, family) in self.families.iter().enumerate() {
-            if let Some(family) = family.as_ref().filter(|family| family.template == template) {
+            if let Some(family) = family
+                .as_ref()
+                .filter(|family| family.template_number == template_number)
+            {
                 let key = pattern.fill(&family.parts);
                 let trigger_popularity = self.popularity[item];
                 weighted_sum +=
@@ -248,18 +255,18 @@ impl<'a> RuleCounter<'a> {
     }
 
     /// Companions of single keys, without those that the rules of their families give.
-    fn item_rules(
+    fn find_item_rules(
         &self,
         trigger: Trigger,
         companions_by_template: &BTreeMap<u32, Vec<Companion>>,
     ) -> Vec<TogetherRule> {
         let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
+        let mut uses_by_trigger: HashMap<u32, u32> = HashMap::new();
         self.for_each_use(trigger, |item, items_read| {
-            *trigger_uses.entry(item).or_default() += 1;
+            *uses_by_trigger.entry(item).or_default() += 1;
             let family = self.families[item as usize].as_ref();
             let covered_companions =
-                family.and_then(|family| companions_by_template.get(&family.template));
+                family.and_then(|family| companions_by_template.get(&family.template_number));
             for &other_item in items_read {
                 let is_covered =
                     family
@@ -278,15 +285,15 @@ impl<'a> RuleCounter<'a> {
         let mut rules_by_trigger: BTreeMap<u32, (bool, Vec<(u32, u32)>)> = BTreeMap::new();
         for (&(item, other_item), &joint_uses) in &pairs {
             let chance_share = self.popularity[other_item as usize];
-            let uses = TriggerUses {
-                all_uses: trigger_uses[&item],
+            let pair_uses = TriggerUses {
+                all_uses: uses_by_trigger[&item],
                 joint_uses,
                 chance_share,
             };
-            if uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
+            if pair_uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
                 continue;
             }
-            let is_significant = uses.are_significant(tested_pairs);
+            let is_significant = pair_uses.are_significant(tested_pairs);
             // What most requests read anyway is worth a key in a call that is made for another companion.
             if is_significant || chance_share >= self.joint_share_min {
                 let (has_significant, companions_with_uses) =
@@ -308,7 +315,7 @@ impl<'a> RuleCounter<'a> {
                     .sum();
                 (
                     served_uses,
-                    self.item_rule(item, sort_companions(companions_with_uses)),
+                    self.build_item_rule(item, sort_companions(companions_with_uses)),
                 )
             })
             .collect();
@@ -322,7 +329,7 @@ impl<'a> RuleCounter<'a> {
             .collect()
     }
 
-    fn item_rule(&self, item: u32, companions: Vec<u32>) -> TogetherRule {
+    fn build_item_rule(&self, item: u32, companions: Vec<u32>) -> TogetherRule {
         let key = |item: u32| self.prepared.items.keys[item as usize].clone();
         let writable = companions
             .into_iter()
@@ -341,20 +348,23 @@ impl<'a> RuleCounter<'a> {
         let family = self.families[other_item as usize].as_ref()?;
         let mut trigger_part_indexes = 0;
         for (offset, part) in family.parts.iter().enumerate() {
-            let index = trigger
+            let trigger_part_index = trigger
                 .parts
                 .iter()
                 .position(|trigger_part| trigger_part == part)?;
-            trigger_part_indexes |= (index as u64) << (4 * offset);
+            trigger_part_indexes |= (trigger_part_index as u64) << (4 * offset);
         }
-        Some((trigger_part_indexes, family.template))
+        Some(Companion {
+            trigger_part_indexes,
+            template_number: family.template_number,
+        })
     }
 
     /// The pattern of a companion: its template with the trigger's numbers.
-    fn pattern_of(&self, (trigger_part_indexes, template): Companion) -> Pattern {
-        let template = &self.templates[template as usize];
+    fn pattern_of(&self, companion: Companion) -> Pattern {
+        let template = &self.templates[companion.template_number as usize];
         let mut pieces = Vec::new();
-        let mut part_index = 0;
+        let mut offset = 0;
         for text in template.split_inclusive(['{', '}']) {
             match text.chars().last() {
                 Some('{') if text.len() > 1 => {
@@ -363,9 +373,9 @@ impl<'a> RuleCounter<'a> {
                 Some('{') => {}
                 Some('}') => {
                     pieces.push(PatternPiece::Variable(
-                        (trigger_part_indexes >> (4 * part_index) & 15) as u8,
+                        (companion.trigger_part_indexes >> (4 * offset) & 15) as u8,
                     ));
-                    part_index += 1;
+                    offset += 1;
                 }
                 _ => pieces.push(PatternPiece::Text(text.to_owned())),
             }
@@ -385,7 +395,7 @@ fn count_pair<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
     *pairs.entry(pair).or_default() += 1;
 }
 
-/// The companions that are read most often, ties in their own order.
+/// The companions that are read most often; equally frequent ones in their own order.
 fn sort_companions<C: Ord>(mut companions_with_uses: Vec<(u32, C)>) -> Vec<C> {
     companions_with_uses.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     companions_with_uses.truncate(COMPANIONS_MAX);

@@ -73,16 +73,16 @@ impl ItemLists {
     }
 }
 
-/// Learns from the given requests; without a share there is nothing to learn.
+/// Learns from the given requests rules of at least this share; without a share there is nothing to learn.
 pub fn learn(
-    joint_share_min: Option<u8>,
+    joint_percent_min: Option<u8>,
     prepared: &PreparedLog<'_>,
     requests: Range<usize>,
 ) -> LearnedRules {
-    let Some(joint_share_min) = joint_share_min else {
+    let Some(joint_percent_min) = joint_percent_min else {
         return LearnedRules::default();
     };
-    let rule_counter = RuleCounter::new(prepared, requests, f64::from(joint_share_min) / 100.0);
+    let rule_counter = RuleCounter::new(prepared, requests, f64::from(joint_percent_min) / 100.0);
     let rules = LearnedTogetherRules {
         with_items: rule_counter.find_rules(Trigger::Item),
         with_pages: rule_counter.find_rules(Trigger::Page),
@@ -97,34 +97,37 @@ fn collect_learned_items(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_
     if rules.with_items.is_empty() && rules.with_pages.is_empty() {
         return LearnedItems::default();
     }
-    let mut item_numbers: HashMap<String, u32> = HashMap::with_capacity(keys.len());
+    let mut item_by_key: HashMap<String, u32> = HashMap::with_capacity(keys.len());
     for (item, key) in keys.iter().enumerate() {
-        item_numbers.insert(key.clone(), item as u32);
+        item_by_key.insert(key.clone(), item as u32);
     }
-    let mut lists = |rules: &TogetherRules| {
+    let mut collect_lists = |trigger_rules: &TogetherRules| {
         let mut lists = ItemLists::default();
-        if rules.is_empty() {
+        if trigger_rules.is_empty() {
             return lists;
         }
         let mut companions = Vec::new();
         for key in keys {
             lists.starts.push(lists.members.len());
             companions.clear();
-            rules.companions(key, &mut companions);
+            trigger_rules.companions(key, &mut companions);
             for companion in companions.drain(..) {
-                let next_number = item_numbers.len() as u32;
+                let next_number = item_by_key.len() as u32;
                 lists
                     .members
-                    .push(*item_numbers.entry(companion).or_insert(next_number));
+                    .push(*item_by_key.entry(companion).or_insert(next_number));
             }
         }
         lists.starts.push(lists.members.len());
         lists
     };
-    let (with_item, with_page) = (lists(&rules.with_items), lists(&rules.with_pages));
+    let (with_item, with_page) = (
+        collect_lists(&rules.with_items),
+        collect_lists(&rules.with_pages),
+    );
     LearnedItems {
         with_item,
         with_page,
-        absent_keys: item_numbers.len() - keys.len(),
+        absent_keys: item_by_key.len() - keys.len(),
     }
 }

@@ -7,8 +7,8 @@ use super::super::{BATCH_ROWS, Batch, Op};
 use super::zipf::Zipf;
 use crate::random::{Random, mix};
 
-/// First key of those that are used only once, above all ranks.
-const ONE_HIT_KEYS_FROM: u64 = 1 << 48;
+/// The first rank of keys that are used only once, above all ranks that are drawn.
+const ONE_HIT_RANK_MIN: u64 = 1 << 48;
 
 /// Spread of sizes, as the standard deviation of their logarithm: between the 0.5 and 1.5 of measured caches.
 const SIZE_SIGMA: f64 = 1.0;
@@ -20,7 +20,7 @@ pub struct KeyWorkload {
     pub requests: u64,
     /// Keys that are drawn by rank.
     pub keys: u64,
-    /// Exponent of the Zipf distribution over the ranks, 0 for all alike.
+    /// Exponent of the Zipf distribution over the ranks; 0 draws all equally often.
     pub skew: f64,
     /// Share of the requests that go to keys never used again.
     pub one_hit_share: f64,
@@ -92,8 +92,8 @@ impl KeyWorkload {
     }
 
     fn key_ttl(&self, key: u64) -> Option<u32> {
-        let total: f64 = self.ttls.iter().map(|&(_, share)| share).sum();
-        let mut share_left = Random::new(!key).next_fraction() * total;
+        let share_sum: f64 = self.ttls.iter().map(|&(_, share)| share).sum();
+        let mut share_left = Random::new(!key).next_fraction() * share_sum;
         let covers = |&&(_, share): &&(u32, f64)| {
             share_left -= share;
             share_left < 0.0
@@ -110,8 +110,8 @@ impl KeyGenerator {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
     pub fn read(&mut self, batch: &mut Batch) -> usize {
         batch.clear();
-        let row_count = (self.workload.requests - self.generated_requests).min(BATCH_ROWS as u64);
-        for _ in 0..row_count {
+        let rows = (self.workload.requests - self.generated_requests).min(BATCH_ROWS as u64);
+        for _ in 0..rows {
             let key = self.draw_key();
             let is_read = self.random.next_fraction() < self.workload.read_share;
             batch.key.push(key);
@@ -123,14 +123,14 @@ impl KeyGenerator {
             batch.ttl.push(self.workload.key_ttl(key));
             self.generated_requests += 1;
         }
-        row_count as usize
+        rows as usize
     }
 
     fn draw_key(&mut self) -> u64 {
         let is_one_hit = self.workload.one_hit_share > 0.0
             && self.random.next_fraction() < self.workload.one_hit_share;
         let rank = if is_one_hit {
-            ONE_HIT_KEYS_FROM + self.generated_requests
+            ONE_HIT_RANK_MIN + self.generated_requests
         } else {
             self.zipf.draw(&mut self.random)
         };
@@ -179,16 +179,16 @@ mod tests {
             ..KeyWorkload::default()
         };
         let all_rows = read_all_batches(workload);
-        let rows = all_rows.key.len() as f64;
+        let row_count = all_rows.key.len() as f64;
         let size_mean = all_rows
             .size
             .iter()
             .flatten()
             .map(|&size| f64::from(size))
             .sum::<f64>()
-            / rows;
+            / row_count;
         assert!((size_mean - 300.0).abs() < 15.0, "mean {size_mean}");
-        let share_of = |count: usize| count as f64 / rows;
+        let share_of = |count: usize| count as f64 / row_count;
         let write_share = share_of(
             all_rows
                 .op

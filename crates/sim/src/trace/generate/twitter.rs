@@ -18,12 +18,14 @@ pub const CLUSTERS: u32 = 54;
 /// 5).
 pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWorkload> {
     let mut lines = CLUSTER_TABLE.lines();
-    let names: Vec<&str> = lines.next()?.split(',').collect();
+    let column_names: Vec<&str> = lines.next()?.split(',').collect();
     let row: Vec<&str> = lines
         .map(|line| line.split(',').collect::<Vec<_>>())
         .find(|row| row.first().and_then(|number| number.parse().ok()) == Some(cluster))?;
     let column_text = |name: &str| {
-        let index = names.iter().position(|&column_name| column_name == name)?;
+        let index = column_names
+            .iter()
+            .position(|&column_name| column_name == name)?;
         row.get(index).copied()
     };
     let column_number = |name: &str| {

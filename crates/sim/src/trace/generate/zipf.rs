@@ -29,7 +29,7 @@ impl Zipf {
         };
         zipf.low_integral = zipf.integral(1.5) - 1.0;
         zipf.high_integral = zipf.integral(ranks + 0.5);
-        zipf.accepted_distance = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
+        zipf.accepted_distance = 2.0 - zipf.inverse_integral(zipf.integral(2.5) - zipf.weight(2.0));
         zipf
     }
 
@@ -38,7 +38,7 @@ impl Zipf {
         loop {
             let area = self.high_integral
                 + random.next_fraction() * (self.low_integral - self.high_integral);
-            let position = self.inverse(area);
+            let position = self.inverse_integral(area);
             let rank = position.round().clamp(1.0, self.ranks);
             if rank - position <= self.accepted_distance
                 || area >= self.integral(rank + 0.5) - self.weight(rank)
@@ -62,7 +62,7 @@ impl Zipf {
         }
     }
 
-    fn inverse(&self, area: f64) -> f64 {
+    fn inverse_integral(&self, area: f64) -> f64 {
         let exponent = 1.0 - self.skew;
         if exponent.abs() < 1e-9 {
             area.exp()
@@ -85,13 +85,14 @@ mod tests {
             for _ in 0..400_000 {
                 counts[zipf.draw(&mut random) as usize] += 1;
             }
-            let total: f64 = (1..=50).map(|rank| f64::from(rank).powf(-skew)).sum();
+            let weight_sum: f64 = (1..=50).map(|rank| f64::from(rank).powf(-skew)).sum();
             for rank in [1, 2, 3, 10, 50] {
-                let expected_share = f64::from(rank).powf(-skew) / total;
+                let expected_share = f64::from(rank).powf(-skew) / weight_sum;
                 let share = f64::from(counts[rank as usize]) / 400_000.0;
-                let error = (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
+                let deviations =
+                    (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
                 assert!(
-                    error < 5.0,
+                    deviations < 5.0,
                     "skew {skew}, rank {rank}: {share} for {expected_share}"
                 );
             }

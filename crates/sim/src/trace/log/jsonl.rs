@@ -11,16 +11,16 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-/// The number of each key, or of each route.
+/// The number of each key or route.
 type NumberByName = HashMap<String, u32>;
 
-/// Reads both files; the rows that a cut left whole are kept.
+/// Reads both files; of a truncated file the complete rows are kept.
 pub(super) fn read(
     (items_file, items_source): (&str, impl BufRead),
     (requests_file, requests_source): (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
     let (mut items, mut number_by_key) = read_items(items_file, items_source)?;
-    let mut requests = Requests {
+    let mut read_requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
@@ -33,7 +33,7 @@ pub(super) fn read(
                 &row,
                 &mut items,
                 &mut number_by_key,
-                &mut requests,
+                &mut read_requests,
                 &mut number_by_route,
             )
         });
@@ -41,10 +41,10 @@ pub(super) fn read(
             lines.tolerate_truncated_tail(error)?;
         }
     }
-    let truncated_after = lines.is_truncated().then_some(requests.len() as u64);
+    let truncated_after = lines.is_truncated().then_some(read_requests.len() as u64);
     Ok(RequestLog {
         items,
-        requests,
+        requests: read_requests,
         truncated_after,
     })
 }
@@ -57,17 +57,17 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
         let (line, row_number) = lines.last_line();
         let parent = JsonRow::parse(file, line, row_number)
             .and_then(|row| append_item(&row, (file, row_number), &mut items, &mut number_by_key));
-        parents.push(parent.map_err(|error| lines.mark_if_cut(error))?);
+        parents.push(parent.map_err(|error| lines.mark_if_truncated(error))?);
     }
     for (index, parent) in parents.into_iter().enumerate() {
-        let number = match parent {
+        let parent_number = match parent {
             None => NONE,
             Some(key) => *number_by_key.get(&key).ok_or_else(|| {
                 let fault = format!("the parent \"{key}\" is not in the file");
                 TraceError::row(file, index as u64 + 1, fault).in_column("parent")
             })?,
         };
-        items.parents.push(number);
+        items.parents.push(parent_number);
     }
     Ok((items, number_by_key))
 }
@@ -96,12 +96,12 @@ fn append_request(
     row: &JsonRow<'_>,
     items: &mut Items,
     number_by_key: &mut NumberByName,
-    requests: &mut Requests,
+    read_requests: &mut Requests,
     number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
     let request_number = row
         .number("request", u64::MAX)?
-        .unwrap_or(requests.len() as u64);
+        .unwrap_or(read_requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
@@ -111,17 +111,17 @@ fn append_request(
     let page = page.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
         let item = number_of_key(key, items, number_by_key);
-        requests.items.push(item);
+        read_requests.items.push(item);
     }
-    requests.request.push(request_number);
-    requests.time_us.push(time_us);
-    requests.instance.push(instance);
-    requests.base_us.push(base_us);
-    requests.page.push(page);
-    requests.route.push(route.map_or(NONE, |name| {
-        intern_route(name, &mut requests.routes, number_by_route)
+    read_requests.request.push(request_number);
+    read_requests.time_us.push(time_us);
+    read_requests.instance.push(instance);
+    read_requests.base_us.push(base_us);
+    read_requests.page.push(page);
+    read_requests.route.push(route.map_or(NONE, |name| {
+        intern_route(name, &mut read_requests.routes, number_by_route)
     }));
-    requests.starts.push(requests.items.len());
+    read_requests.starts.push(read_requests.items.len());
     Ok(())
 }
 
@@ -130,11 +130,11 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     let Some(value) = row.member("items") else {
         return Ok(Vec::new());
     };
-    let fault = || row.field_error("items", "a list of keys", value);
-    let key_list = value.as_array().ok_or_else(fault)?;
+    let list_error = || row.field_error("items", "a list of keys", value);
+    let key_list = value.as_array().ok_or_else(list_error)?;
     key_list
         .iter()
-        .map(|key| key.as_str().ok_or_else(fault))
+        .map(|key| key.as_str().ok_or_else(list_error))
         .collect()
 }
 

@@ -18,7 +18,7 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
     break_cycles(&mut merged.items.parents);
     RequestLog {
         items: merged.items,
-        requests: sorted_by_time(merged.requests),
+        requests: sort_by_time(merged.requests),
         truncated_after,
     }
 }
@@ -27,8 +27,8 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
 struct MergedLog {
     items: Items,
     requests: Requests,
-    item_of_key: HashMap<String, u32>,
-    route_of_name: HashMap<String, u32>,
+    number_by_key: HashMap<String, u32>,
+    number_by_route: HashMap<String, u32>,
 }
 
 impl MergedLog {
@@ -37,14 +37,18 @@ impl MergedLog {
             .items
             .keys
             .iter()
-            .map(|key| self.item_number(key))
+            .map(|key| self.number_of_key(key))
             .collect();
-        let merged_number =
-            |number: u32| merged_items.get(number as usize).copied().unwrap_or(NONE);
+        let merged_item_of = |part_item: u32| {
+            merged_items
+                .get(part_item as usize)
+                .copied()
+                .unwrap_or(NONE)
+        };
         for (row, &merged_item) in merged_items.iter().enumerate() {
             let merged_item = merged_item as usize;
             if part.items.parents[row] != NONE {
-                self.items.parents[merged_item] = merged_number(part.items.parents[row]);
+                self.items.parents[merged_item] = merged_item_of(part.items.parents[row]);
             }
             if part.items.sizes[row] != 0 {
                 self.items.sizes[merged_item] = part.items.sizes[row];
@@ -59,29 +63,29 @@ impl MergedLog {
             requests.time_us.push(part_requests.time_us[row]);
             requests.instance.push(part_requests.instance[row]);
             requests.base_us.push(part_requests.base_us[row]);
-            requests.page.push(merged_number(part_requests.page[row]));
+            requests.page.push(merged_item_of(part_requests.page[row]));
             let route = part_requests
                 .routes
                 .get(part_requests.route[row] as usize)
-                .map(|name| intern_route(name, &mut requests.routes, &mut self.route_of_name));
+                .map(|name| intern_route(name, &mut requests.routes, &mut self.number_by_route));
             requests.route.push(route.unwrap_or(NONE));
             requests.items.extend(
                 part_requests
                     .items_of(row)
                     .iter()
-                    .map(|&number| merged_number(number)),
+                    .map(|&part_item| merged_item_of(part_item)),
             );
             requests.starts.push(requests.items.len());
         }
     }
 
     /// The number of a key, a new item at its first use.
-    fn item_number(&mut self, key: &str) -> u32 {
-        if let Some(&number) = self.item_of_key.get(key) {
+    fn number_of_key(&mut self, key: &str) -> u32 {
+        if let Some(&number) = self.number_by_key.get(key) {
             return number;
         }
         let number = self.items.keys.len() as u32;
-        self.item_of_key.insert(key.to_owned(), number);
+        self.number_by_key.insert(key.to_owned(), number);
         self.items.keys.push(key.to_owned());
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
@@ -89,7 +93,8 @@ impl MergedLog {
     }
 }
 
-/// Parts that were recorded at different times, or by different processes, may disagree about what is above what.
+/// Removes a parent from each cycle: parts that were recorded at different times, or by different processes, may
+/// disagree about which item is the parent.
 fn break_cycles(parents: &mut [u32]) {
     let mut last_walk_by_item = vec![0; parents.len()];
     for start in 0..parents.len() {
@@ -110,7 +115,7 @@ fn break_cycles(parents: &mut [u32]) {
     }
 }
 
-fn sorted_by_time(requests: Requests) -> Requests {
+fn sort_by_time(requests: Requests) -> Requests {
     if requests.time_us.is_sorted() {
         return requests;
     }

@@ -104,21 +104,25 @@ impl RequestLog {
     /// # Errors
     /// An unsupported file type, a missing column, a value out of range, a cycle among the parents, times out of
     /// order.
-    pub fn read<S: Source>(items: (&str, S), requests: (&str, S)) -> Result<Self, TraceError> {
-        let names = (items.0, requests.0);
-        let log = match (Format::of(items.0)?, Format::of(requests.0)?) {
+    pub fn read<S: Source>(
+        (items_file, items): (&str, S),
+        (requests_file, requests): (&str, S),
+    ) -> Result<Self, TraceError> {
+        let log = match (Format::of(items_file)?, Format::of(requests_file)?) {
             (Format::JsonLines, Format::JsonLines) => jsonl::read(
-                (items.0, BufReader::new(items.1)),
-                (requests.0, BufReader::new(requests.1)),
+                (items_file, BufReader::new(items)),
+                (requests_file, BufReader::new(requests)),
             ),
             #[cfg(feature = "parquet")]
-            (Format::Parquet, Format::Parquet) => parquet::read(items, requests),
+            (Format::Parquet, Format::Parquet) => {
+                parquet::read((items_file, items), (requests_file, requests))
+            }
             _ => {
                 let fault = "a request log is two files of one kind, Parquet or JSON lines";
-                Err(TraceError::file(names.1, fault))
+                Err(TraceError::file(requests_file, fault))
             }
         }?;
-        check::check(&log, names.0, names.1)?;
+        check::check(&log, items_file, requests_file)?;
         Ok(log)
     }
 
@@ -137,19 +141,19 @@ impl RequestLog {
     /// Writes the log as `items.jsonl` and `requests.jsonl`.
     pub fn write_jsonl(
         &self,
-        items: &mut impl Write,
-        requests: &mut impl Write,
+        items_output: &mut impl Write,
+        requests_output: &mut impl Write,
     ) -> std::io::Result<()> {
-        jsonl::write(self, items, requests)
+        jsonl::write(self, items_output, requests_output)
     }
 
     /// Writes the log as `items.parquet` and `requests.parquet`.
     #[cfg(feature = "parquet")]
     pub fn write_parquet(
         &self,
-        items: impl Write + Send,
-        requests: impl Write + Send,
+        items_output: impl Write + Send,
+        requests_output: impl Write + Send,
     ) -> std::io::Result<()> {
-        parquet_write::write(self, items, requests)
+        parquet_write::write(self, items_output, requests_output)
     }
 }

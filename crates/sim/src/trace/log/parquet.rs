@@ -12,11 +12,14 @@ use std::ops::Range;
 
 /// Reads both files.
 pub(super) fn read<S: ChunkReader + 'static>(
-    items: (&str, S),
-    requests: (&str, S),
+    (items_file, items_source): (&str, S),
+    (requests_file, requests_source): (&str, S),
 ) -> Result<RequestLog, TraceError> {
-    let items = read_items(&ParquetFile::open(items.0, items.1)?)?;
-    let requests = read_requests(&ParquetFile::open(requests.0, requests.1)?, items.len())?;
+    let items = read_items(&ParquetFile::open(items_file, items_source)?)?;
+    let requests = read_requests(
+        &ParquetFile::open(requests_file, requests_source)?,
+        items.len(),
+    )?;
     Ok(RequestLog {
         items,
         requests,
@@ -84,11 +87,12 @@ fn require_non_null<T>(
     first_row: u64,
     values: Vec<Option<T>>,
 ) -> Result<Vec<T>, TraceError> {
-    let fault = |row: usize| {
-        TraceError::row(file, first_row + row as u64 + 1, "may not be null").in_column(column)
+    let null_error = |offset: usize| {
+        let row_number = first_row + offset as u64 + 1;
+        TraceError::row(file, row_number, "may not be null").in_column(column)
     };
-    let non_null = |(row, value): (usize, Option<T>)| value.ok_or_else(|| fault(row));
-    values.into_iter().enumerate().map(non_null).collect()
+    let require = |(offset, value): (usize, Option<T>)| value.ok_or_else(|| null_error(offset));
+    values.into_iter().enumerate().map(require).collect()
 }
 
 fn read_items<S: ChunkReader + 'static>(
@@ -104,11 +108,11 @@ fn read_items<S: ChunkReader + 'static>(
     let mut items = Items::default();
     let item_max = u64::from(NONE - 1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
-        for (row, item) in read_numbers(&mut decoders[0], &rows, item_max)?
+        for (offset, item) in read_numbers(&mut decoders[0], &rows, item_max)?
             .into_iter()
             .enumerate()
         {
-            let row = rows.start + row as u64;
+            let row = rows.start + offset as u64;
             if item.is_some_and(|item| item != row) {
                 let fault = format!("expected the row number {row}, found {}", item.unwrap_or(0));
                 return Err(TraceError::row(file, row + 1, fault).in_column("item"));
@@ -150,7 +154,7 @@ fn check_keys(file: &str, keys: &[String]) -> Result<(), TraceError> {
 
 fn read_requests<S: ChunkReader + 'static>(
     parquet_file: &ParquetFile<S>,
-    items: usize,
+    item_count: usize,
 ) -> Result<Requests, TraceError> {
     let file = parquet_file.file.as_str();
     let require = |name: &'static str| {
@@ -171,15 +175,15 @@ fn read_requests<S: ChunkReader + 'static>(
         starts: vec![0],
         ..Requests::default()
     };
-    let mut routes = HashMap::new();
-    let max_item = (items as u64).saturating_sub(1);
+    let mut number_by_route = HashMap::new();
+    let item_max = (item_count as u64).saturating_sub(1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
         let request = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
         requests.request.extend(
             request
                 .iter()
                 .zip(rows.clone())
-                .map(|(id, row)| id.unwrap_or(row)),
+                .map(|(number, row)| number.unwrap_or(row)),
         );
         let time_us = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
         requests
@@ -198,14 +202,14 @@ fn read_requests<S: ChunkReader + 'static>(
         requests
             .base_us
             .extend(base_us.iter().map(|&base_us| base_us as u32));
-        let page = read_numbers(&mut decoders[4], &rows, max_item)?;
+        let page = read_numbers(&mut decoders[4], &rows, item_max)?;
         requests.page.extend(
             page.iter()
                 .map(|page| page.map_or(NONE, |page| page as u32)),
         );
         for route in read_strings(&mut decoders[5], &rows)? {
             let route = route.map_or(NONE, |name| {
-                intern_route(&name, &mut requests.routes, &mut routes)
+                intern_route(&name, &mut requests.routes, &mut number_by_route)
             });
             requests.route.push(route);
         }
@@ -214,7 +218,7 @@ fn read_requests<S: ChunkReader + 'static>(
         };
         lists.read_lists(
             (rows.end - rows.start) as usize,
-            max_item,
+            item_max,
             &mut requests.items,
             &mut requests.starts,
         )

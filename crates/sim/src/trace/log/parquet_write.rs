@@ -25,15 +25,15 @@ const REQUESTS_SCHEMA: &str = "message requests {
 
 pub(super) fn write(
     log: &RequestLog,
-    items: impl Write + Send,
-    requests: impl Write + Send,
+    items_output: impl Write + Send,
+    requests_output: impl Write + Send,
 ) -> Result<()> {
-    let mut parquet_writer = ParquetWriter::new(items, ITEMS_SCHEMA)?;
+    let mut parquet_writer = ParquetWriter::new(items_output, ITEMS_SCHEMA)?;
     for rows in row_groups(log.items.len()) {
         parquet_writer.write_group(&item_columns(log, rows))?;
     }
     parquet_writer.finish()?;
-    let mut parquet_writer = ParquetWriter::new(requests, REQUESTS_SCHEMA)?;
+    let mut parquet_writer = ParquetWriter::new(requests_output, REQUESTS_SCHEMA)?;
     for rows in row_groups(log.requests.len()) {
         parquet_writer.write_group(&request_columns(log, rows))?;
     }
@@ -42,10 +42,10 @@ pub(super) fn write(
 }
 
 /// The rows of each row group.
-fn row_groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows)
+fn row_groups(row_count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..row_count)
         .step_by(GROUP_ROWS)
-        .map(move |start| start..rows.min(start + GROUP_ROWS))
+        .map(move |start| start..row_count.min(start + GROUP_ROWS))
 }
 
 fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
@@ -53,13 +53,13 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     let text = |key: &String| ByteArray::from(key.as_str());
     let required_ints = |values: Vec<i32>| Column::Ints {
         values,
-        levels: None,
+        definition_levels: None,
     };
     [
         required_ints(rows.clone().map(|row| row as i32).collect()),
         Column::Strings {
             values: items.keys[rows.clone()].iter().map(text).collect(),
-            levels: None,
+            definition_levels: None,
         },
         Column::nullable_numbers(
             items.parents[rows.clone()]
@@ -79,9 +79,9 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
     let required_ints = |values: Vec<i32>| Column::Ints {
         values,
-        levels: None,
+        definition_levels: None,
     };
-    let route = |&route: &u32| requests.routes.get(route as usize).map(String::as_str);
+    let route_name = |&route: &u32| requests.routes.get(route as usize).map(String::as_str);
     [
         longs(&requests.request[rows.clone()]),
         longs(&requests.time_us[rows.clone()]),
@@ -102,7 +102,7 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
                 .iter()
                 .map(|&page| optional_number(page)),
         ),
-        Column::nullable_strings(requests.route[rows.clone()].iter().map(route)),
+        Column::nullable_strings(requests.route[rows.clone()].iter().map(route_name)),
         Column::lists(rows.map(|row| requests.items_of(row))),
     ]
 }

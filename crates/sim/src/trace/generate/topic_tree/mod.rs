@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn logs_depend_on_the_seed_only() {
         assert_eq!(small_log(), small_log());
-        let other = topic_tree(&TopicTreeConfig {
+        let log_of_another_seed = topic_tree(&TopicTreeConfig {
             requests: 3000,
             items: 2000,
             seed: 2,
             ..TopicTreeConfig::default()
         });
-        assert_ne!(small_log(), other);
+        assert_ne!(small_log(), log_of_another_seed);
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
                 .skip(1)
                 .all(|(item, &parent)| (parent as usize) < item)
         );
-        let depth = |mut item: usize| {
+        let depth_of = |mut item: usize| {
             let mut depth = 0;
             while parents[item] != NONE {
                 item = parents[item] as usize;
@@ -130,6 +130,6 @@ mod tests {
             }
             depth
         };
-        assert_eq!((0..2000).map(depth).max(), Some(5));
+        assert_eq!((0..2000).map(depth_of).max(), Some(5));
     }
 }

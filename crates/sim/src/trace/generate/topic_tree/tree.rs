@@ -23,8 +23,8 @@ pub(super) struct TopicTree {
 }
 
 impl TopicTree {
-    pub(super) fn new(items: u32, rng: &mut TopicTreeRandom) -> Self {
-        let level_starts = split_into_levels(items);
+    pub(super) fn new(item_count: u32, rng: &mut TopicTreeRandom) -> Self {
+        let level_starts = split_into_levels(item_count);
         let mut parents = vec![NONE];
         for level in 1..LEVELS {
             let parent_level = level_starts[level - 1]..level_starts[level];
@@ -33,21 +33,21 @@ impl TopicTree {
                 parent_level.clone().take(level_size as usize).collect();
             // Half of the rest are spread uniformly, half prefer the front, so some parents have many children.
             while level_parents.len() < level_size as usize {
-                let choice_span = parent_level.end - parent_level.start;
-                let choice_span = if rng.chance(0.5) {
-                    choice_span
+                let parent_count = parent_level.end - parent_level.start;
+                let choice_count = if rng.chance(0.5) {
+                    parent_count
                 } else {
-                    1 + rng.below(choice_span)
+                    1 + rng.below(parent_count)
                 };
-                level_parents.push(parent_level.start + rng.below(choice_span));
+                level_parents.push(parent_level.start + rng.below(choice_count));
             }
             level_parents.sort_unstable();
             parents.extend(level_parents);
         }
-        let sizes = (0..LEVELS).flat_map(|level| {
+        let level_of_items = (0..LEVELS).flat_map(|level| {
             vec![level; (level_starts[level + 1] - level_starts[level]) as usize]
         });
-        let sizes = sizes.map(|level| {
+        let sizes = level_of_items.map(|level| {
             let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIZE_LOG_SIGMA);
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
         });
@@ -86,7 +86,7 @@ impl TopicTree {
     pub(super) fn into_items(self) -> Items {
         let level_of = |item: u32| {
             self.level_starts
-                .partition_point(|&first_child| first_child <= item)
+                .partition_point(|&level_start| level_start <= item)
                 - 1
         };
         let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);
@@ -100,21 +100,21 @@ impl TopicTree {
 }
 
 /// Seven in ten items are pages, and each level above has about a sixth of the level below.
-fn split_into_levels(items: u32) -> [u32; LEVELS + 1] {
-    let pages = (items * 7 / 10).max(1);
-    let mut items_left = items - pages - 1;
-    let mut counts = [1u32; LEVELS];
-    counts[5] = pages;
+fn split_into_levels(item_count: u32) -> [u32; LEVELS + 1] {
+    let pages = (item_count * 7 / 10).max(1);
+    let mut items_left = item_count - pages - 1;
+    let mut level_sizes = [1u32; LEVELS];
+    level_sizes[5] = pages;
     for level in [1, 2, 3] {
-        counts[level] = (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1])
+        level_sizes[level] = (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1])
             .ceil()
             .max(2.0) as u32;
-        items_left -= counts[level];
+        items_left -= level_sizes[level];
     }
-    counts[4] = items_left;
+    level_sizes[4] = items_left;
     let mut level_starts = [0; LEVELS + 1];
     for level in 0..LEVELS {
-        level_starts[level + 1] = level_starts[level] + counts[level];
+        level_starts[level + 1] = level_starts[level] + level_sizes[level];
     }
     level_starts
 }

@@ -66,10 +66,10 @@ impl<'a> Visitors<'a> {
         for index in (1..lessons.len()).rev() {
             lessons.swap(index, rng.below(index as u32 + 1) as usize);
         }
-        let mut sum = 0.0;
+        let mut weight_sum = 0.0;
         let weight_sums = (1..=lessons.len()).map(|rank| {
-            sum += (rank as f64).powf(-ZIPF_ALPHA);
-            sum
+            weight_sum += (rank as f64).powf(-ZIPF_ALPHA);
+            weight_sum
         });
         let weight_sums = weight_sums.collect();
         Self {
@@ -135,18 +135,18 @@ impl<'a> Visitors<'a> {
         let drawn_weight = self.rng.next_fraction() * total;
         self.lessons[self
             .weight_sums
-            .partition_point(|&sum| sum <= drawn_weight)
+            .partition_point(|&weight_sum| weight_sum <= drawn_weight)
             .min(self.lessons.len() - 1)]
     }
 
     fn draw_lesson_in_season(&mut self) -> u32 {
         let units = self.tree.level_starts[4] - self.tree.level_starts[3];
-        let year = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
-        let position = (year + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
+        let years = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
+        let position = (years + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
         let unit =
             self.tree.level_starts[3] + ((position * f64::from(units)) as u32).min(units - 1);
-        let lessons = self.tree.children(unit);
-        lessons.start + self.rng.below(lessons.end - lessons.start)
+        let unit_lessons = self.tree.children(unit);
+        unit_lessons.start + self.rng.below(unit_lessons.end - unit_lessons.start)
     }
 
     fn add_home(&mut self) {
@@ -174,7 +174,7 @@ impl<'a> Visitors<'a> {
         self.push(route, item, items);
     }
 
-    /// Hits with the lesson and the unit they belong to; about no item.
+    /// A page of search results, which is about no item: lessons, each with its unit.
     fn add_search(&mut self) {
         let mut items = vec![0];
         for _ in 0..SEARCH_RESULTS {
@@ -184,13 +184,13 @@ impl<'a> Visitors<'a> {
         self.push(SEARCH, NONE, items);
     }
 
-    /// A whole unit with lessons and pages in one document: seldom, and far more than any page.
+    /// A whole unit with lessons and pages in one document: rare, and of far more items than any page.
     fn add_export(&mut self, lesson: u32) {
         let unit = self.tree.ancestor(lesson, 3);
         let mut items = self.tree.path_from_root(unit);
-        for lesson in self.tree.children(unit) {
-            items.push(lesson);
-            items.extend(self.tree.children(lesson));
+        for unit_lesson in self.tree.children(unit) {
+            items.push(unit_lesson);
+            items.extend(self.tree.children(unit_lesson));
         }
         self.push(EXPORT, unit, items);
     }
