@@ -11,7 +11,7 @@ from glasscache.web import CacheASGI, CacheSettings, Rules
 from glasscache.web._entry import Entry, decode
 from glasscache.web._shared_state import CHUNK_BYTES
 
-from web.harness import Origin, Reply, key_of_url, send_request
+from web.harness import Origin, key_of_url, send_request
 
 if TYPE_CHECKING:
     from glasscache import AsyncClient
