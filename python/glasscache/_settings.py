@@ -79,7 +79,7 @@ def is_binary(protocol: Any) -> bool:
     """Return whether the binary protocol is used with all servers."""
     if protocol not in ("auto", "binary"):
         raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
-    return cast("bool", protocol == "binary")
+    return protocol == "binary"
 
 
 def check_settings(keys: str, timeout: Any) -> None:
