@@ -206,15 +206,15 @@ fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failur
 pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
     let StreamFacts {
         key_collisions,
-        skipped_rows,
+        skipped_lines,
         ..
     } = stream.facts();
     if stream.is_truncated() {
         let row_text = format_count(rows);
         eprintln!("note: {name} ends within a row; its {row_text} complete rows are used");
     }
-    if skipped_rows > 0 {
-        let skipped = format_count(skipped_rows);
+    if skipped_lines > 0 {
+        let skipped = format_count(skipped_lines);
         eprintln!("note: {skipped} lines of {name} hold no request and are left out");
     }
     if key_collisions > 0 {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_clamp_their_extremes() {
+    fn values_and_calls_beyond_the_last_class_count_in_it() {
         assert_eq!(
             (
                 decade_of(0),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_cut() {
+    fn a_key_that_is_too_long_or_empty_is_refused() {
         assert!(wire_key(b"", KeyEncoding::Refuse, &[b'x'; 250]).is_ok());
         assert!(matches!(
             wire_key(b"", KeyEncoding::Refuse, &[b'x'; 251]),

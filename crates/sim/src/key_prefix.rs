@@ -24,12 +24,12 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_at_the_first_delimiter() {
-        let prefix = |key| text_key_prefix(key, DELIMITERS);
-        assert_eq!(prefix("user:17/name"), Some("user:"));
-        assert_eq!(prefix("topics/7:x"), Some("topics/"));
-        assert_eq!(prefix("\u{e9}t\u{e9}:1"), Some("\u{e9}t\u{e9}:"));
-        assert_eq!(prefix(":"), Some(":"));
-        assert_eq!(prefix("navigation"), None);
+        let prefix_of = |key| text_key_prefix(key, DELIMITERS);
+        assert_eq!(prefix_of("user:17/name"), Some("user:"));
+        assert_eq!(prefix_of("topics/7:x"), Some("topics/"));
+        assert_eq!(prefix_of("\u{e9}t\u{e9}:1"), Some("\u{e9}t\u{e9}:"));
+        assert_eq!(prefix_of(":"), Some(":"));
+        assert_eq!(prefix_of("navigation"), None);
         assert_eq!(key_prefix(b"\xff-1", b"-"), Some(&b"\xff-"[..]));
     }
 }

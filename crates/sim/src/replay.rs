@@ -52,12 +52,15 @@ impl PreparedTrace {
         let bytes = if sizes.is_empty() {
             0
         } else {
-            let is_request = |row: usize| {
+            let is_request_row = |row: usize| {
                 timeline
                     .as_ref()
                     .is_none_or(|timeline| timeline.effects[row] == Effect::Request)
             };
-            let request_rows = ids.iter().enumerate().filter(|(row, _)| is_request(*row));
+            let request_rows = ids
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| is_request_row(*row));
             request_rows
                 .map(|(_, &id)| u64::from(sizes[id as usize]))
                 .sum()

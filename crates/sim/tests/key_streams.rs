@@ -171,21 +171,21 @@ fn columns_are_found_by_their_names_in_the_file() {
 
 #[test]
 fn errors_name_the_column_of_the_file() {
-    let read_error = |name: &str, text: &str| {
+    let read_error_with_layout = |name: &str, text: &str| {
         read_with_layout(name, text, &renamed_columns())
             .unwrap_err()
             .to_string()
     };
     assert_eq!(
-        read_error("t.csv", "when,url,bytes\n1,a,b\n"),
+        read_error_with_layout("t.csv", "when,url,bytes\n1,a,b\n"),
         "t.csv, row 1, column bytes: expected a whole number from 0 to 4294967295, found \"b\""
     );
     assert_eq!(
-        read_error("t.csv", "url,bytes\n"),
+        read_error_with_layout("t.csv", "url,bytes\n"),
         "t.csv: the header line names no column \"when\": \"url,bytes\""
     );
     assert_eq!(
-        read_error("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
+        read_error_with_layout("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
         "t.jsonl, row 1, column when: expected a number, an ISO 8601 time, or a time as in access logs, found \"noon\""
     );
 }
@@ -208,7 +208,7 @@ fn an_access_log_is_read_by_a_pattern() {
     assert_eq!(batch.key[0], batch.key[1]);
     assert_eq!(batch.size, [Some(2326), None]);
     assert_eq!(batch.op, [Some(Op::Get), Some(Op::Get)]);
-    assert_eq!(facts.skipped_rows, 1);
+    assert_eq!(facts.skipped_lines, 1);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn lines_of_watch_are_read_as_gets_and_writes() {
     assert_eq!(batch.op, [Some(Op::Get), Some(Op::Set), Some(Op::Get)]);
     assert_eq!(batch.size, [None, Some(5), Some(5)]);
     assert_eq!(batch.ttl, [None, Some(7), None]);
-    assert_eq!((facts.hashed_keys, facts.skipped_rows), (1, 1));
+    assert_eq!((facts.hashed_keys, facts.skipped_lines), (1, 1));
 }
 
 #[test]

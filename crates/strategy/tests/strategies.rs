@@ -310,8 +310,8 @@ fn s3fifo_remembers_early_evictions() {
     let mut policy = S3Fifo::new(10);
     let mut released = Vec::new();
     for slot in 0..12 {
-        policy.insert(slot, 1, &mut |slot, released_part| {
-            released.push((slot, released_part));
+        policy.insert(slot, 1, &mut |released_slot, released_part| {
+            released.push((released_slot, released_part));
         });
     }
     assert_eq!(released, [(0, Released::Value), (1, Released::Value)]);

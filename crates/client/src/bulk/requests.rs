@@ -149,7 +149,7 @@ impl Client {
         self.count_read(summary, budget, decoding_time);
     }
 
-    /// As [`Self::count_bulk`], of this call.
+    /// Counts a call by its summary, as [`Self::count_bulk`] does.
     pub(super) fn count_read(
         &self,
         mut summary: RequestSummary<'_>,

@@ -19,7 +19,7 @@ pub struct RetryState {
 }
 
 impl RetryState {
-    /// Of a request that has not waited for a connection yet.
+    /// The state of a request that has not waited for a connection yet.
     pub fn new(is_retry: bool) -> Self {
         Self {
             connection_waits: 0,

@@ -33,19 +33,19 @@ pub struct InitialNumber {
 pub struct Counter {
     key: OwnedKey,
     arithmetic: Arithmetic,
-    initial: InitialNumber,
+    initial_number: InitialNumber,
     attempts: u32,
     is_storing: bool,
     result: Option<Result<Option<u64>, Error>>,
 }
 
 impl Counter {
-    /// Adds to the number under `key`, or stores `initial` there.
+    /// Adds to the number under `key`, or stores `initial_number` there.
     pub fn new(
         key: impl Into<OwnedKey>,
         delta: u64,
         is_decrement: bool,
-        initial: InitialNumber,
+        initial_number: InitialNumber,
     ) -> Self {
         Self {
             key: key.into(),
@@ -54,7 +54,7 @@ impl Counter {
                 is_decrement,
                 initial: None,
             },
-            initial,
+            initial_number,
             attempts: 0,
             is_storing: false,
             result: None,
@@ -76,7 +76,7 @@ impl Steps for Counter {
                 digits,
                 exptime,
                 ..
-            } = &self.initial;
+            } = &self.initial_number;
             let (flags, body) = (*flags, digits.as_bytes());
             Request::Store {
                 mode: StoreMode::Add,
@@ -100,7 +100,7 @@ impl Steps for Counter {
             Ok(StepOutcome::Number(None)) => self.is_storing = true,
             Ok(StepOutcome::Number(number)) => self.result = Some(Ok(number)),
             Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)) => {
-                self.result = Some(Ok(Some(self.initial.number)));
+                self.result = Some(Ok(Some(self.initial_number.number)));
             }
             Ok(_) => {
                 self.is_storing = false;
@@ -127,13 +127,13 @@ mod tests {
             bytes: b"n",
             is_base64: false,
         };
-        let initial = InitialNumber {
+        let initial_number = InitialNumber {
             number: 7,
             flags: 3,
             digits: "7".into(),
             exptime: 60,
         };
-        Counter::new(key, 2, true, initial)
+        Counter::new(key, 2, true, initial_number)
     }
 
     /// How many steps there were of a counter whose steps end like this, and its result.

@@ -36,7 +36,7 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    /// The state of a server of which nothing is known but its name.
+    /// The state of a server whose name is all that is known.
     pub fn new(name: String) -> Self {
         Self {
             name,
@@ -60,7 +60,7 @@ impl ServerState {
         NearWriteGuard::new(self.near.as_deref()?, requests, call_deadline)
     }
 
-    /// As [`Self::guard_writes`], of a quiet write.
+    /// As [`Self::guard_writes`], for a quiet write.
     pub(super) fn guard_quiet_write(&self, request: &Request<'_>) -> Option<NearWriteGuard> {
         NearWriteGuard::for_quiet_write(self.near.as_deref()?, request)
     }

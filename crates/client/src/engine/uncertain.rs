@@ -188,18 +188,18 @@ mod tests {
             bytes: &[b'k'; 250],
             is_base64: false,
         };
-        let mut reserved_after = |count: usize| {
+        let mut reserved_bytes_after = |count: usize| {
             (0..count).for_each(|_| keys.add(key));
             assert_eq!(keys.iter().count(), count);
             keys.clear();
             assert_eq!(keys.iter().count(), 0);
             keys.reserved_bytes()
         };
-        let small_reserved = reserved_after(10);
+        let small_reserved_bytes = reserved_bytes_after(10);
         assert!(
-            (10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved),
-            "{small_reserved}"
+            (10 * 250..=RETAINED_BYTES_MAX).contains(&small_reserved_bytes),
+            "{small_reserved_bytes}"
         );
-        assert_eq!(reserved_after(10_000), 0);
+        assert_eq!(reserved_bytes_after(10_000), 0);
     }
 }

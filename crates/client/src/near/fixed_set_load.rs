@@ -25,9 +25,9 @@ pub(super) struct FixedSetLoad {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoadSchedule {
-    /// With the next read.
+    /// The next read loads it.
     Due,
-    /// With the first read from then on.
+    /// The first read from then on loads it.
     DueAt(Instant),
     /// A read is loading it; `is_outdated`: the set was cleared meanwhile, and what comes is not kept.
     UnderWay { is_outdated: bool },

@@ -34,7 +34,7 @@ pub struct NearRead {
     mode: ReadMode,
     /// Which of the fetched keys are kept, where the strategy does not serve the read.
     keys_to_cache: HashSet<NearKey>,
-    /// Since when it loads the fixed set.
+    /// When it began to load the fixed set, if it does.
     load_started_at: Option<Instant>,
     /// What it is fetching for its request, until it is over or given up.
     scope_fetch: Option<ScopeFetch>,

@@ -13,7 +13,7 @@ use crate::address::Endpoint;
 use crate::engine::server::ServerState;
 use crate::near::ClientNearCache;
 use crate::options::Options;
-use crate::transport::background::{BackgroundConnection, ServerEndpoint};
+use crate::transport::background::{BackgroundConnection, ConnectTarget};
 use crate::transport::resolver::Resolver;
 use crate::write_buffer::WriteBuffer;
 
@@ -65,12 +65,12 @@ impl Server {
 
     /// A connection for a background thread.
     pub(crate) fn connect_in_background(&self, deadline: Instant) -> Option<BackgroundConnection> {
-        let server_endpoint = ServerEndpoint {
+        let target = ConnectTarget {
             endpoint: &self.endpoint,
             resolver: &self.resolver,
             tls: self.options.tls.as_ref(),
         };
-        BackgroundConnection::connect(&server_endpoint, deadline)
+        BackgroundConnection::connect(&target, deadline)
     }
 
     /// Connections that are open, and those of them that are idle.

@@ -16,7 +16,7 @@ use crate::address::Endpoint;
 use crate::tls::Tls;
 
 /// The server to connect to.
-pub(crate) struct ServerEndpoint<'s> {
+pub(crate) struct ConnectTarget<'s> {
     pub(crate) endpoint: &'s Endpoint,
     pub(crate) resolver: &'s Resolver,
     pub(crate) tls: Option<&'s Tls>,
@@ -40,14 +40,14 @@ pub(crate) enum Received {
 
 impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
-    pub(crate) fn connect(server_endpoint: &ServerEndpoint<'_>, deadline: Instant) -> Option<Self> {
-        let fd = connect_first_address(server_endpoint, deadline)?;
+    pub(crate) fn connect(target: &ConnectTarget<'_>, deadline: Instant) -> Option<Self> {
+        let fd = connect_first_address(target, deadline)?;
         let mut connection = Self {
             fd,
             tls_session: None,
         };
-        if let Some(tls) = server_endpoint.tls {
-            let session = tls.session(server_endpoint.endpoint).ok()?;
+        if let Some(tls) = target.tls {
+            let session = tls.session(target.endpoint).ok()?;
             connection.tls_session = Some(Box::new(TlsSession::new(session)));
             connection.retry_when_ready(deadline, |fd, tls_session| match tls_session {
                 Some(tls_session) => tls_session.continue_handshake(fd.as_fd()),
@@ -124,19 +124,13 @@ impl BackgroundConnection {
 }
 
 /// A connection to the first of the server's addresses that takes one.
-fn connect_first_address(
-    server_endpoint: &ServerEndpoint<'_>,
-    deadline: Instant,
-) -> Option<OwnedFd> {
+fn connect_first_address(target: &ConnectTarget<'_>, deadline: Instant) -> Option<OwnedFd> {
     let (mut fd, mut candidates) =
-        connect::begin_connect(server_endpoint.endpoint, server_endpoint.resolver, deadline)
-            .ok()?;
+        connect::begin_connect(target.endpoint, target.resolver, deadline).ok()?;
     loop {
         let is_writable = wait_until_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
         if is_writable && connect::finish_connect(fd.as_fd()).is_ok() {
-            server_endpoint
-                .resolver
-                .remember_connected(candidates.current());
+            target.resolver.remember_connected(candidates.current());
             return Some(fd);
         }
         fd = candidates.begin_next(deadline, String::new()).ok()?;

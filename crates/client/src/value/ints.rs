@@ -52,9 +52,9 @@ impl<'n> MeasuredNumbers<'n> {
             let frames_and_blocks = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
             frames_and_blocks
                 .map(|((min, width), block)| {
-                    let least_bits = u64::BITS - zigzag(*min).leading_zeros();
-                    let least_bytes = least_bits.max(1).div_ceil(7) as usize;
-                    least_bytes + 1 + (block.len() * *width as usize).div_ceil(8)
+                    let min_bits = u64::BITS - zigzag(*min).leading_zeros();
+                    let min_bytes = min_bits.max(1).div_ceil(7) as usize;
+                    min_bytes + 1 + (block.len() * *width as usize).div_ceil(8)
                 })
                 .sum::<usize>()
         };

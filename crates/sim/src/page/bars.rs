@@ -18,7 +18,7 @@ const BOTTOM: f64 = 48.0;
 
 /// Panels of stacked bars with the same axes.
 #[derive(Debug, Clone, Default)]
-pub struct Bars {
+pub struct BarChart {
     /// What they show.
     pub title: String,
     /// Name and unit of the horizontal axis.
@@ -49,16 +49,16 @@ pub struct Bar {
     pub parts: [f64; 2],
 }
 
-impl Bars {
+impl BarChart {
     pub(super) fn write(&self, html: &mut String) {
-        let bars = || self.panels.iter().flat_map(|panel| &panel.bars);
+        let all_bars = || self.panels.iter().flat_map(|panel| &panel.bars);
         let x_scale = Scale::new(
-            bars().flat_map(|bar| <[f64; 2]>::from(bar.range)),
+            all_bars().flat_map(|bar| <[f64; 2]>::from(bar.range)),
             true,
             LEFT,
             WIDTH - RIGHT,
         );
-        let heights = bars().map(|bar| bar.parts[0] + bar.parts[1]);
+        let heights = all_bars().map(|bar| bar.parts[0] + bar.parts[1]);
         let y_scale = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
         let chart_height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
         let title = escape(&self.title);
@@ -206,10 +206,15 @@ impl Bars {
         let [bottom_name, top_name] = &self.part_names;
         let mut rows = vec![json!(["panel", "from", "to", bottom_name, top_name])];
         for panel in &self.panels {
-            let bars = panel.bars.iter();
-            rows.extend(bars.map(|bar| {
-                let (from, to) = bar.range;
-                json!([panel.title, from, to, bar.parts[0], bar.parts[1]])
+            rows.extend(panel.bars.iter().map(|bar| {
+                let (range_start, range_end) = bar.range;
+                json!([
+                    panel.title,
+                    range_start,
+                    range_end,
+                    bar.parts[0],
+                    bar.parts[1]
+                ])
             }));
         }
         write_data(html, &json!({ "rows": rows }));
@@ -230,13 +235,13 @@ mod tests {
             title: title.to_owned(),
             bars: vec![bar(96.0, [80.0, 20.0]), bar(192.0, [10.0, 5.0])],
         };
-        let bars = Bars {
+        let bar_chart = BarChart {
             part_names: ["requested".to_owned(), "wasted".to_owned()],
             panels: vec![panel("today"), panel("optimum")],
-            ..Bars::default()
+            ..BarChart::default()
         };
         let mut html = String::new();
-        bars.write(&mut html);
+        bar_chart.write(&mut html);
         assert_eq!(html.matches("<rect class=\"requested\" x=").count(), 4);
         assert!(
             html.contains("<title>96 to 192: requested 80, wasted 20</title>"),

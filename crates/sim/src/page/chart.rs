@@ -93,7 +93,7 @@ impl Chart {
             self.series[index].write(html, index, &x_scale, &y_scale);
             if let Some(placed_label) = placed_labels
                 .iter()
-                .find(|placed| placed.label.series == index)
+                .find(|placed| placed.label.series_index == index)
             {
                 placed_label.write(html, right + 8.0, &choose_colour(index));
             }
@@ -299,13 +299,13 @@ mod tests {
 
     #[test]
     fn the_sixth_curve_and_all_after_it_are_grey_and_have_no_label_at_their_end() {
-        let series = |index: usize| Series {
+        let numbered_series = |index: usize| Series {
             label: format!("policy {index}"),
             points: vec![(1.0, index as f64), (2.0, index as f64)],
             ..Series::default()
         };
         let chart = Chart {
-            series: (0..7).map(series).collect(),
+            series: (0..7).map(numbered_series).collect(),
             ..Chart::default()
         };
         let mut html = String::new();

@@ -15,7 +15,7 @@ const CHAR_WIDTH: f64 = 8.2;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct EndLabel {
     /// Which curve it names.
-    pub(super) series: usize,
+    pub(super) series_index: usize,
     lines: Vec<String>,
     /// The value of the curve at its end.
     value: f64,
@@ -29,7 +29,7 @@ pub(super) struct PlacedLabel {
 }
 
 impl EndLabel {
-    pub(super) fn new(series: usize, label: &str, value: f64) -> Self {
+    pub(super) fn new(series_index: usize, label: &str, value: f64) -> Self {
         let mut lines: Vec<String> = Vec::new();
         for word in label.split_whitespace() {
             match lines.last_mut() {
@@ -41,7 +41,7 @@ impl EndLabel {
             }
         }
         Self {
-            series,
+            series_index,
             lines,
             value,
         }

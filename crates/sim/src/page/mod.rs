@@ -13,7 +13,7 @@ mod series;
 
 use std::fmt::Write as _;
 
-pub use bars::{Bar, Bars, Panel};
+pub use bars::{Bar, BarChart, Panel};
 pub use chart::{Chart, Mark};
 pub use scale::{format_short_bytes, format_short_number};
 pub use series::Series;
@@ -36,10 +36,10 @@ pub struct Page {
     pub sentence: String,
     /// Tables, in order.
     pub tables: Vec<Table>,
-    /// Charts, in order, between the sentence and the tables.
+    /// Line charts, in order, between the sentence and the tables.
     pub charts: Vec<Chart>,
-    /// Stacked bars, before the other charts.
-    pub bars: Vec<Bars>,
+    /// Charts of stacked bars, before the line charts.
+    pub bar_charts: Vec<BarChart>,
     /// Command lines to copy, below the sentence.
     pub commands: Vec<String>,
     /// What a reader has to know to interpret the result. Below the tables.
@@ -82,8 +82,8 @@ impl Page {
             let command = escape(command);
             let _ = write!(html, "<p><code class=\"copy\">{command}</code></p>");
         }
-        for bars in &self.bars {
-            bars.write(&mut html);
+        for bar_chart in &self.bar_charts {
+            bar_chart.write(&mut html);
         }
         for chart in &self.charts {
             chart.write(&mut html);

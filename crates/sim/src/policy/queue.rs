@@ -80,11 +80,11 @@ impl Queue {
     pub(super) fn pop(
         &mut self,
         locations: &mut Locations,
-        weight: impl Fn(u32) -> u64,
+        weight_of: impl Fn(u32) -> u64,
     ) -> Option<u32> {
         let id = self.peek(locations)?;
         self.front_position = self.front_position.wrapping_add(1);
-        self.record_removal(weight(id));
+        self.record_removal(weight_of(id));
         locations[id as usize] = 0;
         Some(id)
     }

@@ -169,14 +169,22 @@ pub fn list_candidates(
         };
         add_candidate(None, LocalRule::Nothing, 0);
         for budget in BUDGET_DIVISORS.map(|divisor| memory_bytes / divisor) {
-            let s3fifo = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
-            let fixed = |bytes| Some(FixedRule::Bytes(bytes));
-            add_candidate(fixed(budget), LocalRule::Nothing, budget);
+            let s3fifo_within = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
+            let fixed_within = |bytes| Some(FixedRule::Bytes(bytes));
+            add_candidate(fixed_within(budget), LocalRule::Nothing, budget);
             add_candidate(None, LocalRule::LruBytes(budget), budget);
-            add_candidate(None, s3fifo(budget), budget);
-            add_candidate(fixed(budget / 2), LocalRule::LruBytes(budget / 2), budget);
-            add_candidate(fixed(budget / 2), s3fifo(budget / 2), budget);
-            add_candidate(fixed(budget / 4), s3fifo(budget / 4 * 3), budget);
+            add_candidate(None, s3fifo_within(budget), budget);
+            add_candidate(
+                fixed_within(budget / 2),
+                LocalRule::LruBytes(budget / 2),
+                budget,
+            );
+            add_candidate(fixed_within(budget / 2), s3fifo_within(budget / 2), budget);
+            add_candidate(
+                fixed_within(budget / 4),
+                s3fifo_within(budget / 4 * 3),
+                budget,
+            );
         }
     }
     candidates

@@ -168,12 +168,19 @@ mod tests {
     #[test]
     fn computes_the_costs_of_the_worked_example() {
         let cost = example();
-        let single = |bytes| cost.call_ns(1, bytes);
+        let single_call_ns = |bytes| cost.call_ns(1, bytes);
         assert_eq!(
-            [single(2000), single(3000), single(4000)],
+            [
+                single_call_ns(2000),
+                single_call_ns(3000),
+                single_call_ns(4000)
+            ],
             [1_301_030, 1_477_121, 1_602_060]
         );
-        assert_eq!([single(11000), single(13000)], [2_200_000, 2_600_000]);
+        assert_eq!(
+            [single_call_ns(11000), single_call_ns(13000)],
+            [2_200_000, 2_600_000]
+        );
         assert_eq!(cost.call_ns(3, 3000), 1_677_121);
     }
 

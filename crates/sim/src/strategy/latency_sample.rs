@@ -31,7 +31,7 @@ pub struct Quantiles {
 struct SizeQuantiles {
     size: f64,
     log10: f64,
-    /// Percentiles and their nanoseconds, ascending.
+    /// Each percentile with its nanoseconds, ascending.
     points: Vec<(f64, f64)>,
 }
 
@@ -42,7 +42,7 @@ impl Quantiles {
     ) -> Result<Self, LatencyError> {
         let mut by_size = table
             .iter()
-            .map(|(size_text, row)| parse_size_quantiles(size_text, row))
+            .map(|(size_text, us_by_percentile)| parse_size_quantiles(size_text, us_by_percentile))
             .collect::<Result<Vec<_>, _>>()?;
         by_size.sort_by(|a, b| a.size.total_cmp(&b.size));
         if by_size.is_empty() {
@@ -76,13 +76,17 @@ impl SizeQuantiles {
     /// Below the first percentile and above the last, the result is their value; nothing is extrapolated.
     fn latency_ns_at(&self, quantile: f64) -> f64 {
         let rank = quantile * 100.0;
-        let upper_index = self.points.partition_point(|&(percent, _)| percent <= rank);
+        let upper_index = self
+            .points
+            .partition_point(|&(percentile, _)| percentile <= rank);
         match (
             upper_index.checked_sub(1).map(|below| self.points[below]),
             self.points.get(upper_index),
         ) {
-            (Some((low, low_ns)), Some(&(high, high_ns))) => {
-                low_ns + (high_ns - low_ns) * (rank - low) / (high - low)
+            (Some((low_percentile, low_ns)), Some(&(high_percentile, high_ns))) => {
+                low_ns
+                    + (high_ns - low_ns) * (rank - low_percentile)
+                        / (high_percentile - low_percentile)
             }
             (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
             (None, None) => 0.0,
@@ -111,7 +115,7 @@ fn mix(mut word: u64) -> u64 {
 
 fn parse_size_quantiles(
     size_text: &str,
-    row: &BTreeMap<String, f64>,
+    us_by_percentile: &BTreeMap<String, f64>,
 ) -> Result<SizeQuantiles, LatencyError> {
     let distribution_error = |problem: String| LatencyError::Distribution {
         size: size_text.into(),
@@ -125,27 +129,29 @@ fn parse_size_quantiles(
     }
     if let Some(missing) = REQUIRED_PERCENTILES
         .iter()
-        .find(|name| !row.contains_key(**name))
+        .find(|name| !us_by_percentile.contains_key(**name))
     {
         return Err(distribution_error(format!(
             "percentile {missing} is missing"
         )));
     }
-    let mut points = Vec::with_capacity(row.len());
-    for (name, &us) in row {
-        let percent = name.parse().ok();
-        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-        let percent: f64 = percent.ok_or_else(|| {
-            distribution_error(format!("`{name}` must be a percentile from 0 to 100"))
+    let mut points = Vec::with_capacity(us_by_percentile.len());
+    for (percentile_text, &us) in us_by_percentile {
+        let parsed = percentile_text.parse().ok();
+        let percentile = parsed.filter(|percentile| (0.0..=100.0).contains(percentile));
+        let percentile: f64 = percentile.ok_or_else(|| {
+            distribution_error(format!(
+                "`{percentile_text}` must be a percentile from 0 to 100"
+            ))
         })?;
-        points.push((percent, us * 1000.0));
+        points.push((percentile, us * 1000.0));
     }
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points.sort_by(|(percentile, _), (other, _)| percentile.total_cmp(other));
     let mut previous_ns = 0.0;
-    for &(percent, ns) in &points {
+    for &(percentile, ns) in &points {
         if !ns.is_finite() || ns < previous_ns {
             return Err(distribution_error(format!(
-                "percentile {percent} is below the one before"
+                "percentile {percentile} is below the one before"
             )));
         }
         previous_ns = ns;
@@ -196,17 +202,17 @@ mod tests {
             ("99.9".to_owned(), 1000.0),
             ("98".to_owned(), 12.0),
         ]);
-        let quantiles = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
-        let with_98th = quantiles(row.clone()).unwrap();
+        let quantiles_of_row = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
+        let with_98th = quantiles_of_row(row.clone()).unwrap();
         assert!(
             (with_98th.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
             "between 95 and 98"
         );
         row.insert("98".to_owned(), 9.0);
-        assert!(quantiles(row.clone()).is_err(), "below 95");
+        assert!(quantiles_of_row(row.clone()).is_err(), "below 95");
         row.remove("98");
         row.insert("p98".to_owned(), 12.0);
-        assert!(quantiles(row).is_err(), "no number");
+        assert!(quantiles_of_row(row).is_err(), "no number");
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
     let sizes = std::iter::successors(Some(largest.bytes), |&bytes| {
         (bytes < most_bytes).then(|| bytes.saturating_add(bytes.div_ceil(2)))
     });
-    let row = |bytes: u64| {
+    let extrapolate_row = |bytes: u64| {
         let further_us = us_per_byte.max(0.0) * (bytes - largest.bytes) as f64;
         SizeRow {
             bytes,
@@ -197,7 +197,7 @@ fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
                 .map(|us| round_to_ns(us + further_us)),
         }
     };
-    sizes.skip(1).map(row).collect()
+    sizes.skip(1).map(extrapolate_row).collect()
 }
 
 /// Sets the percentiles of the rows from `first_extrapolated` on, for which there are no single gets: by how much the
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn the_drift_is_the_median_over_the_rows() {
-        let table = |us: [f64; 3]| {
+        let table_with = |us: [f64; 3]| {
             let single_us = [(1.0, us[0]), (10.0, us[1]), (100.0, us[2])];
             LatencyTable {
                 document: Value::Null,
@@ -371,7 +371,7 @@ mod tests {
                 round_costs: Vec::new(),
             }
         };
-        let drift = table([10.0; 3]).drift(&table([11.0, 12.0, 30.0]));
+        let drift = table_with([10.0; 3]).drift(&table_with([11.0, 12.0, 30.0]));
         assert!((drift - 0.2).abs() < 1e-9);
     }
 }

@@ -138,13 +138,13 @@ mod tests {
 
     #[test]
     fn a_deviation_beyond_steady_rounds_is_significant() {
-        let errors = |added_ns| {
+        let errors_of = |added_ns| {
             let steady = forecasts(1000.0, 0.01);
             compute_error_intervals(&steady, &steady, &requests(|_| added_ns))
         };
-        assert!(may_be_within(&errors(1150), 0.2));
-        assert!(!may_be_within(&errors(1300), 0.2));
-        assert!(!may_be_within(&errors(700), 0.2));
+        assert!(may_be_within(&errors_of(1150), 0.2));
+        assert!(!may_be_within(&errors_of(1300), 0.2));
+        assert!(!may_be_within(&errors_of(700), 0.2));
     }
 
     #[test]

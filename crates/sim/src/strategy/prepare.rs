@@ -15,15 +15,15 @@ pub struct PreparedLog<'a> {
     /// The children of each item.
     pub tree: Tree,
     /// Each kept request's index in the log, in file order.
-    pub log_index: Vec<u32>,
+    pub log_indexes: Vec<u32>,
     /// Latency of each kept request with everything local, in nanoseconds.
     pub base_ns: Vec<u64>,
     /// Item uses including repeats: the unit of speed figures.
     pub accesses: u64,
-    pub(super) page: Vec<u32>,
+    pub(super) pages: Vec<u32>,
     pub(super) requests_by_instance: Vec<Vec<u32>>,
-    first_item_index: Vec<usize>,
-    items_by_request: Vec<u32>,
+    item_starts: Vec<usize>,
+    items_of_requests: Vec<u32>,
 }
 
 impl<'a> PreparedLog<'a> {
@@ -34,29 +34,29 @@ impl<'a> PreparedLog<'a> {
         let mut prepared = Self {
             items: &log.items,
             tree: Tree::new(&log.items.parents),
-            log_index: Vec::new(),
+            log_indexes: Vec::new(),
             base_ns: Vec::new(),
             accesses: 0,
-            page: Vec::new(),
+            pages: Vec::new(),
             requests_by_instance: Vec::new(),
-            first_item_index: vec![0],
-            items_by_request: Vec::new(),
+            item_starts: vec![0],
+            items_of_requests: Vec::new(),
         };
         let mut last_request_of_item = vec![NONE; log.items.len()];
         let mut dense_instance_index = vec![NONE; usize::from(u16::MAX) + 1];
         for index in (0..requests.len()).filter(|&index| is_kept(index)) {
-            let request = prepared.log_index.len() as u32;
+            let request = prepared.log_indexes.len() as u32;
             let instance_index = &mut dense_instance_index[usize::from(requests.instance[index])];
             if *instance_index == NONE {
                 *instance_index = prepared.requests_by_instance.len() as u32;
                 prepared.requests_by_instance.push(Vec::new());
             }
             prepared.requests_by_instance[*instance_index as usize].push(request);
-            prepared.log_index.push(index as u32);
+            prepared.log_indexes.push(index as u32);
             prepared
                 .base_ns
                 .push(u64::from(requests.base_us[index]) * 1000);
-            prepared.page.push(requests.page[index]);
+            prepared.pages.push(requests.page[index]);
             prepared.add_items(request, requests.items_of(index), &mut last_request_of_item);
         }
         prepared
@@ -67,10 +67,10 @@ impl<'a> PreparedLog<'a> {
         for &item in items {
             if last_request_of_item[item as usize] != request {
                 last_request_of_item[item as usize] = request;
-                self.items_by_request.push(item);
+                self.items_of_requests.push(item);
             }
         }
-        self.first_item_index.push(self.items_by_request.len());
+        self.item_starts.push(self.items_of_requests.len());
     }
 
     /// How many requests were kept.
@@ -95,14 +95,14 @@ impl<'a> PreparedLog<'a> {
 
     /// The items of a kept request, each once, in order of first use.
     pub fn items_of(&self, request: usize) -> &[u32] {
-        &self.items_by_request[self.first_item_index[request]..self.first_item_index[request + 1]]
+        &self.items_of_requests[self.item_starts[request]..self.item_starts[request + 1]]
     }
 
     /// For each item, how many of the given requests use it.
     pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
         let mut uses = vec![0; self.items.len()];
-        for &item in &self.items_by_request
-            [self.first_item_index[requests.start]..self.first_item_index[requests.end]]
+        for &item in &self.items_of_requests
+            [self.item_starts[requests.start]..self.item_starts[requests.end]]
         {
             uses[item as usize] += 1;
         }

@@ -79,10 +79,10 @@ pub fn report(
     let request_stats = replay(CostMode::Median);
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
-        let request_stats = replay(CostMode::Drawn { seed, dependence });
+        let drawn_stats = replay(CostMode::Drawn { seed, dependence });
         Some(compute_figures(
             prepared,
-            &request_stats,
+            &drawn_stats,
             second_half_start..request_count,
         ))
     };
@@ -110,7 +110,7 @@ fn figures_by_route(
 ) -> Vec<(Figures, Figures)> {
     let route_figures = |route: usize, first_request: usize| {
         let is_on_route = move |request: &usize| {
-            options.route_of[prepared.log_index[*request] as usize] as usize == route
+            options.route_of[prepared.log_indexes[*request] as usize] as usize == route
         };
         compute_figures(
             prepared,

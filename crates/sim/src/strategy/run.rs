@@ -166,7 +166,7 @@ impl Replay<'_> {
     ) -> RequestStats {
         process.current_request = request;
         let mut stats = RequestStats::default();
-        let page = self.prepared.page[request as usize];
+        let page = self.prepared.pages[request as usize];
         if page != NONE {
             self.rules.begin_request(process, &page, fetch_list);
             self.fetch(page, process, fetch_list, &mut stats);
@@ -283,7 +283,7 @@ struct CallCosts<'a> {
     cost: &'a CostModel,
     single_ns: Vec<u64>,
     drawn: Option<(&'a Quantiles, u64, Dependence)>,
-    log_index: &'a [u32],
+    log_indexes: &'a [u32],
 }
 
 impl<'a> CallCosts<'a> {
@@ -303,7 +303,7 @@ impl<'a> CallCosts<'a> {
             cost,
             single_ns,
             drawn,
-            log_index: &prepared.log_index,
+            log_indexes: &prepared.log_indexes,
         }
     }
 
@@ -311,7 +311,7 @@ impl<'a> CallCosts<'a> {
         if let Some((quantiles, seed, dependence)) = self.drawn {
             let quantile = draw_uniform(
                 seed,
-                u64::from(self.log_index[request as usize]),
+                u64::from(self.log_indexes[request as usize]),
                 cause,
                 dependence,
             );

@@ -36,7 +36,7 @@ pub fn items_histogram(log: &RequestLog) -> Vec<RequestsBySize> {
     requests_by_class.iter().enumerate().map(row).collect()
 }
 
-/// The share of the time of all requests that they wait for the cache without any strategy, by the prices of a latency
+/// The share of the time of all requests that they wait for the cache without any strategy, by the costs of a latency
 /// table; `None` if the log does not have the requests' own time.
 pub fn cache_time_share(
     prepared: &PreparedLog<'_>,

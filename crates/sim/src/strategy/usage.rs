@@ -50,8 +50,12 @@ impl LogUsage {
     /// Counts the reads of the prepared requests.
     pub fn new(prepared: &PreparedLog<'_>) -> Self {
         let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
-        let uses = prepared.uses(0..prepared.len());
-        let read_items = || (0_u32..).zip(&uses).filter(|&(_, &requests)| requests > 0);
+        let requests_by_item = prepared.uses(0..prepared.len());
+        let read_items = || {
+            (0_u32..)
+                .zip(&requests_by_item)
+                .filter(|&(_, &requests)| requests > 0)
+        };
         let mut items: Vec<ItemUsage> = read_items()
             .map(|(item, &requests)| ItemUsage { item, requests })
             .collect();
@@ -60,8 +64,11 @@ impl LogUsage {
             |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
         Self {
             items,
-            prefixes: usage_by_prefix(prepared, &uses),
-            reads: uses.iter().map(|&requests| u64::from(requests)).sum(),
+            prefixes: usage_by_prefix(prepared, &requests_by_item),
+            reads: requests_by_item
+                .iter()
+                .map(|&requests| u64::from(requests))
+                .sum(),
             read_bytes: read_items().map(bytes_of).sum(),
         }
     }
@@ -93,12 +100,12 @@ fn fraction_of(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// The use of each prefix.
-fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
+fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<PrefixUsage> {
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
     let mut prefixes: Vec<PrefixUsage> = Vec::new();
     let mut prefix_index_of_item = vec![NONE; keys.len()];
-    for (item, (key, &requests)) in keys.iter().zip(uses).enumerate() {
+    for (item, (key, &requests)) in keys.iter().zip(requests_by_item).enumerate() {
         if requests == 0 {
             continue;
         }

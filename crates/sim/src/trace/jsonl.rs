@@ -143,7 +143,7 @@ impl<'a> JsonRow<'a> {
     }
 
     fn fields(&self, names: &ColumnNames, sink: &RowSink<'_>) -> Result<RowFields<'_>, TraceError> {
-        let number = |column: &'static str| {
+        let parse_u32 = |column: &'static str| {
             let max = u64::from(u32::MAX);
             match self.member(names.name(column)) {
                 None => Ok(None),
@@ -175,9 +175,9 @@ impl<'a> JsonRow<'a> {
             row_number: self.row_number,
             key,
             time: time_us.transpose()?,
-            size: number("size")?,
+            size: parse_u32("size")?,
             op: op.transpose()?.map(|name| Op::parse(name.as_bytes())),
-            ttl: number("ttl")?,
+            ttl: parse_u32("ttl")?,
         })
     }
 }

@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_pattern_needs_the_group_key_and_no_others() {
-        let message = |text: &str| LinePattern::new(text).unwrap_err();
-        assert!(message("GET (.*)").contains("(?P<key>"));
-        assert!(message("(?P<url>.*)").contains("\"url\""));
-        assert!(message("(?P<key>").starts_with("the regular expression is not valid"));
+        let error_of = |text: &str| LinePattern::new(text).unwrap_err();
+        assert!(error_of("GET (.*)").contains("(?P<key>"));
+        assert!(error_of("(?P<url>.*)").contains("\"url\""));
+        assert!(error_of("(?P<key>").starts_with("the regular expression is not valid"));
         assert!(LinePattern::new("^(?P<op>GET|PUT) (?P<key>\\S+)").is_ok());
     }
 }

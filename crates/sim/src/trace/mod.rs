@@ -146,7 +146,7 @@ pub struct StreamFacts {
     /// Rows whose key has the hash of another text.
     pub key_collisions: u64,
     /// Lines without a row: those that a pattern does not match, and those of `watch` that report no get or write.
-    pub skipped_rows: u64,
+    pub skipped_lines: u64,
 }
 
 /// The file formats, chosen by the file name extension.

@@ -242,7 +242,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
             has_unitless_time: self.has_unitless_time,
             hashed_keys: self.text_keys.distinct_hashes(),
             key_collisions: self.text_keys.collisions(),
-            skipped_rows: 0,
+            skipped_lines: 0,
         }
     }
 }

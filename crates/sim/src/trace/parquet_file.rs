@@ -188,12 +188,12 @@ impl<S: ChunkReader + 'static> ParquetFile<S> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(column_ref.index);
         let to_error = |error| self.read_error(first_row, column_ref.name, &error);
-        let open = || {
+        let open_reader = || {
             self.reader
                 .get_row_group(group)?
                 .get_column_reader(column_ref.index)
         };
-        let reader = catch_panics(open).map_err(to_error)?;
+        let reader = catch_panics(open_reader).map_err(to_error)?;
         let location = (self.file.clone(), column_ref.name, first_row);
         Ok(ColumnDecoder::new(location, &column, reader))
     }

@@ -68,11 +68,11 @@ impl LineParser for MatchingLines {
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
         let Some(captures) = self.regex.captures(line) else {
-            *sink.skipped += 1;
+            *sink.skipped_lines += 1;
             return Ok(());
         };
         let Some(key) = captures.name("key") else {
-            *sink.skipped += 1;
+            *sink.skipped_lines += 1;
             return Ok(());
         };
         let field_error = |column: &'static str, expected: &str, text: &[u8]| {

@@ -37,7 +37,7 @@ pub(super) struct RowSink<'a> {
     /// Set by a time that is a number.
     pub(super) has_unitless_time: &'a Cell<bool>,
     /// Lines that hold no row.
-    pub(super) skipped: &'a mut u64,
+    pub(super) skipped_lines: &'a mut u64,
 }
 
 impl RowSink<'_> {
@@ -59,7 +59,7 @@ pub(super) struct LineRows<R, P> {
     time_unit: Option<TimeUnit>,
     has_unitless_time: Cell<bool>,
     keys: TextKeys,
-    skipped: u64,
+    skipped_lines: u64,
     is_finished: bool,
 }
 
@@ -79,7 +79,7 @@ impl<R: BufRead + Send, P: LineParser> LineRows<R, P> {
             time_unit,
             has_unitless_time: Cell::new(false),
             keys: TextKeys::default(),
-            skipped: 0,
+            skipped_lines: 0,
             is_finished: false,
         }
     }
@@ -94,7 +94,7 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
             columns_wanted: self.columns_wanted,
             time_unit: self.time_unit,
             has_unitless_time: &self.has_unitless_time,
-            skipped: &mut self.skipped,
+            skipped_lines: &mut self.skipped_lines,
         };
         while sink.batch.len() < BATCH_ROWS && !self.is_finished {
             if self.lines.is_truncated() || self.lines.next()?.is_none() {
@@ -126,7 +126,7 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
             has_unitless_time: self.has_unitless_time.get(),
             hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
-            skipped_rows: self.skipped,
+            skipped_lines: self.skipped_lines,
         }
     }
 }

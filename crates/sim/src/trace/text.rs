@@ -100,7 +100,7 @@ pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
         );
     }
     let date_text = std::str::from_utf8(text).ok()?;
-    let time_us = DateTime::parse_from_rfc3339(date_text)
+    let signed_time_us = DateTime::parse_from_rfc3339(date_text)
         .ok()
         .or_else(|| {
             ZONED_FORMATS
@@ -114,7 +114,7 @@ pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
                 .find_map(|format| NaiveDateTime::parse_from_str(date_text, format).ok());
             parsed.map(|time| time.and_utc().timestamp_micros())
         })?;
-    let time_us = u64::try_from(time_us).ok()?;
+    let time_us = u64::try_from(signed_time_us).ok()?;
     Some(if unit.is_some() {
         time_us
     } else {

@@ -246,7 +246,7 @@ impl LineParser for WatchLines {
         while let Some(access) = self.accesses.next_complete() {
             Self::push(&access, sink);
         }
-        *sink.skipped = self.accesses.skipped_lines + self.accesses.other_lines;
+        *sink.skipped_lines = self.accesses.skipped_lines + self.accesses.other_lines;
         Ok(())
     }
 

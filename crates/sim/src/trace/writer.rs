@@ -17,7 +17,7 @@ const KEYS_SCHEMA: &str = "message keys {
 /// A key stream that is being written. [`Writer::finish`] ends it; a Parquet file without its end cannot be read.
 pub struct Writer<W: Write + Send> {
     output: Output<W>,
-    rows: u64,
+    rows_written: u64,
     /// Whether times are microseconds of a clock.
     has_clock: bool,
 }
@@ -106,15 +106,15 @@ impl<W: Write + Send> Writer<W> {
         };
         Ok(Self {
             output,
-            rows: 0,
+            rows_written: 0,
             has_clock,
         })
     }
 
     /// Appends the rows of a batch; a column that the batch leaves empty is null, or for `time` the row number.
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
-        let rows_before = self.rows;
-        self.rows += batch.len() as u64;
+        let rows_before = self.rows_written;
+        self.rows_written += batch.len() as u64;
         let has_clock = self.has_clock;
         let rows = (0..batch.len()).map(|index| Row::of(batch, index, rows_before));
         match &mut self.output {

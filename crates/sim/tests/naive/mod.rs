@@ -78,14 +78,14 @@ struct NaiveState<'a> {
 }
 
 impl NaiveState<'_> {
-    fn fetch(&mut self, items: &[u32], local: &mut NaiveLocalCache) {
+    fn fetch(&mut self, items: &[u32], local_cache: &mut NaiveLocalCache) {
         let missing_items: Vec<u32> = items
             .iter()
             .copied()
             .filter(|item| {
                 !self.fixed_set.contains(item)
                     && !self.held_items.contains(item)
-                    && !local.contains(*item)
+                    && !local_cache.contains(*item)
             })
             .collect();
         if missing_items.is_empty() {
@@ -101,7 +101,7 @@ impl NaiveState<'_> {
         self.stats.bytes += bytes;
         for item in missing_items {
             self.held_items.insert(item);
-            local.insert(item, self.log.items.sizes[item as usize]);
+            local_cache.insert(item, self.log.items.sizes[item as usize]);
         }
     }
 
@@ -139,7 +139,7 @@ pub(crate) fn simulate(
     };
     let mut request_stats = vec![];
     for request_index in 0..log.requests.len() {
-        let local = caches_by_instance
+        let local_cache = caches_by_instance
             .entry(log.requests.instance[request_index])
             .or_insert_with(|| {
                 terms
@@ -166,7 +166,7 @@ pub(crate) fn simulate(
                 fetched_items.extend(&items_of_next_level);
                 items_of_level = items_of_next_level;
             }
-            state.fetch(&fetched_items, local);
+            state.fetch(&fetched_items, local_cache);
         }
         for &item in log.requests.items_of(request_index) {
             if !items_seen.insert(item) {
@@ -174,7 +174,7 @@ pub(crate) fn simulate(
             }
             let mut is_available = true;
             if !state.fixed_set.contains(&item) {
-                let is_local_hit = local.look_up(item);
+                let is_local_hit = local_cache.look_up(item);
                 if state.held_items.contains(&item) {
                     state.stats.used_keys += 1;
                 } else if is_local_hit {
@@ -186,9 +186,9 @@ pub(crate) fn simulate(
             }
             let item_and_children = || [vec![item], children[item as usize].clone()].concat();
             if fetches_children_always || (fetches_children_when_missing && !is_available) {
-                state.fetch(&item_and_children(), local);
+                state.fetch(&item_and_children(), local_cache);
             } else if !is_available {
-                state.fetch(&[item], local);
+                state.fetch(&[item], local_cache);
             }
         }
         request_stats.push(state.stats);
@@ -243,8 +243,8 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
                 uses[item as usize] += 1;
             }
         }
-        let size = |item: u32| u64::from(log.items.sizes[item as usize]);
-        let cost_ns_of_all_uses = |item: u32| uses[item as usize] * table.cost_ns(1, size(item));
+        let size_of = |item: u32| u64::from(log.items.sizes[item as usize]);
+        let cost_ns_of_all_uses = |item: u32| uses[item as usize] * table.cost_ns(1, size_of(item));
         let mut order: Vec<u32> = (0..log.items.len() as u32).collect();
         match name {
             "fixed" | "fixed-hindsight" => {
@@ -253,14 +253,14 @@ fn choose_fixed_set(log: &RequestLog, table: &Table, terms: &[&str]) -> HashSet<
             "fixed-time" => order.sort_by_key(|&item| std::cmp::Reverse(cost_ns_of_all_uses(item))),
             "fixed-bytes" => {
                 let cost_per_byte = |item: u32| {
-                    (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(size(item).max(1))
+                    (u128::from(cost_ns_of_all_uses(item)) << 40) / u128::from(size_of(item).max(1))
                 };
                 order.sort_by_key(|&item| std::cmp::Reverse(cost_per_byte(item)));
                 let mut remaining_bytes: u64 = argument.parse().unwrap();
                 let mut chosen_items = HashSet::new();
                 for item in order {
-                    if size(item) <= remaining_bytes {
-                        remaining_bytes -= size(item);
+                    if size_of(item) <= remaining_bytes {
+                        remaining_bytes -= size_of(item);
                         chosen_items.insert(item);
                     }
                 }

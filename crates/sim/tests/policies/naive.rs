@@ -191,30 +191,38 @@ impl Cache for UnboundedCache {
 struct ListCache {
     policy: PolicyKind,
     capacity: usize,
-    keys: Vec<(u64, u32)>,
+    keys_and_uses: Vec<(u64, u32)>,
     /// Index of the key that SIEVE inspects next.
     hand: usize,
 }
 
 impl Cache for ListCache {
     fn request(&mut self, key: u64) -> bool {
-        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
-            self.keys[index].1 += 1;
+        if let Some(index) = self
+            .keys_and_uses
+            .iter()
+            .position(|&(cached_key, _)| cached_key == key)
+        {
+            self.keys_and_uses[index].1 += 1;
             if matches!(self.policy, PolicyKind::Lru | PolicyKind::Lfu) {
-                let entry = self.keys.remove(index);
-                self.keys.push(entry);
+                let entry = self.keys_and_uses.remove(index);
+                self.keys_and_uses.push(entry);
             }
             return true;
         }
-        while self.keys.len() == self.capacity {
+        while self.keys_and_uses.len() == self.capacity {
             self.evict();
         }
-        self.keys.push((key, 0));
+        self.keys_and_uses.push((key, 0));
         false
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(index) = self.keys.iter().position(|cached| cached.0 == key) {
+        if let Some(index) = self
+            .keys_and_uses
+            .iter()
+            .position(|&(cached_key, _)| cached_key == key)
+        {
             self.remove_at(index);
         }
     }
@@ -223,35 +231,38 @@ impl Cache for ListCache {
 impl ListCache {
     /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
     fn remove_at(&mut self, index: usize) {
-        self.keys.remove(index);
+        self.keys_and_uses.remove(index);
         if index < self.hand {
             self.hand -= 1;
         }
-        if self.hand == self.keys.len() {
+        if self.hand == self.keys_and_uses.len() {
             self.hand = 0;
         }
     }
 
     fn evict(&mut self) {
         match self.policy {
-            PolicyKind::Clock if self.keys[0].1 > 0 => {
-                let (key, _) = self.keys.remove(0);
-                self.keys.push((key, 0));
+            PolicyKind::Clock if self.keys_and_uses[0].1 > 0 => {
+                let (key, _) = self.keys_and_uses.remove(0);
+                self.keys_and_uses.push((key, 0));
             }
-            PolicyKind::Sieve if self.keys[self.hand].1 > 0 => {
-                self.keys[self.hand].1 = 0;
-                self.hand = (self.hand + 1) % self.keys.len();
+            PolicyKind::Sieve if self.keys_and_uses[self.hand].1 > 0 => {
+                self.keys_and_uses[self.hand].1 = 0;
+                self.hand = (self.hand + 1) % self.keys_and_uses.len();
             }
             PolicyKind::Sieve => self.remove_at(self.hand),
             PolicyKind::Lfu => {
                 // The list is in the order in which keys reached their number of uses.
-                let uses = self.keys.iter().map(|entry| entry.1);
+                let uses = self.keys_and_uses.iter().map(|&(_, uses)| uses);
                 let fewest_uses = uses.min().unwrap_or(0);
-                let index = self.keys.iter().position(|entry| entry.1 == fewest_uses);
-                self.keys.remove(index.unwrap_or(0));
+                let index = self
+                    .keys_and_uses
+                    .iter()
+                    .position(|&(_, uses)| uses == fewest_uses);
+                self.keys_and_uses.remove(index.unwrap_or(0));
             }
             _ => {
-                self.keys.remove(0);
+                self.keys_and_uses.remove(0);
             }
         }
     }
@@ -270,7 +281,7 @@ pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cach
         let cache = ListCache {
             policy,
             capacity,
-            keys: Vec::new(),
+            keys_and_uses: Vec::new(),
             hand: 0,
         };
         (policy, Box::new(cache) as Box<dyn Cache>)

@@ -235,8 +235,8 @@ fn choose_action(forecasts: &[Forecast], measured: &RolloutMeasurements) -> (Act
 /// Whether requests of the strategy wait shorter: by one metric at least, and by none longer.
 fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, String) {
     let times = METRICS.into_iter().filter(|metric| metric.is_time());
-    let difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
-    let differences: Vec<(Metric, Estimate)> = times.filter_map(difference).collect();
+    let with_difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
+    let differences: Vec<(Metric, Estimate)> = times.filter_map(with_difference).collect();
     let longer_wait = differences
         .iter()
         .find(|(_, difference)| difference.low > 0.0);
@@ -284,7 +284,7 @@ mod tests {
             Metric::AddedP50,
             Metric::AddedP95,
         ];
-        let forecast_of_metric = |metric: Metric| {
+        let forecast_for = |metric: Metric| {
             let value = metric.value(&group).unwrap();
             Forecast {
                 figure: metric.name().to_owned(),
@@ -293,7 +293,7 @@ mod tests {
                 high: value * 1.1,
             }
         };
-        metrics.map(forecast_of_metric).to_vec()
+        metrics.map(forecast_for).to_vec()
     }
 
     fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
@@ -434,15 +434,21 @@ mod tests {
     fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
         let mut random = Random(8);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
-        let group = |requests, random: &mut Random| Traffic::typical().draw_group(requests, random);
-        let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
+        let draw_group =
+            |requests, random: &mut Random| Traffic::typical().draw_group(requests, random);
+        let few_requests =
+            measurements_of(draw_group(500, &mut random), draw_group(4500, &mut random));
         assert_eq!(recommend(&forecasts, &few_requests).action, Action::Wait);
-        let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
+        let equal_groups =
+            measurements_of(draw_group(5000, &mut random), draw_group(5000, &mut random));
         assert_eq!(recommend(&forecasts, &equal_groups).action, Action::Wait);
         let more_calls = Traffic::typical()
             .with_calls(1.5)
             .draw_group(3000, &mut random);
-        let more_calls = measurements_of(more_calls, group(3000, &mut random));
-        assert_eq!(recommend(&forecasts, &more_calls).action, Action::RollBack);
+        let measurements = measurements_of(more_calls, draw_group(3000, &mut random));
+        assert_eq!(
+            recommend(&forecasts, &measurements).action,
+            Action::RollBack
+        );
     }
 }

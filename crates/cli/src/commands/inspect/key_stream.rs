@@ -62,9 +62,9 @@ impl Counts {
 }
 
 /// The failure of a file in which no line or row is a request.
-fn no_request_failure(path: &Path, skipped_rows: u64) -> Failure {
+fn no_request_failure(path: &Path, skipped_lines: u64) -> Failure {
     let path_text = path.display();
-    let message = match skipped_rows {
+    let message = match skipped_lines {
         0 => format!("{path_text}: has no request"),
         lines => format!(
             "{path_text}: has no request in its {}",
@@ -83,7 +83,7 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         counts.add_batch(&batch, &mut interner);
     }
     if counts.requests == 0 {
-        return Err(no_request_failure(path, stream.facts().skipped_rows));
+        return Err(no_request_failure(path, stream.facts().skipped_lines));
     }
     let distinct_keys = counts.uses.len() as u64;
     let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
@@ -124,7 +124,7 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         Fact::new("last_time", counts.last_time),
         Fact::new("hashed_text_keys", stream.facts().hashed_keys),
         Fact::new("key_collisions", stream.facts().key_collisions),
-        Fact::new("skipped_rows", stream.facts().skipped_rows),
+        Fact::new("skipped_rows", stream.facts().skipped_lines),
         Fact::new("cut_within_a_row", stream.is_truncated()),
     ];
     let sentence = format!(

@@ -174,10 +174,10 @@ impl AppInstances {
         (thread_index, thread_count): (usize, usize),
     ) -> impl Iterator<Item = (usize, RecordedRequest<'r>)> {
         let recorded = &log.requests;
-        let first_log_row = prepared.log_index.first();
+        let first_log_row = prepared.log_indexes.first();
         let first_us = first_log_row.map_or(0, |&log_row| recorded.time_us[log_row as usize]);
         request_range.filter_map(move |request_index| {
-            let log_row = prepared.log_index[request_index] as usize;
+            let log_row = prepared.log_indexes[request_index] as usize;
             let instance_index = self.index_by_number[&recorded.instance[log_row]];
             let request = RecordedRequest {
                 instance: &self.instances[instance_index],

@@ -1,7 +1,7 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
 use glasscache_sim::page::{
-    Bar, Bars, Chart, Mark, Page, Panel, Series, Table, format_short_bytes,
+    Bar, BarChart, Chart, Mark, Page, Panel, Series, Table, format_short_bytes,
 };
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::find_optimal_sizes;
@@ -178,7 +178,7 @@ impl<'a> Comparison<'a> {
             sentence: self.format_sentence(),
             tables: vec![self.build_options_table(), self.build_classes_table()],
             charts: vec![self.build_chart()],
-            bars: vec![self.build_bars()],
+            bar_charts: vec![self.build_bar_chart()],
             commands: self
                 .best()
                 .start_options
@@ -297,7 +297,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.
-    fn build_bars(&self) -> Bars {
+    fn build_bar_chart(&self) -> BarChart {
         let new_panel = |class_list: &ClassList| {
             let mut bars: Vec<Bar> = Vec::new();
             let mut previous_chunk_bytes = None;
@@ -328,7 +328,7 @@ impl<'a> Comparison<'a> {
                 bars,
             }
         };
-        Bars {
+        BarChart {
             title: "Memory by class: today, and the best classes".into(),
             x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
             y_label: "MiB in the class".into(),

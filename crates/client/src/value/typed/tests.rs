@@ -144,7 +144,7 @@ fn dates_and_names_out_of_range_are_refused() {
 
 /// The bytes that docs/reference/values.md shows.
 #[test]
-fn bytes_are_those_of_the_reference() {
+fn typed_bytes_equal_the_example_in_the_reference() {
     let time = Time {
         hour: 13,
         minute: 5,

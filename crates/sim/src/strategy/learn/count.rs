@@ -140,7 +140,7 @@ impl<'a> RuleCounter<'a> {
                     (0..items.len()).for_each(|offset| visit(items[offset], &items[offset + 1..]));
                 }
                 Trigger::Page => {
-                    let page = self.prepared.page[request];
+                    let page = self.prepared.pages[request];
                     if page != NONE {
                         visit(page, items);
                     }
@@ -330,13 +330,13 @@ impl<'a> RuleCounter<'a> {
     }
 
     fn build_item_rule(&self, item: u32, companions: Vec<u32>) -> TogetherRule {
-        let key = |item: u32| self.prepared.items.keys[item as usize].clone();
+        let key_of = |item: u32| self.prepared.items.keys[item as usize].clone();
         let writable = companions
             .into_iter()
-            .map(key)
+            .map(key_of)
             .filter(|key| !key.contains(['{', '}', ' ']));
         TogetherRule {
-            trigger: key(item),
+            trigger: key_of(item),
             companions: writable
                 .map(|key| Pattern::new(vec![PatternPiece::Text(key)]))
                 .collect(),

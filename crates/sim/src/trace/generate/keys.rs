@@ -156,15 +156,18 @@ mod tests {
 
     #[test]
     fn streams_depend_on_the_seed_only() {
-        let workload = |seed| KeyWorkload {
+        let workload_with_seed = |seed| KeyWorkload {
             requests: 20_000,
             seed,
             ..KeyWorkload::default()
         };
-        assert_eq!(read_all_batches(workload(1)), read_all_batches(workload(1)));
+        assert_eq!(
+            read_all_batches(workload_with_seed(1)),
+            read_all_batches(workload_with_seed(1))
+        );
         assert_ne!(
-            read_all_batches(workload(1)).key,
-            read_all_batches(workload(2)).key
+            read_all_batches(workload_with_seed(1)).key,
+            read_all_batches(workload_with_seed(2)).key
         );
     }
 

@@ -105,10 +105,10 @@ fn append_request(
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
-    let page = row.text("page")?;
-    let route = row.text("route")?;
+    let page_key = row.text("page")?;
+    let route_name = row.text("route")?;
     let keys = request_keys(row)?;
-    let page = page.map_or(NONE, |key| number_of_key(key, items, number_by_key));
+    let page = page_key.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
         let item = number_of_key(key, items, number_by_key);
         read_requests.items.push(item);
@@ -118,7 +118,7 @@ fn append_request(
     read_requests.instance.push(instance);
     read_requests.base_us.push(base_us);
     read_requests.page.push(page);
-    read_requests.route.push(route.map_or(NONE, |name| {
+    read_requests.route.push(route_name.map_or(NONE, |name| {
         intern_route(name, &mut read_requests.routes, number_by_route)
     }));
     read_requests.starts.push(read_requests.items.len());

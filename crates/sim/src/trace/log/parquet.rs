@@ -55,11 +55,11 @@ fn read_numbers(
     rows: &Range<u64>,
     max: u64,
 ) -> Result<Vec<Option<u64>>, TraceError> {
-    let count = (rows.end - rows.start) as usize;
+    let row_count = (rows.end - rows.start) as usize;
     let mut values = Vec::new();
     match decoder {
-        Some(decoder) => decoder.read_numbers(count, max, &mut values)?,
-        None => values.resize(count, None),
+        Some(decoder) => decoder.read_numbers(row_count, max, &mut values)?,
+        None => values.resize(row_count, None),
     }
     Ok(values)
 }
@@ -69,13 +69,13 @@ fn read_strings(
     decoder: &mut Option<ColumnDecoder>,
     rows: &Range<u64>,
 ) -> Result<Vec<Option<String>>, TraceError> {
-    let count = (rows.end - rows.start) as usize;
-    let mut values = Vec::with_capacity(count);
+    let row_count = (rows.end - rows.start) as usize;
+    let mut values = Vec::with_capacity(row_count);
     match decoder {
-        Some(decoder) => decoder.read_strings(count, |text| {
+        Some(decoder) => decoder.read_strings(row_count, |text| {
             values.push(text.map(|text| String::from_utf8_lossy(text).into_owned()));
         })?,
-        None => values.resize(count, None),
+        None => values.resize(row_count, None),
     }
     Ok(values)
 }
