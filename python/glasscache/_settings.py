@@ -79,7 +79,8 @@ def is_binary(protocol: Any) -> bool:
     """Return whether the binary protocol is used with all servers."""
     if protocol not in ("auto", "binary"):
         raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
-    return protocol == "binary"
+    uses_binary: bool = protocol == "binary"
+    return uses_binary
 
 
 def check_settings(keys: str, timeout: Any) -> None:
