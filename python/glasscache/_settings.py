@@ -77,14 +77,15 @@ def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
 
 def is_binary(protocol: Any) -> bool:
     """Return whether the binary protocol is used with all servers."""
-    if protocol not in {"auto", "binary"}:
+    if protocol not in ("auto", "binary"):
         raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
-    return cast("bool", protocol == "binary")
+    uses_binary: bool = protocol == "binary"
+    return uses_binary
 
 
 def check_settings(keys: str, timeout: Any) -> None:
     """Refuse arguments that would silently mean the default, and warn of milliseconds."""
-    if keys not in {"refuse", "base64"}:
+    if keys not in ("refuse", "base64"):
         raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
     if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
         import warnings  # noqa: PLC0415 - few programs need it

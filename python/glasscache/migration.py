@@ -84,7 +84,7 @@ class _Rings:
 
         """
         old_dialect = str(old.get("dialect", "own"))
-        if dialect not in {None, "own", old_dialect}:
+        if dialect not in (None, "own", old_dialect):
             raise BadSetting(
                 f"moving from dialect {old_dialect} writes own or {old_dialect}, not {dialect}"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -153,6 +154,7 @@ def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
     asyncio.run(use_async_client())
 
 
-def test_an_unknown_protocol_is_a_bad_setting() -> None:
-    with pytest.raises(BadSetting, match="protocol='ascii'"):
-        Client(protocol="ascii")  # type: ignore[arg-type]
+@pytest.mark.parametrize("protocol", ["ascii", ["binary"], None])
+def test_an_unknown_protocol_is_a_bad_setting(protocol: Any) -> None:
+    with pytest.raises(BadSetting, match=re.escape(f"protocol={protocol!r}")):
+        Client(protocol=protocol)

@@ -158,6 +158,10 @@ def test_asyncio_clients_follow_the_list_of_servers(cluster: Cluster) -> None:
     asyncio.run(run())
 
 
+FLOOD_REPLIES_MAX = 1500
+"""Half a minute of them."""
+
+
 class NameServer:
     """Replies to A, AAAA and SRV questions over UDP from lists that may change."""
 
@@ -165,6 +169,9 @@ class NameServer:
 
     def __init__(self) -> None:
         self.records: dict[str, list[bytes]] = {}
+        self.floods = False
+        """Whether each query gets replies to other queries only, until `flood_ended` is set."""
+        self.flood_ended = threading.Event()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
@@ -177,6 +184,13 @@ class NameServer:
             if not query:
                 self._socket.close()
                 return
+            if self.floods:
+                foreign_reply = bytes([query[0] ^ 1]) + query[1:]
+                for _ in range(FLOOD_REPLIES_MAX):
+                    self._socket.sendto(foreign_reply, client_address)
+                    if self.flood_ended.wait(0.02):
+                        break
+                continue
             record_type = struct.unpack(">H", query[-4:-2])[0]
             records = self.records.get(self.RECORD_TYPES[record_type], [])
             reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0) + query[12:]
@@ -189,6 +203,7 @@ class NameServer:
             self._socket.sendto(reply, client_address)
 
     def stop(self) -> None:
+        self.flood_ended.set()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as waking_socket:
             waking_socket.sendto(b"", self._socket.getsockname())
         self._thread.join()
@@ -214,6 +229,14 @@ def test_addresses_of_both_families_are_resolved_again(name_server: NameServer) 
     name_server.records["AAAA"] = [bytes(15) + b"\x01"]
     name_server.records["A"].pop()
     assert source() == ["10.0.0.2:11311", "[::1]:11311"]
+
+
+def test_replies_to_other_queries_do_not_prolong_a_query(name_server: NameServer) -> None:
+    name_server.floods = True
+    source = discovery.dns("cache.example", nameserver=name_server.address, timeout=0.1)
+    with pytest.raises(TimeoutError, match="no reply from name server"):
+        source()
+    assert not name_server.flood_ended.is_set()
 
 
 def test_a_service_that_moves_takes_the_client_along(

@@ -65,6 +65,24 @@ def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
         assert client.delete(next(iter(set(keys) - keys_of_second_server))) is False
 
 
+def test_after_a_failure_a_named_key_and_a_routing_key_find_their_server() -> None:
+    with Server() as first_server, Server() as second_server:
+        servers = [first_server.address, second_server.address]
+        client = HashClient(servers, ignore_exc=True, retry_attempts=5)
+        keys = [f"k{number}" for number in range(40)]
+        key_of_first_server, key_of_second_server = (
+            next(key for key in keys if _server_of(client, key) == _host_and_port(server))
+            for server in (first_server, second_server)
+        )
+        first_server.stop()
+        assert client.get(key_of_first_server) is None
+        assert client.set(key=key_of_second_server, value="named")
+        assert client.get(key=key_of_second_server) == b"named"
+        assert client.set((key_of_second_server, "routed"), "value")
+        assert client.get((key_of_second_server, "routed")) == b"value"
+        assert client.get(key=key_of_first_server, default="?") == "?"
+
+
 def test_with_ignore_exc_a_failed_call_of_the_programs_class_is_its_miss() -> None:
     client = HashClient([], ignore_exc=True, timeout=0.2)
     client.client_class = UppercasingClient

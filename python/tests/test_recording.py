@@ -282,10 +282,10 @@ def test_a_page_or_route_function_that_fails_fails_no_request(
         client.recorder(tmp_path / "log", format="jsonl")
 
         def application(_environ: dict[str, Any], _start_response: Any) -> Any:
-            yield str(client.get("k")).encode()
+            yield str(client.get("absent")).encode()
 
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-            client.get("k")
+            client.get("absent")
 
         wsgi = RequestWSGI(application, client, page=name_function, route=name_function)
         asgi = RequestASGI(app, client, page=name_function, route=name_function)
@@ -293,7 +293,7 @@ def test_a_page_or_route_function_that_fails_fails_no_request(
             assert list(wsgi({}, None)) == [b"None"]
             asyncio.run(asgi({"type": "http"}, None, None))
     rows, _ = read_log(tmp_path / "log")
-    assert [row["items"] for row in rows] == [["k"]] * 6
+    assert [row["items"] for row in rows] == [["absent"]] * 6
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == len(set(messages)) * 2 <= 4, "each middleware logs each function once"
 

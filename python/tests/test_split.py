@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,18 +209,21 @@ def test_reads_during_two_writers_never_mix_the_pieces_of_two_writes() -> None:
                     length = rng.randrange(19_000_000, 21_000_000)
                     client.set("k", bytes([rng.randrange(256)]) * length, split=True)
 
-        writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
-        for writer in writers:
-            writer.start()
         whole_reads = missed_reads = 0
-        with Client(server.address, timeout=10, codec=codec) as client:
-            while any(writer.is_alive() for writer in writers):
+        with (
+            ThreadPoolExecutor(max_workers=2) as executor,
+            Client(server.address, timeout=10, codec=codec) as client,
+        ):
+            writers = [executor.submit(write, number) for number in range(2)]
+            while not all(writer.done() for writer in writers):
                 value = client.get("k")
                 if value is None:
                     missed_reads += 1
                 else:
                     assert value.count(value[:1]) == len(value) >= 19_000_000, seed
                     whole_reads += 1
+            for writer in writers:
+                writer.result()
             counted_misses = client.stats()["incomplete_values"]
             (stats,) = client.server_stats().values()
     print(  # noqa: T201 - the figures of `make split-values`

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -92,22 +92,26 @@ def _build_query(name: str, record_type: int) -> bytes:
 
 
 def _query_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
+    """Send the query, and once more after `timeout` seconds without its reply; return the reply."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as connection:
-        connection.settimeout(timeout)
         connection.connect(address)
-        for is_last in (False, True):
+        for _ in range(2):
             connection.send(query)
-            with contextlib.nullcontext() if is_last else contextlib.suppress(TimeoutError):
-                while True:
+            ends_at = time.monotonic() + timeout
+            while (remaining_s := ends_at - time.monotonic()) > 0:
+                connection.settimeout(remaining_s)
+                try:
                     reply = connection.recv(65536)
-                    # The query is repeated in its reply, else the reply is to another.
-                    if (
-                        len(reply) >= len(query)
-                        and reply[:2] == query[:2]
-                        and reply[12 : len(query)] == query[12:]
-                    ):
-                        return reply
+                except TimeoutError:
+                    break
+                # The query is repeated in its reply, else the reply is to another.
+                if (
+                    len(reply) >= len(query)
+                    and reply[:2] == query[:2]
+                    and reply[12 : len(query)] == query[12:]
+                ):
+                    return reply
     raise TimeoutError(f"no reply from name server {address[0]}")
 
 

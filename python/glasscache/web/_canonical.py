@@ -84,7 +84,7 @@ def parse_canonicaliser(table: Mapping[str, Any], rule_location: str) -> UrlCano
             f"{rule_location}: query_keep and query_drop contradict each other; keep one of them"
         )
     trailing_slash = table.get("trailing_slash")
-    if trailing_slash not in {None, "strip", "add"}:
+    if trailing_slash not in (None, "strip", "add"):
         raise BadSetting(f'{rule_location}: trailing_slash = {trailing_slash!r}: "strip" or "add"')
     host = table.get("host")
     dropped_names, kept_names = (

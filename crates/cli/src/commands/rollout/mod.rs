@@ -22,7 +22,8 @@ Examples:
 
 Each process writes client.report(json=True) into a file, where client is
 Client(..., strategy=\"best.strategy\", share=0.1). A file may have several reports, one a line;
-of each process the last one counts. The exit code is 1 if the recommendation is to roll back.";
+of each process the one with the most requests counts. The exit code is 1 if the recommendation
+is to roll back.";
 
 /// Compare the requests that run a strategy with the others and with the forecast: continue, wait or roll back?
 #[derive(clap::Args)]

@@ -32,6 +32,11 @@ _PLACEHOLDER_SERVER: Final = ("127.0.0.1", 1)
 """Stands for a server while there is none; it is never asked."""
 
 
+def _split_routing_key(key: Any) -> tuple[Any, Any]:
+    """Return the key that chooses the server and the key on it; a pair gives both."""
+    return cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
+
+
 def _server_spec(server: Any, port: int | None) -> Any:
     if port is not None and not isinstance(server, str):
         raise TypeError("with a port the server is a str")
@@ -160,7 +165,7 @@ class HashClient(PooledClient):
             raise MemcacheError(_ALL_DOWN)
         if not isinstance(key, tuple):
             return super()._client_and_full_key(key)
-        routing_key, key = cast("tuple[Any, Any]", key)
+        routing_key, key = _split_routing_key(cast("Any", key))
         routed_client = self._get_client(routing_key)
         return (
             super()._client_and_full_key(key)
@@ -179,7 +184,7 @@ class HashClient(PooledClient):
         if method_name in _BULK_METHODS:
             return self._bulk_call_custom_class(method_name, *args, **kwargs)
         key, *other_args = args
-        routing_key, key = cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
+        routing_key, key = _split_routing_key(key)
         client = self._get_client(routing_key)
         if client is None:
             raise MemcacheError(_ALL_DOWN)
@@ -215,6 +220,8 @@ class HashClient(PooledClient):
         self, method_name: str, call: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Make a call; with `ignore_exc` one that fails is a miss."""
+        if not args and "key" in kwargs:
+            args = (kwargs.pop("key"),)  # the key chooses the server, however it was passed
         try:
             result = call(self, *args, **kwargs)
         except Exception:
@@ -222,7 +229,7 @@ class HashClient(PooledClient):
                 raise
             return _miss_of(method_name, args, kwargs)
         if not self._failover.has_no_failures:
-            client = self._get_client(args[0])
+            client = self._get_client(_split_routing_key(args[0])[0])
             if client is not None:
                 self._failover.record_success(client.server)
         return result
