@@ -12,6 +12,9 @@ use super::options::{ChildrenOf, StrategyOptions};
 use crate::error::Error;
 use crate::key::{KeyEncoder, KeyEncoding};
 
+/// Keys of a subtree that the application names after which it is not called again: a graph without an end must not hold a read.
+const SUBTREE_KEYS_MAX: usize = 10_000;
+
 /// The keys that belong to a key, and the rules that use them.
 #[derive(Debug)]
 pub(super) struct RelatedKeys {
@@ -100,6 +103,9 @@ impl RelatedKeys {
             for _ in 0..depth {
                 let mut next_level = Vec::new();
                 for key in &level {
+                    if subtree.len() >= SUBTREE_KEYS_MAX {
+                        return children_of_read;
+                    }
                     self.add_children(children_of, key, &mut children_of_read);
                     if let Some(children) = children_of_read.by_parent.get_mut(key) {
                         children.retain(|child| subtree.insert(child.clone()));

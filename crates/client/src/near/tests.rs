@@ -428,6 +428,21 @@ fn a_graph_with_cycles_that_the_application_names_is_fetched_once_whatever_the_d
 }
 
 #[test]
+fn a_graph_without_an_end_that_the_application_names_is_cut_at_a_bound() {
+    let children_of = ChildrenOf::new(|key| {
+        let number: u64 = String::from_utf8_lossy(key).parse().unwrap();
+        vec![(number + 1).to_string().into_bytes()]
+    });
+    let mut client = TestClient::with_options("strategy subtree:4000000000", |options| {
+        options.children_of = Some(children_of);
+    });
+    let scope = client.scope(Some("1"));
+    client.read_in(&scope, "1");
+    let fetched_keys = client.take_fetched_keys().concat();
+    assert_eq!(fetched_keys.split(' ').count(), 10_000);
+}
+
+#[test]
 fn keys_that_learned_rules_name_come_along_and_a_missing_one_is_known_for_one_read() {
     let lines = "strategy together:50\ntogether user:{1} profile:{1}\ntogether-page a b";
     let mut client = TestClient::new(lines);

@@ -91,7 +91,9 @@ impl<W: Weights> TinyLfu<W> {
         }
     }
 
-    /// Admits the candidate if there is space, or if every object that must be evicted for it is used less.
+    /// Evicts objects that are used less until the candidate has space, and admits it.
+    ///
+    /// The first object that is used as often ends this without the candidate; those evicted before it stay evicted.
     fn admit(&mut self, candidate: u32) {
         let weights = self.weights;
         let weight = weights.of(candidate);

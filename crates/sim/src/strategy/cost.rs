@@ -1,6 +1,6 @@
 //! What one call costs: latency tables by value size and by number of keys.
 //!
-//! docs/reference/formats.md, "Latency tables". Computed in nanoseconds and rounded once per call,
+//! docs/reference/formats.md, "Latency table". Computed in nanoseconds and rounded once per call,
 //! half up, so that two implementations agree to the last digit.
 
 use serde::Deserialize;

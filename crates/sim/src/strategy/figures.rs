@@ -1,6 +1,6 @@
 //! The figures of a strategy: sums, percentiles and the share of requests that got slower.
 //!
-//! docs/reference/formats.md, "Results file". Percentiles are the nearest rank, computed in integers.
+//! docs/reference/formats.md, "Results". Percentiles are the nearest rank, computed in integers.
 
 use super::prepare::PreparedLog;
 use super::run::RequestStats;

@@ -1,4 +1,4 @@
-//! Results as JSON, with the names of docs/reference/formats.md, "Results file": one form for the command and Python.
+//! Results as JSON, with the names of docs/reference/formats.md, "Results": one form for the command and Python.
 
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! Latency tables from calls that were timed: rows of single gets by size, and of multi-gets by number of keys.
 //!
-//! docs/reference/formats.md, "Latency tables". What a multi-get costs beyond one get of as many bytes belongs to its
+//! docs/reference/formats.md, "Latency table". What a multi-get costs beyond one get of as many bytes belongs to its
 //! number of keys; beyond the largest single gets, each further byte costs what it does between the smallest and the
 //! largest.
 

@@ -1,4 +1,4 @@
-//! The results as JSON: docs/reference/formats.md, "Results file".
+//! The results as JSON: docs/reference/formats.md, "Results".
 
 use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Map, Value, json};
