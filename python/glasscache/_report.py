@@ -38,7 +38,7 @@ class Explanation:
         """Return the title and a line for each step."""
         width = max(map(len, self.seconds))
         lines = [
-            f"  {name:<{width}}  {_format_time(seconds):>10} us"
+            f"  {name:<{width}}  {_format_time_with_unit(seconds):>13}"
             for name, seconds in self.seconds.items()
         ]
         return "\n".join([self.title, *lines])
@@ -46,7 +46,7 @@ class Explanation:
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        rows = [[name, f"{_format_time(seconds)} us"] for name, seconds in self.seconds.items()]
+        rows = [[name, _format_time_with_unit(seconds)] for name, seconds in self.seconds.items()]
         return _html_table(self.title, ["step", "time"], rows)
 
 
@@ -140,6 +140,11 @@ def _format_time(seconds: float) -> str:
     if seconds < 0.1:  # noqa: PLR2004 - five digits and a comma are what a column holds
         return f"{us:,.0f}"
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - likewise
+
+
+def _format_time_with_unit(seconds: float) -> str:
+    text = _format_time(seconds)
+    return text if text.endswith("s") else f"{text} us"
 
 
 def _format_count(number: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client
-from glasscache._report import Report
+from glasscache._report import Explanation, Report
 
 if TYPE_CHECKING:
     from glasscache import Server
@@ -112,6 +112,14 @@ def test_an_explanation_reads_as_lines_and_as_a_table_of_a_notebook(client: Clie
     assert "&lt;user&gt;" in html
     assert "<user>" not in html
     assert "<table>" in client.report()._repr_html_()
+
+
+def test_an_explanation_names_the_unit_of_each_time_once() -> None:
+    explanation = Explanation("a slow read", {"first read": 0.15, "second read": 12e-6})
+    assert [line.split()[2:] for line in str(explanation).splitlines()[1:]] == [
+        ["0.15", "s"],
+        ["12.0", "us"],
+    ]
 
 
 def test_explain_takes_a_text_as_key_and_explain_value_as_value(client: Client) -> None:

@@ -71,7 +71,7 @@ pub struct LeftOutPart {
 }
 
 /// Reads the log in a folder: `items.*` and `requests.*`, or all parts `requests-<instance>-<number>.*` with their
-/// `items-...`. A part that was never completed, or that is truncated, is left out.
+/// `items-...`, which are left out beside a `requests.*`. A part that was never completed, or that is truncated, is left out.
 pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if folder.is_file() {
         return Err(ReadError::NotAFolder(folder.to_owned()));
@@ -80,7 +80,14 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         return Err(ReadError::NoFolder(folder.to_owned()));
     }
     if let Some(pair) = find_single_pair(folder) {
-        let (log, left_out) = (read_pair(&pair)?, Vec::new());
+        let log = read_pair(&pair)?;
+        let (parts, mut left_out) = list_parts(folder)?;
+        left_out.extend(parts.iter().map(|part| {
+            let read_file = pair.requests.file_name().unwrap_or_default().to_string_lossy();
+            let reason = format!("{read_file} is read instead; move that away to read the parts");
+            LeftOutPart::new(&part.requests, reason)
+        }));
+        left_out.sort_by(|a, b| a.name.cmp(&b.name));
         return Ok(FolderLog { log, left_out });
     }
     let (parts, mut left_out) = list_parts(folder)?;

@@ -285,6 +285,25 @@ fn a_part_is_written_when_it_is_old() {
 }
 
 #[test]
+fn parts_beside_a_log_of_one_pair_of_files_are_named_as_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = new_recorder(folder.path(), |_| {});
+    record_reads(&recorder, &["a"]);
+    close_recorder(&recorder);
+    for stem in ["items", "requests"] {
+        let part = folder.path().join(format!("{stem}-0-000000.parquet"));
+        std::fs::copy(part, folder.path().join(format!("{stem}.parquet"))).unwrap();
+    }
+    let folder_log = read_folder(folder.path()).unwrap();
+    assert_eq!(folder_log.log.requests.len(), 1);
+    let [left_out] = &folder_log.left_out[..] else {
+        panic!("{:?}", folder_log.left_out)
+    };
+    assert_eq!(left_out.name, "requests-0-000000.parquet");
+    assert!(left_out.reason.contains("requests.parquet is read instead"));
+}
+
+#[test]
 fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = read_folder(&folder.path().join("absent")).unwrap_err();

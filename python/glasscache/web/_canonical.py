@@ -87,6 +87,10 @@ def parse_canonicaliser(table: Mapping[str, Any], rule_location: str) -> UrlCano
     if trailing_slash not in (None, "strip", "add"):
         raise BadSetting(f'{rule_location}: trailing_slash = {trailing_slash!r}: "strip" or "add"')
     host = table.get("host")
+    for setting in ("query_drop", "query_keep"):
+        globs = table.get(setting)
+        if globs is not None and not isinstance(globs, list | tuple):
+            raise BadSetting(f'{rule_location}: {setting} = {globs!r}: a list such as ["utm_*"]')
     dropped_names, kept_names = (
         _names_pattern(table.get("query_drop")),
         _names_pattern(table.get("query_keep")),

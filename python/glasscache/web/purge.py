@@ -195,10 +195,12 @@ def _make_stale(
     raise TimeoutError(f"the purge of {key} failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
-def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int]:
-    """Return the seconds that the store still keeps a key."""
+def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int | None]:
+    """Return the seconds that the store still keeps a key; None if it never expires."""
     item = yield call(client, "get_with_meta", key)
-    return 1 if item is None or item.ttl is None else max(1, item.ttl)
+    if item is None:
+        return 1
+    return None if item.ttl is None else max(1, item.ttl)
 
 
 def purge_prefix(

@@ -203,6 +203,10 @@ def test_a_tag_contains_groups_of_the_path() -> None:
             "contradict",
         ),
         (
+            "[[rule]]\nthen = { canonicalise = { query_drop = 'utm_*' } }",
+            r"query_drop = 'utm_\*': a list such as",
+        ),
+        (
             "[[rule]]\nthen = { canonicalise = { query_keep = ['a'], query_drop = ['b'] } }",
             "contradict",
         ),

@@ -185,7 +185,8 @@ fn compute_stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> S
         complaint: tally
             .first_difference
             .clone()
-            .or_else(|| tally.first_refusal.clone()),
+            .or_else(|| tally.first_refusal.clone())
+            .or_else(|| (tally.misses > 0).then(|| format!("{} keys were absent", tally.misses))),
     }
 }
 

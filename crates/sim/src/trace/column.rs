@@ -233,7 +233,10 @@ impl ColumnDecoder {
             ColumnReader::ByteArrayColumnReader(reader) => {
                 read_rows(reader, rows, levels, &mut self.strings)
             }
-            _ => Ok(0),
+            _ => {
+                let fault = "has a type that is not read; write whole numbers or text";
+                return Err(self.error_at_row(self.next_row, fault));
+            }
         };
         match rows_read {
             Ok(rows_read) if rows_read == rows => Ok(()),
