@@ -57,7 +57,7 @@ impl Members {
         options: &Arc<Options>,
     ) -> Self {
         let mut servers = self.servers.clone();
-        let mut slot_of = |address: &Address| {
+        let mut find_or_add_slot = |address: &Address| {
             let known_slot = servers
                 .iter()
                 .position(|server| server.endpoint == address.endpoint);
@@ -68,7 +68,7 @@ impl Members {
         };
         Self {
             process: self.process.clone(),
-            present_slots: addresses.iter().map(&mut slot_of).collect(),
+            present_slots: addresses.iter().map(&mut find_or_add_slot).collect(),
             servers,
             ring: ring.clone(),
             has_watches: AtomicBool::new(false),
@@ -166,9 +166,9 @@ mod tests {
         Address::parse_list(text).unwrap()
     }
 
-    fn names(members: &Members) -> Vec<(usize, String)> {
-        let name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
-        members.present_servers().map(name).collect()
+    fn slots_and_names(members: &Members) -> Vec<(usize, String)> {
+        let slot_and_name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
+        members.present_servers().map(slot_and_name).collect()
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         };
 
         let new_members = change(&old_members, "c:3,b:2");
-        assert_eq!(names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert_eq!(slots_and_names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
         assert!(Arc::ptr_eq(
             &old_members.servers[1],
             &new_members.servers[1]

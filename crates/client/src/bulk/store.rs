@@ -138,7 +138,7 @@ impl BulkStore {
         store_failures: StoreFailures,
     ) -> StoreManySteps<I> {
         let mut failed_items = store_failures.failed_items;
-        let mut to_retry = VecDeque::new();
+        let mut items_to_retry = VecDeque::new();
         for (partition_index, (partition, bulk_result)) in
             self.partitions.iter().zip(results).enumerate()
         {
@@ -149,7 +149,7 @@ impl BulkStore {
                     .partitions_with_unnamed_refusals
                     .contains(&partition_index)
             {
-                to_retry.extend(
+                items_to_retry.extend(
                     partition
                         .indices
                         .iter()
@@ -165,7 +165,7 @@ impl BulkStore {
         // This client's own limit refused them: slot 0 stands for no server.
         let too_long_failures = self.too_long_failures.iter().cloned();
         failed_items.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed_items)
+        StoreManySteps::new(items, (self.mode, self.exptime), items_to_retry, failed_items)
     }
 }
 

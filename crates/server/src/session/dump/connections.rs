@@ -69,7 +69,7 @@ fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Row
     let state = if is_requester {
         "conn_parse_cmd"
     } else {
-        info.state()
+        info.state_name()
     };
     rows.write_row(format_args!("{descriptor}:state"), state);
     let idle_s = context

@@ -23,7 +23,7 @@ pub(crate) const ITERATIONS_BELOW: &str = "iteration_us_below_";
 
 /// The largest value of a counter among the workers.
 fn largest_of_workers(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
-    let workers = snapshot.context.shared.workers.iter();
+    let workers = snapshot.context.shared.counters_and_wakers.iter();
     let values = workers.map(|(counters, _)| counter(counters).get());
     values.max().unwrap_or(0)
 }
