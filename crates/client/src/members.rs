@@ -121,7 +121,7 @@ impl Members {
     pub(crate) fn update_presence(&self) {
         for (slot, server) in self.servers.iter().enumerate() {
             let is_present = self.present_slots.contains(&slot);
-            if is_present && server.pool.has_left() {
+            if is_present && server.pool.has_server_left() {
                 server.health.mark_up();
             }
             server.pool.set_present(is_present);
@@ -190,8 +190,8 @@ mod tests {
             &new_members.servers[1]
         ));
         new_members.update_presence();
-        assert!(new_members.servers[0].pool.has_left());
-        assert!(!new_members.servers[1].pool.has_left());
+        assert!(new_members.servers[0].pool.has_server_left());
+        assert!(!new_members.servers[1].pool.has_server_left());
         new_members.servers[0]
             .health
             .apply_effect(HealthEffect::Down);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(returned_members.slot_of(b"any"), 0);
         assert!(
             Arc::ptr_eq(&old_members.servers[0], &returned_members.servers[0])
-                && !returned_members.servers[0].pool.has_left()
+                && !returned_members.servers[0].pool.has_server_left()
         );
         assert!(!returned_members.servers[0].health.is_down());
     }

@@ -10,7 +10,7 @@ use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::operation::{Store, store_outcome};
-use crate::engine::{BulkResult, ItemAndSlot, Items, StoreManySteps};
+use crate::engine::{BulkResult, IndexAndSlot, Items, StoreManySteps};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::request::{Item, Request};
@@ -33,7 +33,7 @@ pub struct BulkStore {
 /// The failures in the replies so far.
 #[derive(Debug, Default)]
 pub struct StoreFailures {
-    failed_items: VecDeque<(ItemAndSlot, Error)>,
+    failed_items: VecDeque<(IndexAndSlot, Error)>,
     /// Partitions in which a value was refused without being named.
     partitions_with_unnamed_refusals: Vec<usize>,
 }

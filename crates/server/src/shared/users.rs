@@ -30,8 +30,7 @@ impl Users {
     pub(crate) fn parse(text: &[u8], format: UsersFileFormat) -> Result<Users, String> {
         let mut users = Users {
             salt: random_salt()?,
-            /// Each user with a password.
-    plain_passwords: Vec::new(),
+            plain_passwords: Vec::new(),
             hashed_passwords: Vec::new(),
         };
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
