@@ -269,7 +269,7 @@ impl<'a> Call<'a> {
             return;
         };
         socket_connection.state_machine.release();
-        socket_connection.expects_large = self.received_body_directly;
+        socket_connection.expects_large_value = self.received_body_directly;
         if !socket_connection.state_machine.awaits_replies() {
             self.finish();
         }
