@@ -151,7 +151,10 @@ impl CostCell {
             .unwrap_or_default()
             / 1000;
         let bucket_index = (u64::BITS - wire_us.leading_zeros()) as usize;
-        if let Some(count) = self.latency_counts.get(bucket_index.min(LATENCY_BUCKETS - 1)) {
+        if let Some(count) = self
+            .latency_counts
+            .get(bucket_index.min(LATENCY_BUCKETS - 1))
+        {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -161,8 +164,12 @@ impl CostCell {
         CellSnapshot {
             calls: load(&self.calls),
             bytes: load(&self.bytes),
-            parts_ns: std::array::from_fn(|part_index| self.parts_ns.get(part_index).map_or(0, load)),
-            latency_counts: std::array::from_fn(|bucket_index| self.latency_counts.get(bucket_index).map_or(0, load)),
+            parts_ns: std::array::from_fn(|part_index| {
+                self.parts_ns.get(part_index).map_or(0, load)
+            }),
+            latency_counts: std::array::from_fn(|bucket_index| {
+                self.latency_counts.get(bucket_index).map_or(0, load)
+            }),
         }
     }
 }

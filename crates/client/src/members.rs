@@ -184,7 +184,10 @@ mod tests {
         };
 
         let new_members = change(&old_members, "c:3,b:2");
-        assert_eq!(slots_and_names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert_eq!(
+            slots_and_names(&new_members),
+            [(2, "c:3".into()), (1, "b:2".into())]
+        );
         assert!(Arc::ptr_eq(
             &old_members.servers[1],
             &new_members.servers[1]

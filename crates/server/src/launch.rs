@@ -75,7 +75,8 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
             .spawn(move || log_receiver.write_lines())
             .map_err(Error::System)?;
     }
-    let (mut channel_and_cancellation, mut control_socket, mut connections) = (None, None, Vec::new());
+    let (mut channel_and_cancellation, mut control_socket, mut connections) =
+        (None, None, Vec::new());
     if let Some(inheritance) = inheritance {
         channel_and_cancellation = Some((inheritance.channel, inheritance.cancellation));
         control_socket = Some(inheritance.control_socket);
@@ -85,7 +86,10 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         .as_ref()
         .and_then(|file| make_handover_thread(&shared, &bound_sockets, file, control_socket));
     let threads = &mut running_server.threads;
-    let wakers = shared.counters_and_wakers.iter().map(|(_, waker)| waker.clone());
+    let wakers = shared
+        .counters_and_wakers
+        .iter()
+        .map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
     for worker_index in 0..shared.counters_and_wakers.len() {
         start_worker(

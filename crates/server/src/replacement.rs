@@ -433,7 +433,8 @@ impl ReplacementMemory {
                 });
                 let store = store.map_err(replacement_error)?;
                 let item_count = store.counters().items;
-                let recovery_message = format!("{}: {item_count} items are taken over", path.display());
+                let recovery_message =
+                    format!("{}: {item_count} items are taken over", path.display());
                 let prepared_store = PreparedStore {
                     store,
                     clock,

@@ -211,7 +211,10 @@ impl HandoverThread {
         let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
         (
             offer.0,
-            own_descriptors.into_iter().chain(listening_sockets).collect(),
+            own_descriptors
+                .into_iter()
+                .chain(listening_sockets)
+                .collect(),
         )
     }
 
@@ -222,7 +225,10 @@ impl HandoverThread {
             return Err("the server is stopping".to_owned());
         }
         self.shared.wake_all();
-        phases.wait_for_workers(self.shared.counters_and_wakers.len(), HANDOVER_STEP_TIME_MAX)?;
+        phases.wait_for_workers(
+            self.shared.counters_and_wakers.len(),
+            HANDOVER_STEP_TIME_MAX,
+        )?;
         let stop_time = self.shared.clock.stop_time();
         let uncommitted_uploads = lock(&handover.uncommitted_uploads);
         let memory_handover = self.shared.store.hand_over(stop_time, &uncommitted_uploads);

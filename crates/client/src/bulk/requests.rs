@@ -120,7 +120,9 @@ impl Client {
         round: &[usize],
         budget: &Budget<'_>,
     ) -> Result<Vec<CallWithError<'a>>, Error> {
-        let round_requests = round.iter().filter_map(|&request_index| requests.get(request_index));
+        let round_requests = round
+            .iter()
+            .filter_map(|&request_index| requests.get(request_index));
         round_requests
             .map(|(slot, request)| {
                 let server = self.server(*slot)?;

@@ -165,7 +165,12 @@ impl BulkStore {
         // This client's own limit refused them: slot 0 stands for no server.
         let too_long_failures = self.too_long_failures.iter().cloned();
         failed_items.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(items, (self.mode, self.exptime), items_to_retry, failed_items)
+        StoreManySteps::new(
+            items,
+            (self.mode, self.exptime),
+            items_to_retry,
+            failed_items,
+        )
     }
 }
 

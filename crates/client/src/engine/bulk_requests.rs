@@ -171,9 +171,10 @@ impl BulkRequests {
 
     /// Ends a request by an error, or by the one that a reply to it was.
     pub fn fail(&mut self, request_index: usize, error: Error) {
-        if let (Some(request), Some(result)) =
-            (self.requests.get_mut(request_index), self.results.get_mut(request_index))
-        {
+        if let (Some(request), Some(result)) = (
+            self.requests.get_mut(request_index),
+            self.results.get_mut(request_index),
+        ) {
             request.send_state = SendState::Ended;
             result.error.get_or_insert(error);
         }

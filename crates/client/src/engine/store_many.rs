@@ -125,7 +125,8 @@ impl<I: Items> Steps for StoreManySteps<I> {
                 self.limits_by_slot.insert(slot, limit);
             }
             self.fail((index, slot), error);
-        } else if let (Some(index_and_slot), Err(error)) = (self.items_to_retry.pop_front(), step_result)
+        } else if let (Some(index_and_slot), Err(error)) =
+            (self.items_to_retry.pop_front(), step_result)
         {
             self.failed_items.push_back((index_and_slot, error));
         }

@@ -483,7 +483,8 @@ pub fn only_value(
 /// The keys for which a call found no value.
 fn find_absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
     let keys_and_items = fetch.keys.iter().zip(&fetch.generations).zip(items);
-    let absent = keys_and_items.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
+    let absent =
+        keys_and_items.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
     absent
         .filter_map(|((key, generation), _)| Some((key.clone(), (*generation)?)))
         .collect()

@@ -288,7 +288,9 @@ impl ReplyScan {
             WriteStatus::Done => return Err(Fault::WrongOpaque),
             // As in meta: a quiet removal, addition or touch of nothing is not reported.
             WriteStatus::NotFound if !is_store => {}
-            outcome => self.failed_replies.push((request_index as usize, code_of(outcome))),
+            outcome => self
+                .failed_replies
+                .push((request_index as usize, code_of(outcome))),
         }
         Ok(ParseStep::Continue)
     }

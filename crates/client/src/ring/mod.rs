@@ -284,7 +284,8 @@ fn check_servers(servers: &[RingServer], placement: Placement) -> Result<(), Rin
 
 /// Server indexes, each repeated `weight` times in list order: what python-memcached and pecl do with weights.
 fn build_buckets(servers: &[RingServer]) -> Vec<usize> {
-    let repeat = |(server_index, server): (usize, &RingServer)| vec![server_index; server.weight as usize];
+    let repeat =
+        |(server_index, server): (usize, &RingServer)| vec![server_index; server.weight as usize];
     servers.iter().enumerate().flat_map(repeat).collect()
 }
 

@@ -90,10 +90,9 @@ impl Session {
                     self.refuse_upload(run)
                 };
             }
-            if let (Some(target), Some(source)) = (
-                space.get_mut(..copied_bytes),
-                input.get(..copied_bytes),
-            ) {
+            if let (Some(target), Some(source)) =
+                (space.get_mut(..copied_bytes), input.get(..copied_bytes))
+            {
                 target.copy_from_slice(source);
             }
             upload.reservation.advance(copied_bytes);

@@ -275,7 +275,10 @@ mod tests {
 
     #[test]
     fn a_server_that_replaces_another_continues_its_clock() {
-        let clock = Clock::new_at(read_since_boot_ns() - 77 * SECOND_NS, read_wall_unix_s() - 77);
+        let clock = Clock::new_at(
+            read_since_boot_ns() - 77 * SECOND_NS,
+            read_wall_unix_s() - 77,
+        );
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handover_state());
         let since_boot_ns = read_since_boot_ns();

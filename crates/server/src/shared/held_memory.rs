@@ -104,7 +104,8 @@ impl ParkedConnections {
     }
 
     pub(crate) fn subtract(&self, connection_count: usize) {
-        self.parked_count.fetch_sub(connection_count, Ordering::Relaxed);
+        self.parked_count
+            .fetch_sub(connection_count, Ordering::Relaxed);
     }
 
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to

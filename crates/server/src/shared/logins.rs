@@ -175,7 +175,10 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
         Ok(users) => {
             let password_count = users.password_count();
             user_table.users = Arc::new(users);
-            file_message(&file.path, &format!("was read again, {password_count} passwords"))
+            file_message(
+                &file.path,
+                &format!("was read again, {password_count} passwords"),
+            )
         }
         Err(error_text) => file_message(
             &file.path,

@@ -122,7 +122,10 @@ impl Shared {
             control_waker,
             log,
         } = parts;
-        let wakers = counters_and_wakers.iter().map(|(_, waker)| waker.clone()).collect();
+        let wakers = counters_and_wakers
+            .iter()
+            .map(|(_, waker)| waker.clone())
+            .collect();
         let peer_memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
@@ -279,8 +282,9 @@ impl Shared {
     pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
         (0..ITERATION_TIME_BUCKETS)
             .map(|bucket_index| {
-                let bucket_count =
-                    |counters: &Counters| counters.iteration_times.get(bucket_index).map(Counter::get);
+                let bucket_count = |counters: &Counters| {
+                    counters.iteration_times.get(bucket_index).map(Counter::get)
+                };
                 let count = self
                     .counters_and_wakers
                     .iter()

@@ -114,7 +114,11 @@ impl<H> Phases<H> {
     ///
     /// # Errors
     /// They did not pause in time, one of them failed, or the server was stopped.
-    pub(crate) fn wait_for_workers(&self, worker_count: usize, timeout: Duration) -> Result<(), String> {
+    pub(crate) fn wait_for_workers(
+        &self,
+        worker_count: usize,
+        timeout: Duration,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
         loop {

@@ -89,10 +89,7 @@ impl Tls {
     }
 
     /// Makes the server's end of a new TLS connection.
-    pub(crate) fn accept(
-        &self,
-        demand: ClientCertificate,
-    ) -> Result<ServerConnection, String> {
+    pub(crate) fn accept(&self, demand: ClientCertificate) -> Result<ServerConnection, String> {
         let demand_index = self
             .client_certificate_demands
             .iter()

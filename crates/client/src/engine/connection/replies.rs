@@ -95,8 +95,11 @@ impl Connection {
                 Some(ConnectionEvent::Reply(ticket, reply))
             }
             (ReplyReceiver::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
-                if let ReplyReceiver::Acknowledgement(pending_writes) = &mut in_flight_request.receiver {
-                    std::mem::take(&mut **pending_writes).acknowledge(&failed_replies, refusals.len());
+                if let ReplyReceiver::Acknowledgement(pending_writes) =
+                    &mut in_flight_request.receiver
+                {
+                    std::mem::take(&mut **pending_writes)
+                        .acknowledge(&failed_replies, refusals.len());
                 }
                 self.end_reply();
                 None
@@ -197,15 +200,22 @@ impl Connection {
     pub fn tick(&mut self, now: Instant) {
         let mut health_effect = HealthEffect::None;
         for in_flight_index in 0..self.in_flight.len() {
-            let expired_call = self.in_flight.get(in_flight_index).and_then(|in_flight_request| {
-                let (ticket, attempt) = in_flight_request
-                    .ticket_and_attempt()
-                    .filter(|(_, candidate)| candidate.deadline <= now)?;
-                Some((
-                    ticket,
-                    self.failure_without_reply(in_flight_request, attempt, NoReplyReason::Deadline),
-                ))
-            });
+            let expired_call = self
+                .in_flight
+                .get(in_flight_index)
+                .and_then(|in_flight_request| {
+                    let (ticket, attempt) = in_flight_request
+                        .ticket_and_attempt()
+                        .filter(|(_, candidate)| candidate.deadline <= now)?;
+                    Some((
+                        ticket,
+                        self.failure_without_reply(
+                            in_flight_request,
+                            attempt,
+                            NoReplyReason::Deadline,
+                        ),
+                    ))
+                });
             let (Some((ticket, failure)), Some(in_flight_request)) =
                 (expired_call, self.in_flight.get_mut(in_flight_index))
             else {
@@ -405,7 +415,8 @@ impl Connection {
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            if let ReplyReceiver::Acknowledgement(pending_writes) = &mut in_flight_request.receiver {
+            if let ReplyReceiver::Acknowledgement(pending_writes) = &mut in_flight_request.receiver
+            {
                 std::mem::take(&mut **pending_writes).drop_uncounted();
             }
         }

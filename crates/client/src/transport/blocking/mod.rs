@@ -197,7 +197,8 @@ impl SocketConnection {
         } else {
             RecvFlags::DONTWAIT
         };
-        let is_head = self.expects_large_value && self.state_machine.pipeline().has_no_reply_bytes();
+        let is_head =
+            self.expects_large_value && self.state_machine.pipeline().has_no_reply_bytes();
         let buffer = self.state_machine.receive_space(missing_bytes);
         let buffer = match buffer.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,

@@ -445,7 +445,10 @@ impl Connection {
         }
         let mut receive_bytes_max = RECV_BYTES;
         loop {
-            let target = buffers.input.get_mut(..receive_bytes_max).unwrap_or_default();
+            let target = buffers
+                .input
+                .get_mut(..receive_bytes_max)
+                .unwrap_or_default();
             let filled_bytes = match peek(self.stream.socket(), target, context.counters) {
                 Ok(Some(filled_bytes)) => filled_bytes,
                 Ok(None) => return NextStep::Wait,

@@ -24,20 +24,21 @@ struct ClassInUse {
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
     let counters = context.store_worker.store().counters();
     let chunk_sizes = context.shared.slab_classes.chunk_sizes();
-    let describe_class = |(index, ((item_count, item_bytes), chunk_size)): (usize, (&(u64, u64), &u32))| {
-        let chunk_bytes = u64::from(*chunk_size);
-        let evicted_counts = counters.evicted_by_slab_class.get(index).copied();
-        let (evicted, evicted_with_ttl) = evicted_counts.unwrap_or_default();
-        let class_in_use = ClassInUse {
-            class: index + 1,
-            item_count: *item_count,
-            item_bytes: *item_bytes,
-            chunk_bytes,
-            evicted,
-            evicted_with_ttl,
+    let describe_class =
+        |(index, ((item_count, item_bytes), chunk_size)): (usize, (&(u64, u64), &u32))| {
+            let chunk_bytes = u64::from(*chunk_size);
+            let evicted_counts = counters.evicted_by_slab_class.get(index).copied();
+            let (evicted, evicted_with_ttl) = evicted_counts.unwrap_or_default();
+            let class_in_use = ClassInUse {
+                class: index + 1,
+                item_count: *item_count,
+                item_bytes: *item_bytes,
+                chunk_bytes,
+                evicted,
+                evicted_with_ttl,
+            };
+            (*item_count > 0).then_some(class_in_use)
         };
-        (*item_count > 0).then_some(class_in_use)
-    };
     counters
         .by_slab_class
         .iter()
@@ -141,7 +142,10 @@ pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         rows.write_row(row_name("total_pages"), page_count);
         rows.write_row(row_name("total_chunks"), chunk_count);
         rows.write_row(row_name("used_chunks"), item_count);
-        rows.write_row(row_name("free_chunks"), chunk_count.saturating_sub(item_count));
+        rows.write_row(
+            row_name("free_chunks"),
+            chunk_count.saturating_sub(item_count),
+        );
         rows.write_row(row_name("free_chunks_end"), 0);
         for (field, read_count) in COUNTED_FIELDS {
             rows.write_row(row_name(field), total_count(context, class, read_count));

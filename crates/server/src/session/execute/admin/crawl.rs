@@ -14,14 +14,18 @@ pub(super) fn run_lru_crawler(
     out: &mut Output<'_>,
 ) -> ConnectionEffect {
     let reply: &[u8] = match arguments {
-        [b"metadump", classes_token] => match start_dump(LineFormat::Metadump, classes_token, context, out) {
-            Ok(dump) => return ConnectionEffect::Dump(dump),
-            Err(reply) => reply,
-        },
-        [b"mgdump", classes_token] => match start_dump(LineFormat::Mgdump, classes_token, context, out) {
-            Ok(dump) => return ConnectionEffect::Dump(dump),
-            Err(reply) => reply,
-        },
+        [b"metadump", classes_token] => {
+            match start_dump(LineFormat::Metadump, classes_token, context, out) {
+                Ok(dump) => return ConnectionEffect::Dump(dump),
+                Err(reply) => reply,
+            }
+        }
+        [b"mgdump", classes_token] => {
+            match start_dump(LineFormat::Mgdump, classes_token, context, out) {
+                Ok(dump) => return ConnectionEffect::Dump(dump),
+                Err(reply) => reply,
+            }
+        }
         [b"crawl", _] if !context.shared.tuning.get().lru_crawler => replies::CRAWLER_OFF,
         // Expired items are removed with their segments; a crawl has nothing to do.
         [b"crawl", classes_token] => match parse_classes(classes_token) {
@@ -99,5 +103,8 @@ fn parse_classes(classes_token: &[u8]) -> Option<Vec<usize>> {
         let class = ascii::parse_u32(class_token)? as usize;
         (1..CLASSES_END).contains(&class).then_some(class)
     };
-    classes_token.split(|byte| *byte == b',').map(parse_class).collect()
+    classes_token
+        .split(|byte| *byte == b',')
+        .map(parse_class)
+        .collect()
 }
