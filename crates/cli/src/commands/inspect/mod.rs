@@ -79,7 +79,7 @@ impl Args {
 /// Rows of a table on the page.
 const PAGE_ROWS_MAX: usize = 50;
 
-fn limit_rows(mut table: Table) -> Table {
+fn limit_page_rows(mut table: Table) -> Table {
     table.rows.truncate(PAGE_ROWS_MAX);
     table
 }
@@ -112,7 +112,7 @@ impl Contents {
             title,
             sentence: self.sentence,
             tables: std::iter::once(facts_table)
-                .chain(self.tables.into_iter().map(limit_rows))
+                .chain(self.tables.into_iter().map(limit_page_rows))
                 .collect(),
             ..Page::default()
         }

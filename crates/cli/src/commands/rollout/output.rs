@@ -33,12 +33,12 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
 
 /// The metrics of both groups, their difference, and the forecast with what it allows for this many requests.
 pub(super) fn format_metrics(reports: &Reports) -> String {
-    let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
-    let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
+    let (strategy_group, control_group) = (&reports.measured.strategy, &reports.measured.control);
+    let mut table = Table::new(&["", "strategy_group", "control_group", "difference", "forecast"]);
     table.push_row([
         "requests".to_owned(),
-        format_count(strategy.sum.requests),
-        format_count(control.sum.requests),
+        format_count(strategy_group.sum.requests),
+        format_count(control_group.sum.requests),
         String::new(),
         String::new(),
     ]);
@@ -48,20 +48,20 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
                 .value(group)
                 .map_or_else(|| "-".to_owned(), format_decimal)
         };
-        let difference = metric.difference(strategy, control);
+        let difference = metric.difference(strategy_group, control_group);
         let forecast_line = reports
             .forecast
             .iter()
             .find(|forecast_line| forecast_line.figure == metric.name());
         table.push_row([
             metric.name().replace('_', " "),
-            format_value(strategy),
-            format_value(control),
+            format_value(strategy_group),
+            format_value(control_group),
             difference.map_or_else(|| "-".to_owned(), format_interval),
             forecast_line.map_or_else(
                 || "-".to_owned(),
                 |forecast_line| {
-                    let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
+                    let bound = forecast_bound(forecast_line, metric, strategy_group.sum.requests);
                     format!(
                         "{} (<= {})",
                         format_decimal(forecast_line.value),
