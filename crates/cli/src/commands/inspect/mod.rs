@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::layout::format_two_columns;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::format_best_rows;
+use crate::page_table::format_first_rows;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 use fact::Fact;
@@ -65,7 +65,7 @@ impl Args {
             out.print_bytes(format_two_columns(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.print_line("")?;
-                out.print_bytes(format_best_rows(table, self.all).as_bytes())?;
+                out.print_bytes(format_first_rows(table, self.all).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {
