@@ -230,7 +230,8 @@ impl RuntimeFile {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut temporary_path = path.clone().into_os_string();
         temporary_path.push(".tmp");
-        let write_result = fs::write(&temporary_path, text).and_then(|()| fs::rename(&temporary_path, &path));
+        let write_result =
+            fs::write(&temporary_path, text).and_then(|()| fs::rename(&temporary_path, &path));
         write_result.map_err(|error| {
             let _ = fs::remove_file(&temporary_path);
             let path_text = path.display();

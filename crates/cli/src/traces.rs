@@ -219,7 +219,9 @@ pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
     }
     if key_collisions > 0 {
         let collisions_text = format_count(key_collisions);
-        eprintln!("note: {collisions_text} rows have a key whose 64-bit hash is that of another key");
+        eprintln!(
+            "note: {collisions_text} rows have a key whose 64-bit hash is that of another key"
+        );
     }
 }
 

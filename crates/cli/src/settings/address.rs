@@ -94,8 +94,9 @@ fn resolve_address(address_text: &str, default_port: u16) -> Result<Vec<SocketAd
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let resolved = (host, port).to_socket_addrs();
-    let resolved = resolved
-        .map_err(|error| format!("listen (-l): {address_text}: cannot resolve the name: {error}"))?;
+    let resolved = resolved.map_err(|error| {
+        format!("listen (-l): {address_text}: cannot resolve the name: {error}")
+    })?;
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
     Ok(resolved
         .filter(|address| address.is_ipv4() || has_ipv6)
@@ -108,7 +109,9 @@ fn split_host_port(address_text: &str, default_port: u16) -> Result<(&str, u16),
     };
     if let Some(rest) = address_text.strip_prefix('[') {
         let (host, after_bracket) = rest.split_once(']').ok_or_else(|| {
-            format!("listen (-l): {address_text}: the bracket around the IPv6 address is not closed")
+            format!(
+                "listen (-l): {address_text}: the bracket around the IPv6 address is not closed"
+            )
         })?;
         let Some(port_text) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));

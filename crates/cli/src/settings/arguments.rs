@@ -189,7 +189,11 @@ pub(crate) fn format_after_help() -> String {
             ArgumentKind::Value(value_name) => format!("{}={value_name}", setting.name),
             _ => setting.name.to_owned(),
         };
-        let _ = writeln!(text, "  {name:<28} {}", wrap_at_text_column(&setting.help_text()));
+        let _ = writeln!(
+            text,
+            "  {name:<28} {}",
+            wrap_at_text_column(&setting.help_text())
+        );
     }
     text.push_str(
         "

@@ -60,9 +60,9 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
         .filter(|(_, line)| !line.trim().is_empty())
     {
         let row_number = row_index as u64 + 1;
-        let (size, count) = line
-            .split_once(',')
-            .ok_or_else(|| TraceError::row(name, row_number, "expected two columns, size and count"))?;
+        let (size, count) = line.split_once(',').ok_or_else(|| {
+            TraceError::row(name, row_number, "expected two columns, size and count")
+        })?;
         counts.push((
             parse_number(name, row_number, "size", size)?,
             parse_number(name, row_number, "count", count)?,

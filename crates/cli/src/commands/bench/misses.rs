@@ -89,7 +89,8 @@ impl Args {
             return Err(if found_trace_names.is_empty() {
                 no_trace_failure
             } else {
-                no_trace_failure.with_hint(format!("traces there: {}", found_trace_names.join(", ")))
+                no_trace_failure
+                    .with_hint(format!("traces there: {}", found_trace_names.join(", ")))
             });
         }
         let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
@@ -166,8 +167,7 @@ fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
         let Some(forecast) = point.forecast else {
             continue;
         };
-        let format_miss_ratio =
-            |miss_ratio: Option<f64>| {
+        let format_miss_ratio = |miss_ratio: Option<f64>| {
             miss_ratio.map_or("-".to_owned(), |miss_ratio| format!("{miss_ratio:.4}"))
         };
         let compute_miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);

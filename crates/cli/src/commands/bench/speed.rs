@@ -77,7 +77,12 @@ impl Args {
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
         let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
-        let record = Record::new(&name, &names_and_versions, settings, json!(scenario_results));
+        let record = Record::new(
+            &name,
+            &names_and_versions,
+            settings,
+            json!(scenario_results),
+        );
         if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
         } else if !scenario_results.is_empty() {

@@ -340,7 +340,9 @@ impl Args {
                 (serialiser_costs, compressor_costs.as_slice())
             })
             .collect();
-        if let Some((baseline, recommended)) = choose(&by_serialiser, &result.call_times, &objective) {
+        if let Some((baseline, recommended)) =
+            choose(&by_serialiser, &result.call_times, &objective)
+        {
             result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
             (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
         }

@@ -97,7 +97,9 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
         || "on the network as measured".to_owned(),
         |mbit| format!("at {} Mbit/s", format_count(mbit as u64)),
     );
-    let mut sentence = if recommended.threshold_bytes.is_none() && recommended.serialiser == baseline.serialiser {
+    let mut sentence = if recommended.threshold_bytes.is_none()
+        && recommended.serialiser == baseline.serialiser
+    {
         format!(
             "{}: no compression makes a call faster {network_text}",
             format_codec_expression(recommended)

@@ -247,7 +247,9 @@ impl Args {
         }
         if interned.without_clock > 0 {
             let row_count_text = format_count(interned.without_clock);
-            eprintln!("note: {trace_name} has no times, so the TTLs of {row_count_text} rows are not honoured");
+            eprintln!(
+                "note: {trace_name} has no times, so the TTLs of {row_count_text} rows are not honoured"
+            );
         }
         let are_sizes_known = interned.without_size == 0;
         let has_times = interned.without_clock == 0;

@@ -57,8 +57,11 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
         .enumerate()
         .filter_map(|(size_index, &m_bytes)| {
             let first_replay_index = size_index * REPLAYS_PER_SIZE;
-            let miss_ratio =
-                |replay_offset: usize| *replay_outcome.results.get(first_replay_index + replay_offset)?;
+            let miss_ratio = |replay_offset: usize| {
+                *replay_outcome
+                    .results
+                    .get(first_replay_index + replay_offset)?
+            };
             Some(MemorySizeRow {
                 m_bytes,
                 memcached_items: server_memory.memcached_items(m_bytes),
@@ -103,7 +106,10 @@ fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, F
         return Ok(memory_sizes);
     }
     let memory_sizes = sizes::parse_sizes(&args.capacities, trace)?;
-    if let Some(size) = memory_sizes.iter().find(|&&size| size < SERVER_STORE_BYTES_MIN) {
+    if let Some(size) = memory_sizes
+        .iter()
+        .find(|&&size| size < SERVER_STORE_BYTES_MIN)
+    {
         let message = format!("a server needs {SERVER_STORE_BYTES_MIN} bytes, not {size}");
         return Err(Failure::usage(message).with_hint("--capacities 64m,128m are values of -m"));
     }

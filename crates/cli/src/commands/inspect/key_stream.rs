@@ -86,7 +86,11 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         return Err(no_request_failure(path, stream.facts().skipped_lines));
     }
     let distinct_keys = counts.requests_by_key.len() as u64;
-    let keys_used_once = counts.requests_by_key.iter().filter(|&&requests| requests == 1).count() as u64;
+    let keys_used_once = counts
+        .requests_by_key
+        .iter()
+        .filter(|&&requests| requests == 1)
+        .count() as u64;
     let number_or_null = |value: f64| {
         if counts.sized_requests > 0 {
             json!(value)

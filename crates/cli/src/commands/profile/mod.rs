@@ -215,7 +215,8 @@ impl Args {
         match &self.via {
             None => Ok(Box::new(rust_client)),
             Some(client_name) => {
-                let python_client = PythonClient::start(client_name, target, self.seed, rust_client);
+                let python_client =
+                    PythonClient::start(client_name, target, self.seed, rust_client);
                 Ok(Box::new(python_client.map_err(|error| failure(&error))?))
             }
         }

@@ -54,8 +54,15 @@ impl Args {
             return Ok(Exit::Success);
         }
         let result_count = results.len();
-        let noun = if result_count == 1 { "result" } else { "results" };
-        out.print_line(wrap(&format!("{result_count} {noun} on {}.", path.display())))?;
+        let noun = if result_count == 1 {
+            "result"
+        } else {
+            "results"
+        };
+        out.print_line(wrap(&format!(
+            "{result_count} {noun} on {}.",
+            path.display()
+        )))?;
         for result in &results {
             out.print_line(format!("\n{}: {}", result.name, result.command_line()))?;
             out.print_line(wrap(&result.find_sentence()))?;
@@ -81,7 +88,10 @@ fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure>
     };
     let entries = std::fs::read_dir(folder).map_err(|error| read_failure(folder, error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     paths.sort_unstable();
     let (mut results, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {

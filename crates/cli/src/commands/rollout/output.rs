@@ -133,10 +133,12 @@ fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
             })
         })
     };
-    let difference = metric.difference(strategy_group, control_group).map(|difference| {
-        let Estimate { value, low, high } = difference;
-        json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
-    });
+    let difference = metric
+        .difference(strategy_group, control_group)
+        .map(|difference| {
+            let Estimate { value, low, high } = difference;
+            json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
+        });
     let forecast_line = reports
         .forecast
         .iter()

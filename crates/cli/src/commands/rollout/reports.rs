@@ -171,7 +171,8 @@ impl Reports {
             .merge(&rollout.groups.strategy.to_counts());
         measured.control.merge(&rollout.groups.control.to_counts());
         self.warm_up_requests += rollout.warm_up_requests;
-        self.disabled_because.extend(rollout.disabled_because.clone());
+        self.disabled_because
+            .extend(rollout.disabled_because.clone());
     }
 }
 

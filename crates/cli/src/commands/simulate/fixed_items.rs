@@ -177,7 +177,11 @@ pub(super) fn find_unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, Str
     let sizes = &prepared.items.sizes;
     let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;
     let item_count = sizes.iter().zip(&uses).filter(is_unknown).count() as u64;
-    let noun = if item_count == 1 { "item has" } else { "items have" };
+    let noun = if item_count == 1 {
+        "item has"
+    } else {
+        "items have"
+    };
     let note = format!(
         "{} used {noun} an unknown size and {} as empty: calls and memory are underestimated.",
         format_count(item_count),

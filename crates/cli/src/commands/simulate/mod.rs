@@ -124,7 +124,12 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log_folder, self.latency.as_deref())?;
-        let has_routes = loaded.log.requests.route.iter().any(|&route_id| route_id != NONE);
+        let has_routes = loaded
+            .log
+            .requests
+            .route
+            .iter()
+            .any(|&route_id| route_id != NONE);
         if self.by.is_some() && !has_routes {
             return Err(Failure::usage(
                 "--by route has no effect: the requests of this log have no routes; leave it out",

@@ -41,7 +41,13 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = 1.25, value_name = "F")]
     factor: f64,
     /// Minimum space for key, value and flags in bytes, as -n of memcached
-    #[arg(id = "chunk", short = 'n', long = "chunk", default_value_t = 48, value_name = "BYTES")]
+    #[arg(
+        id = "chunk",
+        short = 'n',
+        long = "chunk",
+        default_value_t = 48,
+        value_name = "BYTES"
+    )]
     chunk_bytes_min: u32,
     /// Largest item, as -I of memcached
     #[arg(short = 'I', long, default_value = "1m", value_name = "BYTES")]
