@@ -27,8 +27,12 @@ pub(crate) fn run(shared: &Shared, message_receiver: &Receiver<LoginMessage>) {
     let mut failed_attempts: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {
         let message = match failed_attempts.front() {
-            Some((due_at, _)) => message_receiver.recv_timeout(due_at.saturating_duration_since(Instant::now())),
-            None => message_receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some((due_at, _)) => {
+                message_receiver.recv_timeout(due_at.saturating_duration_since(Instant::now()))
+            }
+            None => message_receiver
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
             Ok(LoginMessage::Attempt(attempt)) => {
@@ -45,7 +49,10 @@ pub(crate) fn run(shared: &Shared, message_receiver: &Receiver<LoginMessage>) {
             Ok(LoginMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        while failed_attempts.front().is_some_and(|(due_at, _)| *due_at <= now) {
+        while failed_attempts
+            .front()
+            .is_some_and(|(due_at, _)| *due_at <= now)
+        {
             if let Some((_, attempt)) = failed_attempts.pop_front() {
                 attempt.decide(false);
             }

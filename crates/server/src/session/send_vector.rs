@@ -56,7 +56,10 @@ mod tests {
                     .iter()
                     .flat_map(|slice| slice.to_vec())
                     .collect();
-                assert_eq!(gathered, whole[bytes_to_skip..(bytes_to_skip + bytes_max).min(8)]);
+                assert_eq!(
+                    gathered,
+                    whole[bytes_to_skip..(bytes_to_skip + bytes_max).min(8)]
+                );
             }
         }
     }

@@ -77,7 +77,8 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
     let [class_token, limit_token, ..] = arguments else {
         return Err(replies::BAD_LINE);
     };
-    let (Some(class), Some(limit)) = (ascii::parse_u32(class_token), ascii::parse_u32(limit_token)) else {
+    let (Some(class), Some(limit)) = (ascii::parse_u32(class_token), ascii::parse_u32(limit_token))
+    else {
         return Err(replies::BAD_FORMAT);
     };
     if class >= CLASSES_END {
