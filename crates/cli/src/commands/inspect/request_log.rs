@@ -269,7 +269,7 @@ fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
         title: "Most used prefixes".to_owned(),
         header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
         rows: usage
-            .prefixes
+            .by_prefix
             .iter()
             .take(ROWS_MAX)
             .map(format_row)
