@@ -12,7 +12,7 @@ use crate::error;
 pub(crate) struct Misses {
     /// Decides which errors are counted misses; `None` raises all.
     counts_as_miss: Option<Py<PyAny>>,
-    misses_by_error: AtomicU64,
+    counted_misses: AtomicU64,
     fills_not_stored: AtomicU64,
     incomplete_values: AtomicU64,
 }
@@ -21,7 +21,7 @@ impl Misses {
     pub(crate) fn new(counts_as_miss: Option<Py<PyAny>>) -> Self {
         Self {
             counts_as_miss,
-            misses_by_error: AtomicU64::new(0),
+            counted_misses: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
             incomplete_values: AtomicU64::new(0),
         }
@@ -38,7 +38,7 @@ impl Misses {
         if !error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), &error)? {
             return Err(error);
         }
-        self.misses_by_error.fetch_add(key_count, Ordering::Relaxed);
+        self.counted_misses.fetch_add(key_count, Ordering::Relaxed);
         Ok(miss)
     }
 
@@ -58,7 +58,7 @@ impl Misses {
         let counters = [
             ("fills_not_stored", &self.fills_not_stored),
             ("incomplete_values", &self.incomplete_values),
-            ("misses_by_error", &self.misses_by_error),
+            ("misses_by_error", &self.counted_misses),
         ];
         for (name, counter) in counters {
             counters_dict.set_item(name, counter.load(Ordering::Relaxed))?;
