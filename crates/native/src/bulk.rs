@@ -175,7 +175,8 @@ impl FoundValues {
             .first()
             .map(|(_, error)| error::from_client_error(py, error));
         let first_unreadable = self.unreadable.into_iter().next();
-        let Some(first_error) = first_error.or_else(|| first_unreadable.map(|(_, error)| error)) else {
+        let Some(first_error) = first_error.or_else(|| first_unreadable.map(|(_, error)| error))
+        else {
             return Ok(values);
         };
         // The pieces of values are not read by a call that has failed.

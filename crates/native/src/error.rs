@@ -30,7 +30,8 @@ fn make_pyerr<'py>(
     message: String,
     set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    make_exception(py, class_name, message, set_attributes).map_or_else(|error| error, PyErr::from_value)
+    make_exception(py, class_name, message, set_attributes)
+        .map_or_else(|error| error, PyErr::from_value)
 }
 
 fn set_context_attributes(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {

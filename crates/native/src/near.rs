@@ -179,7 +179,10 @@ impl NearBinding {
     /// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for
     /// what that request is fetching would be to wait for itself.
     pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
-        let current_scope = self.scope_variable.bind(py).call_method0(intern!(py, "get"))?;
+        let current_scope = self
+            .scope_variable
+            .bind(py)
+            .call_method0(intern!(py, "get"))?;
         if current_scope.is_none() || signals::runs_handler() {
             return Ok(None);
         }

@@ -81,9 +81,11 @@ impl Client {
         let key_objects = collect_keys(keys)?;
         let encoded_keys = wire_keys(this.key_encoder(), &key_objects)?;
         let (found_values, scope) = (FoundValues::new(py, false), binding.scope(py)?);
-        let values_and_failures = this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
+        let values_and_failures =
+            this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
         let key_at = |index: usize| key_objects.get(index).cloned();
-        let (found, has_manifests) = found_values.finish_near(py, this, values_and_failures, key_at)?;
+        let (found, has_manifests) =
+            found_values.finish_near(py, this, values_and_failures, key_at)?;
         if !has_manifests {
             return Ok(found);
         }

@@ -41,7 +41,11 @@ fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
     is_manifest(found)
         || found
             .cast_exact::<PyTuple>()
-            .is_ok_and(|value_and_metadata| value_and_metadata.get_item(0).is_ok_and(|value| is_manifest(&value)))
+            .is_ok_and(|value_and_metadata| {
+                value_and_metadata
+                    .get_item(0)
+                    .is_ok_and(|value| is_manifest(&value))
+            })
 }
 
 /// The seconds that a call with a deadline of its own has left.

@@ -279,7 +279,8 @@ pub(crate) fn decode_value<'py>(
         Decoded::Int(number) => number.into_pyobject(py)?.into_any(),
         Decoded::BigInt(digits) => {
             let int_type = py.get_type::<PyInt>();
-            int_type.call1((digits,))
+            int_type
+                .call1((digits,))
                 .map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),

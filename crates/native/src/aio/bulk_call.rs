@@ -178,8 +178,8 @@ impl BulkCall {
     /// Ends a step, all of whose requests have ended: the next step begins, or the call ends.
     fn finish_step(&mut self, py: Python<'_>) {
         let (client, request_results) = (self.client.get(), self.requests.results());
-        let bulk_state =
-            std::mem::replace(&mut self.state, BulkState::Finished).into_next_state(request_results);
+        let bulk_state = std::mem::replace(&mut self.state, BulkState::Finished)
+            .into_next_state(request_results);
         if let Some(step) = bulk_state.step() {
             let slot = client.core.slot_of(step.key.bytes);
             self.requests = BulkRequests::new(std::iter::once(slot));

@@ -52,7 +52,8 @@ impl AsyncClient {
             let connection = self.usable_connection(py, slot)?;
             let mut borrowed_call = call.borrow_mut();
             let deadline_error = || self.connect_timeout_error(slot);
-            let timing = borrowed_call.begin_attempt(request_index, connection.is_some(), deadline_error);
+            let timing =
+                borrowed_call.begin_attempt(request_index, connection.is_some(), deadline_error);
             let (Some(connection), Some(timing)) = (connection, timing) else {
                 continue;
             };
@@ -68,7 +69,12 @@ impl AsyncClient {
 
     /// Note that a server which a call is to be sent to could not be connected to.
     #[pyo3(name = "_fail")]
-    fn fail_unsent_requests(&self, call: &Bound<'_, BulkCall>, slot: usize, exception: &Bound<'_, PyAny>) {
+    fn fail_unsent_requests(
+        &self,
+        call: &Bound<'_, BulkCall>,
+        slot: usize,
+        exception: &Bound<'_, PyAny>,
+    ) {
         let error = self.connect_error(slot, exception);
         call.borrow_mut().requests.fail_unsent(slot, &error);
     }

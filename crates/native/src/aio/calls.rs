@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, CallKind, ValueWrite};
+use super::pending_call::{CallKind, FutureResult, ValueWrite};
 use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
@@ -56,10 +56,9 @@ impl AsyncClient {
         let refusal = store.refusal(self.core.options().value_bytes_max);
         let call_kind = match refusal {
             None => CallKind::ValueWrite(value_write),
-            Some(error) => CallKind::TooLarge(
-                Box::new(RefusedValueSteps::new(key, error)),
-                value_write,
-            ),
+            Some(error) => {
+                CallKind::TooLarge(Box::new(RefusedValueSteps::new(key, error)), value_write)
+            }
         };
         let request = matches!(call_kind, CallKind::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, CallKind};
+use super::pending_call::{CallKind, FutureResult};
 use super::running_loop;
 use crate::client_state::ClientState;
 use crate::{error, settings};

@@ -108,8 +108,7 @@ impl Connection {
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
-                let is_outcome_known =
-                    !matches!(call_kind, CallKind::Single(ReplyForm::Number, _));
+                let is_outcome_known = !matches!(call_kind, CallKind::Single(ReplyForm::Number, _));
                 let immediate_result = is_outcome_known.then_some(true);
                 future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
@@ -187,7 +186,11 @@ impl Connection {
         };
         if self.transport.is_none() || !self.engine.accepts_requests() {
             // It takes no more requests: the call starts again on another connection.
-            return self.end_with_error_or_miss(py, &pending_call, error::stale_connection_error(py));
+            return self.end_with_error_or_miss(
+                py,
+                &pending_call,
+                error::stale_connection_error(py),
+            );
         }
         let requests = slice::from_ref(&request);
         match self.engine.submit(requests, pending_call.timing.attempt()) {

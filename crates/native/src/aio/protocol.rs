@@ -140,7 +140,8 @@ impl Connection {
     /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.
     #[getter]
     fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_all_sent = self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
+        let is_all_sent =
+            self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
         Ok(is_all_sent && !self.is_awaited(py)?)
     }
 

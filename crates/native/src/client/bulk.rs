@@ -142,7 +142,8 @@ impl Client {
             return Ok(PyDict::new(py));
         }
         let mut spent = TimeSpent::default();
-        let encoded_items = EncodedItems::new(self.key_encoder(), self.codec(), &pairs, &mut spent)?;
+        let encoded_items =
+            EncodedItems::new(self.key_encoder(), self.codec(), &pairs, &mut spent)?;
         let items = encoded_items.all();
         let failures = self.run_detached(py, call_times, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)

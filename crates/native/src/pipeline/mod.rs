@@ -197,7 +197,10 @@ impl Client {
             spent,
             ..Budget::between(started, call_deadline)
         };
-        let written_bytes: usize = prepared_calls.iter().map(|prepared_call| prepared_call.body.len()).sum();
+        let written_bytes: usize = prepared_calls
+            .iter()
+            .map(|prepared_call| prepared_call.body.len())
+            .sum();
         let total_bytes = (written_bytes + read_totals.value_bytes) as u64;
         self.core.count_bulk(
             prepared_calls.len(),
