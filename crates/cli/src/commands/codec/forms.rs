@@ -36,7 +36,8 @@ pub(super) fn measure_forms(
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let measured_count = costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
+            let measured_count =
+                costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
             let costs = measure(
                 &mut CodecCompressor::new(named_compressor)?,

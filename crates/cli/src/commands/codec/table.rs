@@ -213,7 +213,9 @@ fn format_notes(result: &CodecResult, prints_all: bool) -> String {
     ];
     if result.wrong_values() > 0 {
         let wrong_text = format_count(result.wrong_values());
-        notes.push(format!("{wrong_text} values were absent or WRONG when read."));
+        notes.push(format!(
+            "{wrong_text} values were absent or WRONG when read."
+        ));
     }
     if result.skipped_values > 0 {
         let skipped_text = format_count(result.skipped_values);

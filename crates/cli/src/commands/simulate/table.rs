@@ -66,7 +66,8 @@ pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> T
 
 /// The strategies with their reports, that with the least added time first.
 fn sort_best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
-    let mut strategy_reports: Vec<&(NamedStrategy, Report)> = replays.strategy_reports.iter().collect();
+    let mut strategy_reports: Vec<&(NamedStrategy, Report)> =
+        replays.strategy_reports.iter().collect();
     strategy_reports.sort_by_key(|(_, report)| report.second_half.added_ns);
     strategy_reports
 }

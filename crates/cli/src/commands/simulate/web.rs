@@ -38,7 +38,8 @@ pub(super) fn build_page(
 
 /// Share of requests that are slower by at least x.
 fn build_slowdown_chart(replays: &Replays) -> Chart {
-    let mut compared_strategies: Vec<&(NamedStrategy, Report)> = replays.strategy_reports.iter().collect();
+    let mut compared_strategies: Vec<&(NamedStrategy, Report)> =
+        replays.strategy_reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
     compared_strategies[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
     compared_strategies.truncate(CURVES_MAX);
