@@ -315,7 +315,7 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 
 
 def _load_kind(types: _typed.Types, kind: str, fields: Any) -> Any:
-    """Return the value of a kind that the native half leaves to Python; some kinds have one field, their body."""
+    """Return the value of a kind that the native half leaves to Python; some have one field, a body."""
     match kind:
         case "json":
             return _json_writer_and_reader()[1](fields)
