@@ -17,7 +17,7 @@ pub(crate) struct LogPart {
     requests: Requests,
     /// The number of each key, as the application names it.
     item_of_key: HashMap<Box<[u8]>, u32>,
-    routes: HashMap<Box<str>, u32>,
+    route_of_name: HashMap<Box<str>, u32>,
     /// The bytes of the requests as they were submitted.
     footprint_bytes: usize,
     writes: u64,
@@ -55,11 +55,11 @@ impl LogPart {
             self.requests.items.push(item);
         }
         let page_key = request.page.as_deref();
-        let page = page_key.map_or(NONE, |page| self.intern_item(page, None, options));
+        let page = page_key.map_or(NONE, |key| self.intern_item(key, None, options));
         let route = request
             .route
             .as_deref()
-            .map_or(NONE, |route| self.intern_route(route));
+            .map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
         requests.request.push(request.number);
@@ -128,12 +128,12 @@ impl LogPart {
     }
 
     fn intern_route(&mut self, name: &str) -> u32 {
-        if let Some(&route) = self.routes.get(name) {
+        if let Some(&route) = self.route_of_name.get(name) {
             return route;
         }
         let route = self.requests.routes.len() as u32;
         self.requests.routes.push(name.to_owned());
-        self.routes.insert(name.into(), route);
+        self.route_of_name.insert(name.into(), route);
         route
     }
 }

@@ -65,7 +65,7 @@ impl Recorder {
         options.check()?;
         let options = Arc::new(options);
         let writer_queue = match LogFolder::open(&options) {
-            Ok(folder) => start_writer(&options, Some(folder)),
+            Ok(log_folder) => start_writer(&options, Some(log_folder)),
             Err(error) => {
                 let (writer_queue, _) = WriterQueue::new(options.memory_bytes);
                 writer_queue.state.fail_folder(&options.folder, &error);
@@ -175,11 +175,11 @@ impl Drop for RecorderShared {
     }
 }
 
-/// Starts a writer for this process, into `folder` if it is open already.
-fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> WriterQueue {
+/// Starts a writer for this process, into `log_folder` if it is open already.
+fn start_writer(options: &Arc<Options>, log_folder: Option<LogFolder>) -> WriterQueue {
     let (writer_queue, messages) = WriterQueue::new(options.memory_bytes);
     let state = Arc::clone(&writer_queue.state);
-    if let Err(error) = writer::start_writer(Arc::clone(options), folder, messages, state) {
+    if let Err(error) = writer::start_writer(Arc::clone(options), log_folder, messages, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
         writer_queue.state.fail(reason);
         writer_queue.state.finish();
@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn the_sampled_fraction_is_recorded() {
         for sample in [0.0, 0.01, 0.5, 1.0] {
-            let sampled = (0..100_000)
+            let sampled_count = (0..100_000)
                 .filter(|&request_number| is_sampled(request_number, sample))
                 .count() as f64;
             let expected = 100_000.0 * sample;
             let deviation_max = 4.0 * (expected * (1.0 - sample)).sqrt();
             assert!(
-                (sampled - expected).abs() <= deviation_max,
-                "{sample}: {sampled}"
+                (sampled_count - expected).abs() <= deviation_max,
+                "{sample}: {sampled_count}"
             );
         }
     }

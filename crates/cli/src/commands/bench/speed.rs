@@ -200,17 +200,17 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let mut ratio_texts = vec![
         format!(
             "ratio: CPU {}{}",
-            spread_text(&scenario_result.cpu),
+            spread_text(&scenario_result.cpu_ratio),
             demand_text("cpu")
         ),
         format!(
             "p99 {}{}",
-            spread_text(&scenario_result.p99),
+            spread_text(&scenario_result.p99_ratio),
             demand_text("p99")
         ),
         format!(
             "p99.9 {}{}",
-            spread_text(&scenario_result.p999),
+            spread_text(&scenario_result.p999_ratio),
             demand_text("p99.9")
         ),
     ];
@@ -227,11 +227,11 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
 
 fn format_notes(scenario_result: &ScenarioResult) -> String {
     let mut notes = Vec::new();
-    if scenario_result.disturbed > 0 {
+    if scenario_result.disturbed_rounds > 0 {
         let round_count = scenario_result.rounds.len();
         notes.push(format!(
             "{} of {round_count} rounds disturbed (others over {OTHER_CORES_MAX} core)",
-            scenario_result.disturbed
+            scenario_result.disturbed_rounds
         ));
     }
     let count_generator_bound =
@@ -299,7 +299,7 @@ fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) 
     let format_ratio = |scenario_result: &ScenarioResult| {
         format!(
             "{:.2} ({})",
-            scenario_result.cpu.median, scenario_result.scenario.name
+            scenario_result.cpu_ratio.median, scenario_result.scenario.name
         )
     };
     let ratios = match by_ratio.as_slice() {

@@ -212,7 +212,7 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
                     .us
                     .high
                     .map_or_else(|| "?".to_owned(), format_decimal);
-                row.push(format!("{}-{high}", format_decimal(percentile.us.low)));
+                row.push(format!("{}-{high}", format_decimal(percentile.estimate_us.low)));
             }
         }
         row.push(format_count(cell.samples));
@@ -222,8 +222,8 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
 }
 
 fn format_percentile(percentile: &Percentile) -> String {
-    match percentile.us.value {
+    match percentile.estimate_us.value {
         Some(us) => format_decimal(us),
-        None => format!(">= {}", format_decimal(percentile.us.low)),
+        None => format!(">= {}", format_decimal(percentile.estimate_us.low)),
     }
 }
