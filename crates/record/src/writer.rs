@@ -17,8 +17,8 @@ use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
 use crate::writer_queue::{WriterMessage, WriterState};
 
-/// Starts the thread. Without a `log_folder` it opens one with the first request that has finished, so that a process which
-/// records nothing, as the parent of forked workers, takes no number.
+/// Starts the thread. Without a `log_folder` it opens one with the first request that has finished, so that a process
+/// which records nothing, as the parent of forked workers, takes no number.
 pub(crate) fn start_writer(
     options: Arc<Options>,
     log_folder: Option<LogFolder>,
@@ -205,8 +205,12 @@ impl LogFolder {
             let mut items_writer = BufWriter::new(&items_file.file);
             let mut requests_writer = BufWriter::new(&requests_file.file);
             match options.format {
-                FileFormat::Parquet => log.write_parquet(&mut items_writer, &mut requests_writer)?,
-                FileFormat::JsonLines => log.write_jsonl(&mut items_writer, &mut requests_writer)?,
+                FileFormat::Parquet => {
+                    log.write_parquet(&mut items_writer, &mut requests_writer)?;
+                }
+                FileFormat::JsonLines => {
+                    log.write_jsonl(&mut items_writer, &mut requests_writer)?;
+                }
             }
             items_writer.flush()?;
             requests_writer.flush()?;

@@ -149,12 +149,12 @@ impl ProfileMeasurement {
     pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
         self.wrong_values += block.wrong_values;
         let first_position: u64 = self
-            .cells
+            .calls_by_cell
             .iter()
             .map(|(_, calls)| calls.elements_seen())
             .sum();
         let Some((_, calls)) = self
-            .cells
+            .calls_by_cell
             .iter_mut()
             .find(|(cell_of_calls, _)| *cell_of_calls == cell)
         else {

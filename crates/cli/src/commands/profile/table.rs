@@ -209,7 +209,7 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
             row.push(format_percentile(percentile));
             if is_median(percentile) {
                 let high = percentile
-                    .us
+                    .estimate_us
                     .high
                     .map_or_else(|| "?".to_owned(), format_decimal);
                 row.push(format!("{}-{high}", format_decimal(percentile.estimate_us.low)));
