@@ -258,7 +258,7 @@ impl SpeedBenchmark {
             (protocol, round as u64),
         )?;
         if measured.misses > 0 {
-            return Err(Error::WrongValues {
+            return Err(Error::WrongReplies {
                 server: server.name.to_owned(),
                 count: measured.misses,
                 description: "misses of keys that fit".to_owned(),
@@ -308,7 +308,7 @@ pub(super) fn fill(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: refused,
             description,
@@ -364,7 +364,7 @@ pub(super) fn measure_load(
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: failed_replies,
             description,

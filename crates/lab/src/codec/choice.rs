@@ -1,8 +1,9 @@
 //! Which form to use: the time of a call from its parts, the network speed at which compressing pays, the threshold.
 //!
-//! A call takes as long as its serialiser, its compressor, and the network and server with this many bytes. The first two are measured
-//! value by value, the last by size; a slower network adds a time for each byte. The form with the least time is
-//! chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest bytes.
+//! The time of a call is that of its serialiser, of its compressor, and of the network and the server with this many
+//! bytes. The first two are measured value by value, the last by size; a slower network adds a time for each byte. The
+//! form with the least time is chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest
+//! bytes.
 
 use serde::Serialize;
 

@@ -118,13 +118,20 @@ pub struct ProfileMeasurement {
     calls_by_cell: Vec<(Cell, ThinnedSamples<TimedCall>)>,
 }
 
-/// One call: when it was made, by its block, its position among all calls, and its latency in microseconds or
-/// relative to the median of its cell.
+/// One call: when it was made, by its block, its position among all calls, and its latency.
 #[derive(Debug, Clone, Copy)]
 struct TimedCall {
     at_s: u64,
     position: u64,
-    latency: f64,
+    latency_us: f64,
+}
+
+/// A call whose latency is relative to the median of its cell.
+#[derive(Debug, Clone, Copy)]
+struct RelativeCall {
+    at_s: u64,
+    position: u64,
+    relative_latency: f64,
 }
 
 impl ProfileMeasurement {
@@ -164,7 +171,7 @@ impl ProfileMeasurement {
             calls.push(TimedCall {
                 at_s: elapsed.as_secs(),
                 position,
-                latency: ns as f64 / 1e3,
+                latency_us: ns as f64 / 1e3,
             });
         }
     }
@@ -177,11 +184,12 @@ impl ProfileMeasurement {
                 continue;
             }
             let distribution =
-                Percentiles::new(calls.elements().iter().map(|call| call.latency).collect());
+                Percentiles::new(calls.elements().iter().map(|call| call.latency_us).collect());
             let median_us = distribution.value(50.0).max(1e-3);
-            relative_calls.extend(calls.elements().iter().map(|call| TimedCall {
-                latency: call.latency / median_us,
-                ..*call
+            relative_calls.extend(calls.elements().iter().map(|call| RelativeCall {
+                at_s: call.at_s,
+                position: call.position,
+                relative_latency: call.latency_us / median_us,
             }));
             let estimate = |percent| Percentile {
                 percent,
@@ -205,7 +213,7 @@ impl ProfileMeasurement {
             });
         }
         relative_calls.sort_by_key(|call| call.position);
-        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.latency).collect();
+        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.relative_latency).collect();
         self.steadiness = find_steadiness(&relative_latencies);
         self.shorter_runs = compute_shorter_runs(&relative_latencies);
         self.series = group_calls_by_second(&relative_calls);
@@ -232,12 +240,12 @@ fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
         .collect()
 }
 
-fn group_calls_by_second(relative_calls: &[TimedCall]) -> Vec<Second> {
+fn group_calls_by_second(relative_calls: &[RelativeCall]) -> Vec<Second> {
     relative_calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|calls_of_second| {
             let distribution =
-                Percentiles::new(calls_of_second.iter().map(|call| call.latency).collect());
+                Percentiles::new(calls_of_second.iter().map(|call| call.relative_latency).collect());
             Second {
                 at_s: calls_of_second.first().map_or(0, |call| call.at_s),
                 calls: calls_of_second.len() as u64,

@@ -232,9 +232,9 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
             Direction::ToClient => connection_recorder.on_server_bytes(bytes, Instant::now()),
         }
     };
-    let forward_direction = |direction: Direction, from: &TcpStream, to: &TcpStream| {
+    let forward_direction = |direction: Direction, sender: &TcpStream, receiver: &TcpStream| {
         forward_bytes(
-            (from, to),
+            (sender, receiver),
             &shared.forward_latency,
             &shared.is_stopped,
             &mut |bytes| {
@@ -246,7 +246,7 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
             Direction::ToServer => Shutdown::Write,
             Direction::ToClient => Shutdown::Both,
         };
-        let _ = to.shutdown(shutdown_mode);
+        let _ = receiver.shutdown(shutdown_mode);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| forward_direction(Direction::ToServer, client, &server));

@@ -295,20 +295,20 @@ fn handle_set_many_reply(
         } else {
             KnownOutcome::Unknown
         };
-        for index in 0..entries.len() {
-            context.set_known_outcome(index, known_outcome);
+        for entry_index in 0..entries.len() {
+            context.set_known_outcome(entry_index, known_outcome);
         }
-        for (index, code) in failed_writes {
+        for (entry_index, code) in failed_writes {
             context.set_known_outcome(
-                index,
+                entry_index,
                 known_outcome_of(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
             );
         }
         return Ok(ReplyEffect::Ended("set many"));
     }
-    let index = *reply_index;
+    let entry_index = *reply_index;
     *reply_index += 1;
-    let Some(entry) = entries.get(index) else {
+    let Some(entry) = entries.get(entry_index) else {
         return Err(Error::Closed);
     };
     let item = entry.to_item();
@@ -316,7 +316,7 @@ fn handle_set_many_reply(
         Ok(outcome) => known_outcome_of(outcome),
         Err(_) => KnownOutcome::NotDone,
     };
-    context.set_known_outcome(index, known_outcome);
+    context.set_known_outcome(entry_index, known_outcome);
     Ok(if *reply_index == entries.len() {
         ReplyEffect::Ended("set many")
     } else {

@@ -16,7 +16,7 @@ const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 pub(super) fn format_profile(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
     let mut text = wrap(&format_sentence(targets, profile)) + "\n";
     append_tables(&mut text, targets.first(), &profile.measured, is_wide);
-    if let Some(other_measured) = &profile.vs {
+    if let Some(other_measured) = &profile.other_measured {
         append_tables(&mut text, targets.get(1), other_measured, is_wide);
     }
     let measured = &profile.measured;
@@ -92,7 +92,7 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         );
     }
     sentence.push('.');
-    if let (Some(ratio), Some(other_target)) = (&profile.ratio, targets.get(1)) {
+    if let (Some(ratio), Some(other_target)) = (&profile.ratios, targets.get(1)) {
         let _ = write!(
             sentence,
             " Beside {}: {:.2} times its median ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}).",

@@ -170,7 +170,7 @@ fn replay(
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: report.tally.wrong,
             description: difference,
