@@ -295,7 +295,7 @@ fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
 
 fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
     let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
-    by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
+    by_ratio.sort_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median));
     let format_ratio = |scenario_result: &ScenarioResult| {
         format!(
             "{:.2} ({})",
