@@ -17,7 +17,7 @@ pub(crate) struct LogPart {
     requests: Requests,
     /// The number of each key, as the application names it.
     item_of_key: HashMap<Box<[u8]>, u32>,
-    route_of_name: HashMap<Box<str>, u32>,
+    routes: HashMap<Box<str>, u32>,
     /// The bytes of the requests as they were submitted.
     footprint_bytes: usize,
     writes: u64,
@@ -128,12 +128,12 @@ impl LogPart {
     }
 
     fn intern_route(&mut self, name: &str) -> u32 {
-        if let Some(&route) = self.route_of_name.get(name) {
+        if let Some(&route) = self.routes.get(name) {
             return route;
         }
         let route = self.requests.routes.len() as u32;
         self.requests.routes.push(name.to_owned());
-        self.route_of_name.insert(name.into(), route);
+        self.routes.insert(name.into(), route);
         route
     }
 }
