@@ -89,7 +89,10 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         match read_pair(part) {
             Ok(log) => logs.push(log),
             Err(ReadError::Trace(error)) if error.is_truncated => {
-                left_out.push(LeftOutPart::new(&part.requests_path, truncation_reason(&error)));
+                left_out.push(LeftOutPart::new(
+                    &part.requests_path,
+                    truncation_reason(&error),
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -125,7 +128,9 @@ impl LeftOutPart {
         let name = requests_path.file_name().unwrap_or_default();
         Self {
             name: name.to_string_lossy().into_owned(),
-            bytes: requests_path.metadata().map_or(0, |metadata| metadata.len()),
+            bytes: requests_path
+                .metadata()
+                .map_or(0, |metadata| metadata.len()),
             reason,
         }
     }
@@ -175,7 +180,13 @@ fn list_parts(folder: &Path) -> Result<(Vec<FilePair>, Vec<LeftOutPart>), ReadEr
             let items_name = file_name.replacen("requests", "items", 1);
             let items_path = folder.join(&items_name);
             if items_path.is_file() {
-                parts.push(((instance, part_number), FilePair { items_path, requests_path }));
+                parts.push((
+                    (instance, part_number),
+                    FilePair {
+                        items_path,
+                        requests_path,
+                    },
+                ));
             } else {
                 let reason = format!("{items_name} is missing; copy it into the folder");
                 left_out.push(LeftOutPart::new(&requests_path, reason));
@@ -203,7 +214,12 @@ pub(crate) fn parse_part_name<'n>(name: &'n str, stem: &str) -> Option<(u16, u64
     EXTENSIONS.contains(&extension).then_some(part)
 }
 
-fn read_pair(FilePair { items_path, requests_path }: &FilePair) -> Result<RequestLog, ReadError> {
+fn read_pair(
+    FilePair {
+        items_path,
+        requests_path,
+    }: &FilePair,
+) -> Result<RequestLog, ReadError> {
     let open = |path: &PathBuf| {
         File::open(path).map_err(|error| ReadError::Open {
             path: path.clone(),

@@ -185,7 +185,8 @@ fn evaluate_choice(
     let (mut set_times_us, mut get_times_us) = (Vec::new(), Vec::new());
     let weight = 1.0 / serialiser_costs.bodies.len().max(1) as f64;
     for (value_index, body) in serialiser_costs.bodies.iter().enumerate() {
-        let time_us = |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
+        let time_us =
+            |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
         let (stored_bytes, compress_us, decompress_us) =
             compute_stored_form(body.len(), compressor_costs, value_index, threshold_bytes);
         let (serialise_us, deserialise_us) = (
@@ -265,14 +266,17 @@ pub fn choose(
         .fold(f64::INFINITY, f64::min);
     let is_close = |choice: &&Choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE);
     // Of equal bytes the highest threshold: it compresses fewest values in vain.
-    let best = evaluated_choices.iter().filter(is_close).min_by_key(|choice| {
-        let threshold = choice.threshold_bytes;
-        (
-            choice.bytes,
-            threshold.is_some(),
-            std::cmp::Reverse(threshold),
-        )
-    })?;
+    let best = evaluated_choices
+        .iter()
+        .filter(is_close)
+        .min_by_key(|choice| {
+            let threshold = choice.threshold_bytes;
+            (
+                choice.bytes,
+                threshold.is_some(),
+                std::cmp::Reverse(threshold),
+            )
+        })?;
     Some((uncompressed, best.clone()))
 }
 
@@ -344,8 +348,12 @@ mod tests {
             SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let costs_of_compressors = [new_compressor_costs("zlib 6", &[2_000, 90], 50_000)];
         let costs_of_forms = [(&serialiser_costs, &costs_of_compressors[..])];
-        let (uncompressed, best) =
-            choose(&costs_of_forms, &example_call_times(), &new_objective(100.0)).unwrap();
+        let (uncompressed, best) = choose(
+            &costs_of_forms,
+            &example_call_times(),
+            &new_objective(100.0),
+        )
+        .unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
             ("none", 10_100)
@@ -353,7 +361,12 @@ mod tests {
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(&costs_of_forms, &example_call_times(), &new_objective(100_000.0)).unwrap();
+        let (_, best) = choose(
+            &costs_of_forms,
+            &example_call_times(),
+            &new_objective(100_000.0),
+        )
+        .unwrap();
         assert_eq!(
             (best.compressor.as_str(), best.threshold_bytes),
             ("none", None)

@@ -72,7 +72,9 @@ impl Compressor for DictionaryCompressor {
             return Some(compressed.bytes.clone());
         }
         let content_bytes = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
-        let plain_bytes_max = usize::try_from(content_bytes).ok()?.min(self.value_bytes_max);
+        let plain_bytes_max = usize::try_from(content_bytes)
+            .ok()?
+            .min(self.value_bytes_max);
         self.decompressor
             .decompress(&compressed.bytes, plain_bytes_max)
             .ok()

@@ -55,7 +55,8 @@ fn serialize_by_percent<S: Serializer>(
         percent,
         estimate_us,
         ..
-    } in percentiles {
+    } in percentiles
+    {
         let json = match (estimate_us.value, estimate_us.high) {
             (Some(value), Some(high)) => {
                 serde_json::json!({ "us": value, "low": estimate_us.low, "high": high })
@@ -183,8 +184,13 @@ impl ProfileMeasurement {
             if calls.elements().is_empty() {
                 continue;
             }
-            let distribution =
-                Percentiles::new(calls.elements().iter().map(|call| call.latency_us).collect());
+            let distribution = Percentiles::new(
+                calls
+                    .elements()
+                    .iter()
+                    .map(|call| call.latency_us)
+                    .collect(),
+            );
             let median_us = distribution.value(50.0).max(1e-3);
             relative_calls.extend(calls.elements().iter().map(|call| RelativeCall {
                 at_s: call.at_s,
@@ -213,7 +219,10 @@ impl ProfileMeasurement {
             });
         }
         relative_calls.sort_by_key(|call| call.position);
-        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.relative_latency).collect();
+        let relative_latencies: Vec<f64> = relative_calls
+            .iter()
+            .map(|call| call.relative_latency)
+            .collect();
         self.steadiness = find_steadiness(&relative_latencies);
         self.shorter_runs = compute_shorter_runs(&relative_latencies);
         self.series = group_calls_by_second(&relative_calls);
@@ -244,8 +253,12 @@ fn group_calls_by_second(relative_calls: &[RelativeCall]) -> Vec<Second> {
     relative_calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|calls_of_second| {
-            let distribution =
-                Percentiles::new(calls_of_second.iter().map(|call| call.relative_latency).collect());
+            let distribution = Percentiles::new(
+                calls_of_second
+                    .iter()
+                    .map(|call| call.relative_latency)
+                    .collect(),
+            );
             Second {
                 at_s: calls_of_second.first().map_or(0, |call| call.at_s),
                 calls: calls_of_second.len() as u64,

@@ -315,7 +315,10 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
             let kept_count = (0..100_000_u64)
                 .filter(|&key| is_in_sample(key, share))
                 .count();
-            assert!((kept_count as f64 / 100_000.0 - share).abs() < 0.01, "{kept_count}");
+            assert!(
+                (kept_count as f64 / 100_000.0 - share).abs() < 0.01,
+                "{kept_count}"
+            );
         }
     }
 }

@@ -79,10 +79,13 @@ pub(super) fn draw_run_latencies(development: Development, seed: u64) -> Vec<f64
     };
     let level_at = |position: f64| match (development, is_step) {
         (Development::WarmUp, true) if position < change_position => factor,
-        (Development::WarmUp, false) => 1.0 + (factor - 1.0) * (-4.0 * position / change_position).exp(),
+        (Development::WarmUp, false) => {
+            1.0 + (factor - 1.0) * (-4.0 * position / change_position).exp()
+        }
         (Development::SlowDown, true) if position >= change_position => factor,
         (Development::SlowDown, false) => {
-            1.0 + (factor - 1.0) * ((position - change_position) / (1.0 - change_position)).clamp(0.0, 1.0)
+            1.0 + (factor - 1.0)
+                * ((position - change_position) / (1.0 - change_position)).clamp(0.0, 1.0)
         }
         (Development::Unsteady, true) if (position * change_count) as u64 % 2 == 1 => factor,
         (Development::Unsteady, false) => {

@@ -195,7 +195,9 @@ impl<'a> Copier<'a> {
                         _ => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
                     }
                 }
-                batch_reply => return Err(target.unexpected_error("ms", format!("{batch_reply:?}"))),
+                batch_reply => {
+                    return Err(target.unexpected_error("ms", format!("{batch_reply:?}")));
+                }
             };
             if read_item.was_accepted {
                 report.copied_items += 1;
@@ -213,8 +215,10 @@ impl<'a> Copier<'a> {
         (source, target): (&mut WarmServer, &mut WarmServer),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored_items: Vec<&ReadItem> =
-            read_items.iter().filter(|read_item| read_item.was_accepted).collect();
+        let stored_items: Vec<&ReadItem> = read_items
+            .iter()
+            .filter(|read_item| read_item.was_accepted)
+            .collect();
         let fields = GetFields {
             cas: true,
             no_bump: true,
@@ -239,8 +243,9 @@ impl<'a> Copier<'a> {
             }
         }
         self.release_leases(items, &won_leases, source)?;
-        let is_changed =
-            |read_item: &&ReadItem| !unchanged_versions.contains(&(read_item.position, read_item.unique));
+        let is_changed = |read_item: &&ReadItem| {
+            !unchanged_versions.contains(&(read_item.position, read_item.unique))
+        };
         let changed_items: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
         if changed_items.is_empty() {
             return Ok(());
@@ -249,7 +254,11 @@ impl<'a> Copier<'a> {
         for read_item in &changed_items {
             if let Some(listed_item) = items.get(read_item.position) {
                 let key = self.item_list.key(listed_item);
-                request::delete(&mut self.requests, key, new_quiet_fields(read_item.position));
+                request::delete(
+                    &mut self.requests,
+                    key,
+                    new_quiet_fields(read_item.position),
+                );
             }
             report.copied_bytes -= read_item.value_range.len() as u64;
         }

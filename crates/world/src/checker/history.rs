@@ -165,9 +165,10 @@ impl History {
             ExecutionState::At(execution_index, _) if is_single_step => {
                 Some((execution_index, execution_index))
             }
-            ExecutionState::At(execution_index, _) => {
-                Some((first_byte_index().unwrap_or(execution_index), execution_index))
-            }
+            ExecutionState::At(execution_index, _) => Some((
+                first_byte_index().unwrap_or(execution_index),
+                execution_index,
+            )),
             ExecutionState::NotYet if is_single_step => {
                 Some((network.execution_index(), ExecutionIndex::MAX))
             }

@@ -36,7 +36,8 @@ pub(super) fn alter_reply(
     }
     match misbehaviour {
         Misbehaviour::Key => {
-            let classic_offset = offset_of(&altered, b"VALUE ").map(|offset| offset + b"VALUE ".len());
+            let classic_offset =
+                offset_of(&altered, b"VALUE ").map(|offset| offset + b"VALUE ".len());
             let offset = classic_offset
                 .or_else(|| offset_of(&altered, b" k").map(|offset| offset + b" k".len()));
             if let Some(byte) = offset.and_then(|offset| altered.get_mut(offset)) {

@@ -215,9 +215,10 @@ impl Network {
         let cut_after_thousandths = self.hosts[server]
             .cut_request_after_thousandths
             .take_if(|_| accepted_bytes > 0);
-        let arriving_bytes = cut_after_thousandths.map_or(accepted_bytes, |cut_after_thousandths| {
-            accepted_bytes * usize::from(cut_after_thousandths) / 1000
-        });
+        let arriving_bytes = cut_after_thousandths
+            .map_or(accepted_bytes, |cut_after_thousandths| {
+                accepted_bytes * usize::from(cut_after_thousandths) / 1000
+            });
         self.transmit(link, Direction::ToServer, &bytes[..arriving_bytes]);
         if cut_after_thousandths.is_some() {
             self.enqueue_end(link, Direction::ToServer, End::Reset);

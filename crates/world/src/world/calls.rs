@@ -53,7 +53,10 @@ impl World {
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
         Context {
-            server: self.processes[0].server_pools[server].server_state.name.clone(),
+            server: self.processes[0].server_pools[server]
+                .server_state
+                .name
+                .clone(),
             phase,
             retry_is_safe: true,
         }
@@ -364,7 +367,11 @@ impl World {
     }
 
     /// Ends a server call by a reply, or after the writing of quiet writes.
-    pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, outcome_name: &'static str) {
+    pub(super) fn finish_server_call(
+        &mut self,
+        server_call: ServerCallId,
+        outcome_name: &'static str,
+    ) {
         self.end_server_call(server_call, outcome_name, true);
     }
 
@@ -399,7 +406,13 @@ impl World {
         );
         let call_id = self.server_calls[server_call].call_id;
         let mut hasher = DefaultHasher::new();
-        (self.results_hash, server_call, outcome_name, self.network.now).hash(&mut hasher);
+        (
+            self.results_hash,
+            server_call,
+            outcome_name,
+            self.network.now,
+        )
+            .hash(&mut hasher);
         self.results_hash = hasher.finish();
         if let Some(connection) = self.server_calls[server_call].connection.take() {
             self.release_connection(connection, server_call);
@@ -475,7 +488,8 @@ impl World {
             .as_ref()
             .and_then(Connection::next_deadline);
         let opens_for_call = !client_connection.is_ready
-            && opening_deadline.is_some_and(|opening_deadline| micros(opening_deadline) <= call.deadline);
+            && opening_deadline
+                .is_some_and(|opening_deadline| micros(opening_deadline) <= call.deadline);
         if opens_for_call
             || client_connection
                 .server_calls_in_flight
@@ -530,7 +544,9 @@ impl World {
         let attempt = self.calls[self.server_calls[server_call].call_id]
             .new_attempt(self.server_calls[server_call].is_retry);
         let (process, server) = self.process_and_server_of(server_call);
-        let server_state = self.processes[process].server_pools[server].server_state.clone();
+        let server_state = self.processes[process].server_pools[server]
+            .server_state
+            .clone();
         let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
         let (Some(engine), Some(server_operation)) = (
             &mut self.connections[connection].engine_connection,

@@ -113,7 +113,9 @@ impl World {
         let link = self.network.connect(server);
         let connection = self.connections.len();
         self.set_receiver(link, EventReceiver::Connection(connection));
-        let server_state = self.processes[process].server_pools[server].server_state.clone();
+        let server_state = self.processes[process].server_pools[server]
+            .server_state
+            .clone();
         let value_bytes_max = self.processes[process].plan.value_bytes_max;
         self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
         self.connections.push(ClientConnection {
@@ -360,7 +362,8 @@ impl World {
             pool.open_count -= 1;
             pool.idle_connections
                 .retain(|other_connection| *other_connection != connection);
-        } else if self.processes[process].server_pools[server].shared_connection == Some(connection) {
+        } else if self.processes[process].server_pools[server].shared_connection == Some(connection)
+        {
             self.processes[process].server_pools[server].shared_connection = None;
         }
         for (server_call, failure) in failed_server_calls {

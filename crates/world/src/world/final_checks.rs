@@ -48,7 +48,9 @@ impl World {
     /// A server that does not misbehave breaks no protocol, also where no call waits, unless a value is longer than its
     /// reader takes.
     fn check_protocol_faults(&mut self, process: usize) {
-        let Process { plan, server_pools, .. } = &self.processes[process];
+        let Process {
+            plan, server_pools, ..
+        } = &self.processes[process];
         let reads_all_values = plan.value_bytes_max > VALUE_BYTES_BOUND;
         let broken = server_pools.iter().enumerate().find(|(server, pool)| {
             let faults = pool.server_state.faults.load(Ordering::Relaxed);
@@ -71,7 +73,8 @@ impl World {
         let failures =
             |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
         let counted_failures: u64 = server_pools.iter().map(failures).sum();
-        let any_misbehaved = (0..server_pools.len()).any(|server| self.network.has_misbehaved(server));
+        let any_misbehaved =
+            (0..server_pools.len()).any(|server| self.network.has_misbehaved(server));
         let (lost_count, quiet_count) =
             self.checker.count_quiet_writes(*incarnation, &self.network);
         if counted_failures < lost_count || counted_failures > quiet_count && !any_misbehaved {

@@ -204,7 +204,12 @@ fn check_value_reply(
     "hit"
 }
 
-fn check_counter_reply(key: Key, addition: u8, number: Option<u64>, context: &mut ReplyContext<'_>) {
+fn check_counter_reply(
+    key: Key,
+    addition: u8,
+    number: Option<u64>,
+    context: &mut ReplyContext<'_>,
+) {
     let Some(counter_value) = number.map(CounterValue::from_value) else {
         return context.set_known_outcome(0, KnownOutcome::NotDone);
     };

@@ -94,13 +94,18 @@ impl World {
     fn new(plan: &Plan, keeps_log: bool) -> Self {
         let server_count = plan.servers.len();
         let any_misbehaves = (0..server_count).any(|server| plan.misbehaves(server));
-        let item_bytes_limits = plan.servers.iter().map(|server_plan| server_plan.item_bytes_max);
+        let item_bytes_limits = plan
+            .servers
+            .iter()
+            .map(|server_plan| server_plan.item_bytes_max);
         let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process_plan| Process {
             plan: *process_plan,
             incarnation: checker.begin_incarnation(),
             server_pools: new_server_pools(
-                plan.servers.iter().map(|server_plan| server_plan.requires_login),
+                plan.servers
+                    .iter()
+                    .map(|server_plan| server_plan.requires_login),
                 process_plan.protocol,
             ),
             frozen_until: 0,

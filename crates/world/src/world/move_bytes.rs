@@ -51,8 +51,8 @@ impl World {
             let had_to_close = engine.must_close();
             let event = engine.poll();
             let broke_protocol = !had_to_close && engine.must_close();
-            let pool =
-                &mut self.processes[client_connection.process].server_pools[client_connection.server];
+            let pool = &mut self.processes[client_connection.process].server_pools
+                [client_connection.server];
             if matches!(event, ConnectionEvent::Reply(..)) {
                 // Of a server that went down a moment ago, the cause is still to be checked.
                 if !pool.server_state.health.is_down() {
@@ -225,7 +225,10 @@ impl World {
         let Some(deadline) = deadline.map(micros) else {
             return;
         };
-        if client_connection.timer_at.is_none_or(|timer_at| deadline < timer_at) {
+        if client_connection
+            .timer_at
+            .is_none_or(|timer_at| deadline < timer_at)
+        {
             client_connection.timer_at = Some(deadline);
             let wait = deadline.saturating_sub(self.network.now).max(1);
             self.network.schedule(wait, Event::Tick(connection));

@@ -59,8 +59,10 @@ impl World {
             is_ended: false,
             must_succeed: call.serial == MUST_SUCCEED_CALL_SERIAL,
         });
-        self.network.schedule(call.timeout, Event::Deadline(call_id));
-        self.network.schedule(call.timeout + 2, Event::Overdue(call_id));
+        self.network
+            .schedule(call.timeout, Event::Deadline(call_id));
+        self.network
+            .schedule(call.timeout + 2, Event::Overdue(call_id));
         if let Some(wait) = call.cancel_after {
             self.network.schedule(wait, Event::Cancel(call_id));
         }
@@ -299,8 +301,9 @@ impl World {
                 continue;
             };
             for entry in entries {
-                if let Some((_, write_id, body)) =
-                    recorded_writes.iter_mut().find(|(key, ..)| *key == entry.key)
+                if let Some((_, write_id, body)) = recorded_writes
+                    .iter_mut()
+                    .find(|(key, ..)| *key == entry.key)
                 {
                     entry.write_id = *write_id;
                     entry.body = std::mem::take(body);

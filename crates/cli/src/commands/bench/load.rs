@@ -244,7 +244,10 @@ impl Args {
         let [get, multi_get, set, delete] = self.mix.shares;
         let trace = self.read_trace()?;
         let (popularity, keys) = match (&self.popularity, &trace) {
-            (_, Some(trace)) => (Popularity::Trace(trace.requested_key_numbers.clone()), trace.keys),
+            (_, Some(trace)) => (
+                Popularity::Trace(trace.requested_key_numbers.clone()),
+                trace.keys,
+            ),
             (popularity, None) => {
                 let keys = self.keys.unwrap_or(DEFAULT_KEYS);
                 let exponent = match popularity {
@@ -305,7 +308,11 @@ impl Args {
         let mut stream = self.trace_input.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let path_text = path.display().to_string();
-        report_left_out(&path_text, trace.requested_key_numbers.len() as u64, &*stream);
+        report_left_out(
+            &path_text,
+            trace.requested_key_numbers.len() as u64,
+            &*stream,
+        );
         if trace.requested_key_numbers.is_empty() {
             let message = format!("{path_text}: the trace has no requests");
             return Err(Failure::new(Exit::BadData, message));

@@ -152,8 +152,11 @@ impl Args {
             return Err(Failure::stopped());
         }
         self.write_files(&targets, &profile)?;
-        let wrong_values =
-            profile.measured.wrong_values + profile.other_measured.as_ref().map_or(0, |other| other.wrong_values);
+        let wrong_values = profile.measured.wrong_values
+            + profile
+                .other_measured
+                .as_ref()
+                .map_or(0, |other| other.wrong_values);
         Ok(if wrong_values > 0 {
             Exit::Finding
         } else {

@@ -69,7 +69,11 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
                 .iter()
                 .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
             if let Some((us, value, high)) = percentile.and_then(|percentile| {
-                Some((percentile.estimate_us, percentile.estimate_us.value?, percentile.estimate_us.high?))
+                Some((
+                    percentile.estimate_us,
+                    percentile.estimate_us.value?,
+                    percentile.estimate_us.high?,
+                ))
             }) {
                 points.push((size_or_width, value));
                 band.push((size_or_width, us.low, high));

@@ -212,7 +212,10 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
                     .estimate_us
                     .high
                     .map_or_else(|| "?".to_owned(), format_decimal);
-                row.push(format!("{}-{high}", format_decimal(percentile.estimate_us.low)));
+                row.push(format!(
+                    "{}-{high}",
+                    format_decimal(percentile.estimate_us.low)
+                ));
             }
         }
         row.push(format_count(cell.samples));

@@ -31,7 +31,8 @@ pub fn format_interval_log(
     let mut writer = builder.begin_log_with(&mut log, &mut serializer)?;
     for second in seconds {
         let since_start = Duration::from_secs(second.at_s);
-        let result = writer.write_histogram(&second.histogram, since_start, Duration::from_secs(1), None);
+        let result =
+            writer.write_histogram(&second.histogram, since_start, Duration::from_secs(1), None);
         result.map_err(|error| match error {
             IntervalLogWriterError::IoError(error) => error,
             IntervalLogWriterError::SerializeError(error) => io::Error::other(error.to_string()),

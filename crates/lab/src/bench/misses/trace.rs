@@ -120,7 +120,9 @@ impl Trace {
             .requested_sized_keys
             .iter()
             .flat_map(|&sized_key_index| {
-                (0..self.copies).map(move |copy_number| self.key_id(copy_number, sized_key_index as usize) as u32)
+                (0..self.copies).map(move |copy_number| {
+                    self.key_id(copy_number, sized_key_index as usize) as u32
+                })
             });
         PreparedTrace::new(InternedTrace {
             ids: key_ids.collect(),

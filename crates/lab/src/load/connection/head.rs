@@ -106,7 +106,8 @@ impl<'a> ReplyHead<'a> {
 
     /// Whether it is a reply to the request with this opaque; text and meta requests have none.
     pub(super) fn has_opaque(&self, opaque: u32) -> bool {
-        self.request_id.is_none_or(|request_id| request_id.opaque == opaque)
+        self.request_id
+            .is_none_or(|request_id| request_id.opaque == opaque)
     }
 
     /// The start of the line, or of the text of an error.
