@@ -73,15 +73,20 @@ impl Args {
         });
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
-        let versions_text = versions
+        let names_and_versions = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
         let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
-        let record = Record::new(&name, &versions_text, settings, json!(scenario_results));
+        let record = Record::new(
+            &name,
+            &names_and_versions,
+            settings,
+            json!(scenario_results),
+        );
         if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
         } else if !scenario_results.is_empty() {
-            print(out, &scenario_results, &versions_text, &layout)?;
+            print(out, &scenario_results, &names_and_versions, &layout)?;
         }
         // What was measured before an end or an error has been printed, and is not kept.
         outcome?;
@@ -200,17 +205,17 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let mut ratio_texts = vec![
         format!(
             "ratio: CPU {}{}",
-            spread_text(&scenario_result.cpu),
+            spread_text(&scenario_result.cpu_ratio),
             demand_text("cpu")
         ),
         format!(
             "p99 {}{}",
-            spread_text(&scenario_result.p99),
+            spread_text(&scenario_result.p99_ratio),
             demand_text("p99")
         ),
         format!(
             "p99.9 {}{}",
-            spread_text(&scenario_result.p999),
+            spread_text(&scenario_result.p999_ratio),
             demand_text("p99.9")
         ),
     ];
@@ -227,19 +232,19 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
 
 fn format_notes(scenario_result: &ScenarioResult) -> String {
     let mut notes = Vec::new();
-    if scenario_result.disturbed > 0 {
+    if scenario_result.disturbed_rounds > 0 {
         let round_count = scenario_result.rounds.len();
         notes.push(format!(
             "{} of {round_count} rounds disturbed (others over {OTHER_CORES_MAX} core)",
-            scenario_result.disturbed
+            scenario_result.disturbed_rounds
         ));
     }
     let count_generator_bound =
-        |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
+        |select_side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
             scenario_result
                 .rounds
                 .iter()
-                .filter(|round| side(round).is_generator_bound)
+                .filter(|round| select_side(round).is_generator_bound)
                 .count()
         };
     let (our_count, their_count) = (
@@ -295,11 +300,11 @@ fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
 
 fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
     let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
-    by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
+    by_ratio.sort_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median));
     let format_ratio = |scenario_result: &ScenarioResult| {
         format!(
             "{:.2} ({})",
-            scenario_result.cpu.median, scenario_result.scenario.name
+            scenario_result.cpu_ratio.median, scenario_result.scenario.name
         )
     };
     let ratios = match by_ratio.as_slice() {
