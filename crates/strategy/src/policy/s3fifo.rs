@@ -127,7 +127,8 @@ impl Policy for S3Fifo {
             return false;
         }
         if slot as usize >= self.slot_states.len() {
-            self.slot_states.resize(slot as usize + 1, SlotState::default());
+            self.slot_states
+                .resize(slot as usize + 1, SlotState::default());
         }
         let queue_index = if self.is_in_queue(slot, GHOST) {
             MAIN
