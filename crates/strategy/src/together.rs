@@ -98,7 +98,9 @@ impl Pattern {
                 .ok_or_else(brace_error)?
                 .chars();
             let digit = after_brace.next().and_then(|c| c.to_digit(10));
-            let part_number = digit.filter(|&part_number| part_number > 0).ok_or_else(brace_error)?;
+            let part_number = digit
+                .filter(|&part_number| part_number > 0)
+                .ok_or_else(brace_error)?;
             remaining = after_brace
                 .as_str()
                 .strip_prefix('}')

@@ -82,7 +82,8 @@ impl Chart {
         // Grey curves first, so that they lie under the others.
         let mut draw_order: Vec<usize> = (0..self.series.len()).collect();
         draw_order.sort_by_key(|&index| index < HIGHLIGHTED_MAX);
-        let placed_labels = end_labels::arrange(labels, &y_scale, TOP_MARGIN, HEIGHT - BOTTOM_MARGIN);
+        let placed_labels =
+            end_labels::arrange(labels, &y_scale, TOP_MARGIN, HEIGHT - BOTTOM_MARGIN);
         for index in draw_order {
             let class_attribute = if index < HIGHLIGHTED_MAX {
                 ""

@@ -145,7 +145,12 @@ impl Table {
         }
         html.push_str("<div class=\"wide\"><table><thead><tr>");
         for (column, name) in self.header.iter().enumerate() {
-            let _ = write!(html, "<th{}>{}</th>", class_attribute_of(column), escape(name));
+            let _ = write!(
+                html,
+                "<th{}>{}</th>",
+                class_attribute_of(column),
+                escape(name)
+            );
         }
         html.push_str("</tr></thead><tbody>");
         for row in &self.rows {

@@ -106,8 +106,11 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let powers_of_ten = (first_exponent..=last_exponent)
         .step_by(decade_stride)
         .map(|exponent| 10f64.powi(exponent));
-    let ticks = powers_of_ten
-        .flat_map(|power_of_ten| multipliers.iter().map(move |multiplier| multiplier * power_of_ten));
+    let ticks = powers_of_ten.flat_map(|power_of_ten| {
+        multipliers
+            .iter()
+            .map(move |multiplier| multiplier * power_of_ten)
+    });
     let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }

@@ -313,9 +313,11 @@ mod tests {
             })
             .collect();
         assert!(
-            points.is_sorted_by(|(memory_bytes, added_ns), (next_memory_bytes, next_added_ns)| {
-                memory_bytes < next_memory_bytes && added_ns > next_added_ns
-            }),
+            points.is_sorted_by(
+                |(memory_bytes, added_ns), (next_memory_bytes, next_added_ns)| {
+                    memory_bytes < next_memory_bytes && added_ns > next_added_ns
+                }
+            ),
             "{points:?}"
         );
         for (candidate, added_ns) in &tried_candidates {

@@ -68,7 +68,8 @@ pub fn compute_figures(
     selected_requests: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
-    let (mut slowdown_bits, mut latencies_ns, mut slower_counts) = (Vec::new(), Vec::new(), [0u64; 4]);
+    let (mut slowdown_bits, mut latencies_ns, mut slower_counts) =
+        (Vec::new(), Vec::new(), [0u64; 4]);
     let mut added_times_ns = Vec::new();
     for request in selected_requests {
         let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);

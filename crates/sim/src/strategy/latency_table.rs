@@ -70,7 +70,10 @@ impl LatencyTable {
 
     /// The latency that requests add, forecast with the table of all rounds and with that of each round; `simulate`
     /// computes what the requests need with the costs of a table.
-    pub fn round_forecasts(&self, simulate: impl Fn(&CostModel) -> Vec<RequestStats>) -> RoundForecasts {
+    pub fn round_forecasts(
+        &self,
+        simulate: impl Fn(&CostModel) -> Vec<RequestStats>,
+    ) -> RoundForecasts {
         let median_and_p95_by = |cost: &CostModel| compute_median_and_p95(&simulate(cost));
         RoundForecasts {
             whole: median_and_p95_by(&self.cost),

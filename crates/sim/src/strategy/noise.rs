@@ -56,7 +56,11 @@ impl Interval {
 pub fn compute_median_and_p95(request_stats: &[RequestStats]) -> MedianAndP95 {
     let mut added_ns: Vec<u64> = request_stats.iter().map(|stats| stats.added_ns).collect();
     let percentiles = compute_percentiles(&mut added_ns);
-    [P50_INDEX, P95_INDEX].map(|percentile_index| percentiles.get(percentile_index).map_or(0.0, |&ns| ns as f64))
+    [P50_INDEX, P95_INDEX].map(|percentile_index| {
+        percentiles
+            .get(percentile_index)
+            .map_or(0.0, |&ns| ns as f64)
+    })
 }
 
 /// A forecast by a whole table, and by each of its rounds.

@@ -57,7 +57,11 @@ impl<'a> PreparedLog<'a> {
                 .base_ns
                 .push(u64::from(requests.base_us[log_index]) * 1000);
             prepared.pages.push(requests.page[log_index]);
-            prepared.add_items(request, requests.items_of(log_index), &mut last_request_of_item);
+            prepared.add_items(
+                request,
+                requests.items_of(log_index),
+                &mut last_request_of_item,
+            );
         }
         prepared
     }

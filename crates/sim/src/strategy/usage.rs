@@ -202,14 +202,18 @@ mod tests {
             requests_by_key,
             [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
         );
-        let usage_of = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
-            prefix: prefix.map(str::to_owned),
-            item_count: items,
-            bytes,
-            reads,
-            requests,
-        };
-        let expected = [usage_of(None, [2, 7, 4, 4]), usage_of(Some("u:"), [2, 6, 3, 2])];
+        let usage_of =
+            |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
+                prefix: prefix.map(str::to_owned),
+                item_count: items,
+                bytes,
+                reads,
+                requests,
+            };
+        let expected = [
+            usage_of(None, [2, 7, 4, 4]),
+            usage_of(Some("u:"), [2, 6, 3, 2]),
+        ];
         assert_eq!(log_usage.by_prefix, expected);
         assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
     }

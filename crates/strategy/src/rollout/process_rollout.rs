@@ -273,7 +273,13 @@ mod tests {
         let initial_rollout = new_process_rollout(fraction);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
-            disabled_after(&mut initial_rollout.clone(), 2000, (strategy, control), random).is_some()
+            disabled_after(
+                &mut initial_rollout.clone(),
+                2000,
+                (strategy, control),
+                random,
+            )
+            .is_some()
         };
         (0..RUNS).filter(is_disabled).count()
     }
@@ -285,10 +291,7 @@ mod tests {
             assert!(more_calls >= 95, "share {fraction}: {more_calls}");
         }
         let slow_calls = count_disabled_runs(1.0, Traffic::typical().with_time(2.0));
-        assert!(
-            slow_calls >= 95,
-            "without a control group: {slow_calls}"
-        );
+        assert!(slow_calls >= 95, "without a control group: {slow_calls}");
     }
 
     #[test]

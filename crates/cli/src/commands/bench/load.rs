@@ -241,7 +241,7 @@ impl Args {
     }
 
     fn build_traffic(&self) -> Result<Traffic, Failure> {
-        let [get, multi_get, set, delete] = self.mix.0;
+        let [get, multi_get, set, delete] = self.mix.shares;
         let trace = self.read_trace()?;
         let (popularity, keys) = match (&self.popularity, &trace) {
             (_, Some(trace)) => (Popularity::Trace(trace.requests.clone()), trace.keys),

@@ -247,7 +247,12 @@ fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
     Table {
         title: "Most used items".to_owned(),
         header: to_header(&["item", "requests", "share", "bytes"]),
-        rows: usage.by_item.iter().take(ROWS_MAX).map(format_row).collect(),
+        rows: usage
+            .by_item
+            .iter()
+            .take(ROWS_MAX)
+            .map(format_row)
+            .collect(),
     }
 }
 

@@ -103,7 +103,8 @@ impl PairUses {
         };
         let divergence =
             term(observed_share, expected_share) + term(1.0 - observed_share, 1.0 - expected_share);
-        f64::from(self.trigger_uses) * divergence >= (pair_count.max(1) as f64 / ERROR_PROBABILITY).ln()
+        f64::from(self.trigger_uses) * divergence
+            >= (pair_count.max(1) as f64 / ERROR_PROBABILITY).ln()
     }
 }
 
@@ -243,7 +244,10 @@ impl<'a> RuleFinder<'a> {
         counted_by_template
             .into_iter()
             .map(|(trigger_template_number, counted_companions)| {
-                (trigger_template_number, select_most_used(counted_companions))
+                (
+                    trigger_template_number,
+                    select_most_used(counted_companions),
+                )
             })
             .collect()
     }
