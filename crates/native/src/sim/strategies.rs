@@ -239,8 +239,8 @@ impl SimulatedLog {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
             error::from_trace_error(py, &fault)
         })?;
-        let routes = &log.requests.routes;
-        if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
+        let route_names = &log.requests.route_names;
+        if let Some(unknown) = exclude.iter().find(|name| !route_names.contains(name)) {
             let fault = format!("no request has the route \"{unknown}\"");
             return Err(error::bad_setting(py, fault));
         }
@@ -257,8 +257,8 @@ impl SimulatedLog {
     fn prepare_log(&self) -> PreparedLog<'_> {
         let requests = &self.log.requests;
         PreparedLog::new(&self.log, |request| {
-            let route = requests.routes.get(requests.route[request] as usize);
-            route.is_none_or(|route| !self.exclude.contains(route))
+            let route_name = requests.route_names.get(requests.routes[request] as usize);
+            route_name.is_none_or(|route_name| !self.exclude.contains(route_name))
         })
     }
 

@@ -46,7 +46,7 @@ impl<'a> PreparedLog<'a> {
         let mut dense_instance_index = vec![NONE; usize::from(u16::MAX) + 1];
         for index in (0..requests.len()).filter(|&index| is_kept(index)) {
             let request = prepared.log_indexes.len() as u32;
-            let instance_index = &mut dense_instance_index[usize::from(requests.instance[index])];
+            let instance_index = &mut dense_instance_index[usize::from(requests.instances[index])];
             if *instance_index == NONE {
                 *instance_index = prepared.requests_by_instance.len() as u32;
                 prepared.requests_by_instance.push(Vec::new());
@@ -55,8 +55,8 @@ impl<'a> PreparedLog<'a> {
             prepared.log_indexes.push(index as u32);
             prepared
                 .base_ns
-                .push(u64::from(requests.base_us[index]) * 1000);
-            prepared.pages.push(requests.page[index]);
+                .push(u64::from(requests.base_times_us[index]) * 1000);
+            prepared.pages.push(requests.pages[index]);
             prepared.add_items(request, requests.items_of(index), &mut last_request_of_item);
         }
         prepared

@@ -63,13 +63,13 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     // The last index belongs to the requests without a route.
     let count_index = |route: u32| {
         if route == NONE {
-            requests.routes.len()
+            requests.route_names.len()
         } else {
             route as usize
         }
     };
-    let mut request_counts = vec![0u64; requests.routes.len() + 1];
-    for &route in &requests.route {
+    let mut request_counts = vec![0u64; requests.route_names.len() + 1];
+    for &route in &requests.routes {
         request_counts[count_index(route)] += 1;
     }
     let mut routes_by_requests: Vec<usize> = (0..request_counts.len())
@@ -82,7 +82,7 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     }
     let name_of = |route: &usize| {
         requests
-            .routes
+            .route_names
             .get(*route)
             .cloned()
             .unwrap_or_else(|| "(none)".into())
@@ -90,7 +90,7 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     Routes {
         names: routes_by_requests.iter().map(name_of).collect(),
         route_of_request: requests
-            .route
+            .routes
             .iter()
             .map(|&route| ranks[count_index(route)])
             .collect(),
@@ -100,23 +100,23 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
 /// The numbers of the routes to leave out.
 pub(super) fn find_excluded_routes(
     log: &RequestLog,
-    names: &[String],
+    excluded_names: &[String],
 ) -> Result<HashSet<u32>, Failure> {
-    let routes = &log.requests.routes;
+    let route_names = &log.requests.route_names;
     let route_id = |name: &String| {
-        let route_index = routes.iter().position(|route| route == name);
+        let route_index = route_names.iter().position(|route_name| route_name == name);
         route_index
             .map(|route_index| route_index as u32)
             .ok_or_else(|| {
                 let message = format!("no request has the route `{name}` (--exclude)");
-                let hint = match routes.as_slice() {
+                let hint = match route_names.as_slice() {
                     [] => "the requests of this log have no routes".to_owned(),
-                    routes => format!("routes of this log: {}", routes.join(", ")),
+                    route_names => format!("routes of this log: {}", route_names.join(", ")),
                 };
                 Failure::usage(message).with_hint(hint)
             })
     };
-    names.iter().map(route_id).collect()
+    excluded_names.iter().map(route_id).collect()
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.

@@ -124,7 +124,7 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log_folder, self.latency.as_deref())?;
-        let has_routes = loaded.log.requests.route.iter().any(|&route| route != NONE);
+        let has_routes = loaded.log.requests.routes.iter().any(|&route| route != NONE);
         if self.by.is_some() && !has_routes {
             return Err(Failure::usage(
                 "--by route has no effect: the requests of this log have no routes; leave it out",
@@ -132,7 +132,7 @@ impl Args {
         }
         let routes = load::choose_routes(&loaded.log, self.by.is_some());
         let excluded_routes = load::find_excluded_routes(&loaded.log, &self.exclude)?;
-        let route_of = &loaded.log.requests.route;
+        let route_of = &loaded.log.requests.routes;
         let prepared = PreparedLog::new(&loaded.log, |request| {
             !excluded_routes.contains(&route_of[request])
         });
