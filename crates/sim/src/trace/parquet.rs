@@ -118,7 +118,9 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             let text_keys = &mut self.text_keys;
             decoders
                 .key
-                .read_required_strings(row_count, |text| batch.key.push(text_keys.key_of_text(text)))?;
+                .read_required_strings(row_count, |text| {
+                    batch.key.push(text_keys.key_of_text(text));
+                })?;
         } else {
             decoders.key.read_keys(row_count, &mut batch.key)?;
         }
@@ -153,7 +155,9 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         }
         if self.columns_wanted.op {
             match &mut decoders.op {
-                Some(decoder) => decoder.read_strings(row_count, |text| batch.op.push(text.map(Op::parse)))?,
+                Some(decoder) => decoder.read_strings(row_count, |text| {
+                    batch.op.push(text.map(Op::parse));
+                })?,
                 None => batch.op.resize(batch.op.len() + row_count, None),
             }
         }
