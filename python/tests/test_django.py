@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from glasscache import Client, Codec, Server, UnreadableValue
 from glasscache.contrib._django_options import (
-    PYLIBMC_BEHAVIORS,
-    PYLIBMC_OPTIONS,
-    PYMEMCACHE_OPTIONS,
+    PYLIBMC_BEHAVIOR_TRANSLATORS,
+    PYLIBMC_TRANSLATORS,
+    PYMEMCACHE_TRANSLATORS,
 )
 from glasscache.contrib._django_settings import translate_settings
 
@@ -45,10 +45,12 @@ def test_every_option_of_the_old_clients_is_decided() -> None:
         "servers",
         "timeout",
     }
-    assert option_names == set(PYMEMCACHE_OPTIONS)
+    assert option_names == set(PYMEMCACHE_TRANSLATORS)
     option_names = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
-    assert option_names == set(PYLIBMC_OPTIONS)
-    assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(PYLIBMC_BEHAVIORS)
+    assert option_names == set(PYLIBMC_TRANSLATORS)
+    assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(
+        PYLIBMC_BEHAVIOR_TRANSLATORS
+    )
 
 
 TRANSLATED_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [

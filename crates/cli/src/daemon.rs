@@ -69,13 +69,13 @@ pub(crate) fn leave_session() -> Result<(), Failure> {
 }
 
 /// Reports to the starting process that the server listens, then detaches from its terminal and its folder.
-pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
+pub(crate) fn report_ready(keeps_stderr: bool) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{READY_LINE}")?;
     stdout.flush()?;
     let dev_null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&dev_null)?;
-    if !keep_stderr {
+    if !keeps_stderr {
         rustix::stdio::dup2_stderr(&dev_null)?;
     }
     Ok(rustix::process::chdir("/")?)
@@ -91,10 +91,10 @@ pub(crate) fn raise_descriptor_limit(connections: u32) {
     {
         return;
     }
-    let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
+    let raised_hard_limit = limits.maximum.map(|maximum| maximum.max(descriptor_count));
     let raised_limit = Rlimit {
         current: Some(descriptor_count),
-        maximum: hard_limit,
+        maximum: raised_hard_limit,
     };
     let within_hard_limit = Rlimit {
         current: limits.maximum.map(|max| max.min(descriptor_count)),
@@ -136,16 +136,16 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
 }
 
 /// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later,
-/// where the process will run as `user`.
+/// where the process will run as the user of this name.
 ///
 /// Must be called after the store is mapped: without [`MlockAllFlags::FUTURE`] what is mapped later is not locked. The
 /// store maps more addresses than `-m` so that the limit can be raised; `MCL_ONFAULT` keeps the rest from becoming
 /// resident. A server goes on where this is not allowed, as memcached does.
-pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn lock_memory(user_name: Option<&str>) -> Result<(), Failure> {
     let is_unlimited = raise_lock_limit();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
     // Where the limit holds, a mapping beyond it would fail under MCL_FUTURE, and with it an allocation.
-    let stays_root = Uid::effective().is_root() && user.is_none_or(|user| user == "root");
+    let stays_root = Uid::effective().is_root() && user_name.is_none_or(|name| name == "root");
     if is_unlimited || stays_root {
         flags |= MlockAllFlags::FUTURE;
     }
@@ -178,8 +178,8 @@ pub(crate) fn raise_lock_limit() -> bool {
 
 /// Refuses to serve as root, as memcached does, unless a user is named: an attacker who takes over the server would
 /// own the machine. `-u root` confirms that root is intended.
-pub(crate) fn check_user(user: Option<&str>) -> Result<(), Failure> {
-    if user.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
+pub(crate) fn check_user(user_name: Option<&str>) -> Result<(), Failure> {
+    if user_name.is_some() || !Uid::effective().is_root() && !Uid::current().is_root() {
         return Ok(());
     }
     Err(
@@ -228,11 +228,12 @@ impl RuntimeFile {
     /// programs never read a partial file.
     pub(crate) fn write(setting: &str, path: &Path, text: &str) -> Result<RuntimeFile, Failure> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut temporary = path.clone().into_os_string();
-        temporary.push(".tmp");
-        let write_result = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+        let mut temporary_path = path.clone().into_os_string();
+        temporary_path.push(".tmp");
+        let write_result =
+            fs::write(&temporary_path, text).and_then(|()| fs::rename(&temporary_path, &path));
         write_result.map_err(|error| {
-            let _ = fs::remove_file(&temporary);
+            let _ = fs::remove_file(&temporary_path);
             let path_text = path.display();
             Failure::new(
                 Exit::Unreachable,

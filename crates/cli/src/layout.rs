@@ -132,14 +132,14 @@ fn write_row(
     widths: &[usize],
     layout: TableLayout<'_>,
 ) {
-    let cells_of_lines: Vec<Vec<String>> = block
+    let lines_by_cell: Vec<Vec<String>> = block
         .iter()
         .map(|&column| wrap_cell(row.get(column).map_or("", String::as_str), widths[column]))
         .collect();
-    let height = cells_of_lines.iter().map(Vec::len).max().unwrap_or(1);
+    let height = lines_by_cell.iter().map(Vec::len).max().unwrap_or(1);
     for line_index in 0..height {
         let mut line = " ".repeat(layout.indent);
-        for (cell_index, (&column, cell_lines)) in block.iter().zip(&cells_of_lines).enumerate() {
+        for (cell_index, (&column, cell_lines)) in block.iter().zip(&lines_by_cell).enumerate() {
             if cell_index > 0 {
                 line.push_str(&" ".repeat(COLUMN_GAP));
             }

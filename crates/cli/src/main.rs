@@ -33,10 +33,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match args::parse() {
-        Ok((cli, command, effect_check)) => {
-            let out = output::Output::new(cli.json, &command);
+        Ok((cli, command_path, effect_check)) => {
+            let out = output::Output::new(cli.json, &command_path);
             let outcome = effect_check
-                .and_then(|()| interrupts::end_at_early_interrupt(cli.json, &command))
+                .and_then(|()| interrupts::end_at_early_interrupt(cli.json, &command_path))
                 .and_then(|()| cli.command.run(&out));
             out.finish(outcome)
         }

@@ -295,7 +295,7 @@ impl Output {
     /// Prints one row of a result that is a list.
     pub(crate) fn print_row(&self, row: &Value) -> Result<(), Failure> {
         let printed_rows = match *self.result.borrow() {
-            JsonResult::List(rows) => rows,
+            JsonResult::List(printed_rows) => printed_rows,
             _ => 0,
         };
         let separator = if printed_rows == 0 {

@@ -10,7 +10,7 @@ use crate::word_wrap::wrap;
 pub(crate) const ROWS_WITHOUT_ALL: usize = 6;
 
 /// Formats the first rows of a table that has the best first, with a line about the others; all rows if `prints_all`.
-pub(crate) fn format_best_rows(table: &Table, prints_all: bool) -> String {
+pub(crate) fn format_first_rows(table: &Table, prints_all: bool) -> String {
     let hidden_rows = table.rows.len().saturating_sub(ROWS_WITHOUT_ALL);
     if prints_all || hidden_rows == 0 {
         return format_titled_table(table);
@@ -69,12 +69,12 @@ mod tests {
                 .map(|row| vec![format!("row-{row}")])
                 .collect(),
         };
-        let text = format_best_rows(&new_table(8), false);
+        let text = format_first_rows(&new_table(8), false);
         assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");
         assert!(text.ends_with("--all prints 2 more rows.\n"), "{text}");
-        assert!(format_best_rows(&new_table(7), false).ends_with("--all prints 1 more row.\n"));
+        assert!(format_first_rows(&new_table(7), false).ends_with("--all prints 1 more row.\n"));
         for (row_count, prints_all) in [(6, false), (8, true)] {
-            let text = format_best_rows(&new_table(row_count), prints_all);
+            let text = format_first_rows(&new_table(row_count), prints_all);
             assert_eq!(text.lines().count(), 1 + row_count, "{text}");
         }
     }

@@ -50,7 +50,7 @@ pub(crate) fn run_in_parallel<T: Send>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..thread_count(threads).min(job_count) {
+        for _ in 1..resolve_thread_count(threads).min(job_count) {
             scope.spawn(run_jobs);
         }
         run_jobs();
@@ -65,7 +65,7 @@ pub(crate) fn run_in_parallel<T: Send>(
 }
 
 /// The requested number of threads, or one per core.
-fn thread_count(requested: usize) -> usize {
+fn resolve_thread_count(requested: usize) -> usize {
     if requested > 0 {
         requested
     } else {

@@ -210,16 +210,18 @@ pub(crate) fn report_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
         ..
     } = stream.facts();
     if stream.is_truncated() {
-        let row_text = format_count(rows);
-        eprintln!("note: {name} ends within a row; its {row_text} complete rows are used");
+        let row_count_text = format_count(rows);
+        eprintln!("note: {name} ends within a row; its {row_count_text} complete rows are used");
     }
     if skipped_lines > 0 {
-        let skipped = format_count(skipped_lines);
-        eprintln!("note: {skipped} lines of {name} hold no request and are left out");
+        let skipped_text = format_count(skipped_lines);
+        eprintln!("note: {skipped_text} lines of {name} hold no request and are left out");
     }
     if key_collisions > 0 {
-        let collisions = format_count(key_collisions);
-        eprintln!("note: {collisions} rows have a key whose 64-bit hash is that of another key");
+        let collisions_text = format_count(key_collisions);
+        eprintln!(
+            "note: {collisions_text} rows have a key whose 64-bit hash is that of another key"
+        );
     }
 }
 

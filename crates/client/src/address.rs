@@ -15,7 +15,7 @@ use crate::error::Error;
 /// The port of memcached, used when an address has none.
 pub const PORT: u16 = 11211;
 
-/// Greatest weight of a server; a ring has 160 points for each server and unit of weight.
+/// Greatest weight of a server.
 const WEIGHT_MAX: u32 = 1000;
 
 /// A server and its weight on the ring.

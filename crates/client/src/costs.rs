@@ -139,9 +139,9 @@ impl CostCell {
         // Relaxed: the sums are independent.
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(value_bytes, Ordering::Relaxed);
-        for (sum, &ns) in self.parts_ns.iter().zip(&spent.parts_ns) {
+        for (sum_ns, &ns) in self.parts_ns.iter().zip(&spent.parts_ns) {
             if ns > 0 {
-                sum.fetch_add(ns, Ordering::Relaxed);
+                sum_ns.fetch_add(ns, Ordering::Relaxed);
             }
         }
         let wire_us = spent
@@ -150,8 +150,11 @@ impl CostCell {
             .copied()
             .unwrap_or_default()
             / 1000;
-        let bucket = (u64::BITS - wire_us.leading_zeros()) as usize;
-        if let Some(count) = self.latency_counts.get(bucket.min(LATENCY_BUCKETS - 1)) {
+        let bucket_index = (u64::BITS - wire_us.leading_zeros()) as usize;
+        if let Some(count) = self
+            .latency_counts
+            .get(bucket_index.min(LATENCY_BUCKETS - 1))
+        {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -161,8 +164,12 @@ impl CostCell {
         CellSnapshot {
             calls: load(&self.calls),
             bytes: load(&self.bytes),
-            parts_ns: std::array::from_fn(|i| self.parts_ns.get(i).map_or(0, load)),
-            latency_counts: std::array::from_fn(|i| self.latency_counts.get(i).map_or(0, load)),
+            parts_ns: std::array::from_fn(|part_index| {
+                self.parts_ns.get(part_index).map_or(0, load)
+            }),
+            latency_counts: std::array::from_fn(|bucket_index| {
+                self.latency_counts.get(bucket_index).map_or(0, load)
+            }),
         }
     }
 }

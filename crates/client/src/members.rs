@@ -57,7 +57,7 @@ impl Members {
         options: &Arc<Options>,
     ) -> Self {
         let mut servers = self.servers.clone();
-        let mut slot_of = |address: &Address| {
+        let mut find_or_add_slot = |address: &Address| {
             let known_slot = servers
                 .iter()
                 .position(|server| server.endpoint == address.endpoint);
@@ -68,7 +68,7 @@ impl Members {
         };
         Self {
             process: self.process.clone(),
-            present_slots: addresses.iter().map(&mut slot_of).collect(),
+            present_slots: addresses.iter().map(&mut find_or_add_slot).collect(),
             servers,
             ring: ring.clone(),
             has_watches: AtomicBool::new(false),
@@ -121,7 +121,7 @@ impl Members {
     pub(crate) fn update_presence(&self) {
         for (slot, server) in self.servers.iter().enumerate() {
             let is_present = self.present_slots.contains(&slot);
-            if is_present && server.pool.has_left() {
+            if is_present && server.pool.has_server_left() {
                 server.health.mark_up();
             }
             server.pool.set_present(is_present);
@@ -166,9 +166,9 @@ mod tests {
         Address::parse_list(text).unwrap()
     }
 
-    fn names(members: &Members) -> Vec<(usize, String)> {
-        let name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
-        members.present_servers().map(name).collect()
+    fn slots_and_names(members: &Members) -> Vec<(usize, String)> {
+        let slot_and_name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
+        members.present_servers().map(slot_and_name).collect()
     }
 
     #[test]
@@ -184,14 +184,17 @@ mod tests {
         };
 
         let new_members = change(&old_members, "c:3,b:2");
-        assert_eq!(names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert_eq!(
+            slots_and_names(&new_members),
+            [(2, "c:3".into()), (1, "b:2".into())]
+        );
         assert!(Arc::ptr_eq(
             &old_members.servers[1],
             &new_members.servers[1]
         ));
         new_members.update_presence();
-        assert!(new_members.servers[0].pool.has_left());
-        assert!(!new_members.servers[1].pool.has_left());
+        assert!(new_members.servers[0].pool.has_server_left());
+        assert!(!new_members.servers[1].pool.has_server_left());
         new_members.servers[0]
             .health
             .apply_effect(HealthEffect::Down);
@@ -202,7 +205,7 @@ mod tests {
         assert_eq!(returned_members.slot_of(b"any"), 0);
         assert!(
             Arc::ptr_eq(&old_members.servers[0], &returned_members.servers[0])
-                && !returned_members.servers[0].pool.has_left()
+                && !returned_members.servers[0].pool.has_server_left()
         );
         assert!(!returned_members.servers[0].health.is_down());
     }

@@ -97,9 +97,9 @@ macro_rules! methods {
                     let fetch_budget = budget.for_fetch(&fetch);
                     let requests = bulk_read.requests(&entries_by_partition);
                     let results = self.request_many(&requests, &fetch_budget, &mut |reply| {
-                        let start = Instant::now();
+                        let began_at = Instant::now();
                         bulk_read.add_reply(reply, &mut fetched)?;
-                        decoding_time += start.elapsed();
+                        decoding_time += began_at.elapsed();
                         Ok(())
                     })$($await)*?;
                     core.count_fetch(&wire_keys, &fetched, &fetch_budget, decoding_time);

@@ -31,7 +31,7 @@ fn probe_until_back(weak_server: &Weak<Server>) {
             return;
         };
         // Should a server that left come back, its calls find out.
-        if server.pool.has_left() || probe_once(&server) {
+        if server.pool.has_server_left() || probe_once(&server) {
             server.health.mark_up();
             return;
         }

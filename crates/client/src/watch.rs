@@ -107,7 +107,7 @@ impl WatchThread {
     fn is_wanted(&self) -> bool {
         let server = self.server.upgrade();
         let has_wanted_server = server.is_some_and(|server| {
-            let is_server_wanted = server.is_watched() && !server.pool.has_left();
+            let is_server_wanted = server.is_watched() && !server.pool.has_server_left();
             if !is_server_wanted {
                 server.end_watch();
             }

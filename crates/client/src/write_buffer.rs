@@ -280,9 +280,9 @@ impl Drop for WriteBatch {
             self.out.clear();
             std::mem::swap(&mut state.out, &mut self.out);
         }
-        let is_awaited = state.waiting_calls > 0;
+        let has_waiting_calls = state.waiting_calls > 0;
         drop(state);
-        if is_awaited {
+        if has_waiting_calls {
             write_buffer.batch_sent.notify_all();
         }
     }

@@ -128,7 +128,7 @@ impl InMemoryWorker {
             clock: Clock::start(),
             listener_waker: Waker::new().map_err(system_error)?,
             control_waker: Waker::new().map_err(system_error)?,
-            workers: counters_and_wakers.clone(),
+            counters_and_wakers: counters_and_wakers.clone(),
             config,
             slab_classes,
             cluster: Cluster::default(),

@@ -75,9 +75,10 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
             .spawn(move || log_receiver.write_lines())
             .map_err(Error::System)?;
     }
-    let (mut predecessor, mut control_socket, mut connections) = (None, None, Vec::new());
+    let (mut channel_and_cancellation, mut control_socket, mut connections) =
+        (None, None, Vec::new());
     if let Some(inheritance) = inheritance {
-        predecessor = Some((inheritance.channel, inheritance.cancellation));
+        channel_and_cancellation = Some((inheritance.channel, inheritance.cancellation));
         control_socket = Some(inheritance.control_socket);
         connections = inheritance.connections;
     }
@@ -85,9 +86,12 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         .as_ref()
         .and_then(|file| make_handover_thread(&shared, &bound_sockets, file, control_socket));
     let threads = &mut running_server.threads;
-    let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
+    let wakers = shared
+        .counters_and_wakers
+        .iter()
+        .map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
-    for worker_index in 0..shared.workers.len() {
+    for worker_index in 0..shared.counters_and_wakers.len() {
         start_worker(
             threads,
             &shared,
@@ -114,7 +118,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     }
     threads.start_watchdog(&shared)?;
     // Nothing can fail after this.
-    if let Some((channel, cancellation)) = predecessor {
+    if let Some((channel, cancellation)) = channel_and_cancellation {
         replacement::commit(&channel, &cancellation)?;
     }
     running_server.threads.release_start_latch();
@@ -153,7 +157,7 @@ fn make_shared(
         })
     };
     let cluster = Cluster::new(config.cluster_file.as_deref())?;
-    let workers = (0..config.workers)
+    let counters_and_wakers = (0..config.workers)
         .map(|_| Ok((new_counters(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
         .map_err(system_error)?;
@@ -170,7 +174,7 @@ fn make_shared(
         control_waker: Waker::new().map_err(system_error)?,
         clock,
         store,
-        workers,
+        counters_and_wakers,
         slab_classes,
         cluster,
         logins,
@@ -247,7 +251,7 @@ fn start_worker(
     worker_index: usize,
     accept_queue: AcceptQueue,
 ) -> Result<(), Error> {
-    let Some(counters_and_waker) = shared.workers.get(worker_index).cloned() else {
+    let Some(counters_and_waker) = shared.counters_and_wakers.get(worker_index).cloned() else {
         return Ok(());
     };
     let store_worker = shared.store.worker();

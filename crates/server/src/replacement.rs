@@ -201,18 +201,19 @@ fn replacement_error(reason: impl std::fmt::Display) -> Error {
 }
 
 fn open_channel(memory_file: &Path) -> Result<ControlChannel, Error> {
-    let path = control_path(memory_file);
-    ControlChannel::connect(&path, STEP_TIME_MAX).map_err(|error| {
+    let socket_path = control_path(memory_file);
+    ControlChannel::connect(&socket_path, STEP_TIME_MAX).map_err(|error| {
         Error::Replace(format!(
             "no server can be reached at {}: {error}; run this as the user of that server, or start the first one without --replace",
-            path.display()
+            socket_path.display()
         ))
     })
 }
 
 /// The settings and state that the running server reports.
 struct Offer {
-    version: u64,
+    /// Of the layout of its memory.
+    layout_version: u64,
     size: MemorySize,
     required_login: bool,
 }
@@ -229,7 +230,7 @@ fn exchange_hello(
     let mut fields = FieldReader(&frame.body);
     let mut read_offer = || {
         Some(Offer {
-            version: fields.u64()?,
+            layout_version: fields.u64()?,
             size: MemorySize {
                 memory_bytes: fields.u64()?,
                 segments: fields.u64()?,
@@ -273,11 +274,11 @@ fn adopt_listeners(
     let mut unclaimed_sockets: Vec<_> = sockets.into_iter().map(Some).collect();
     let mut bound_sockets = Vec::new();
     for (index, listen) in config.listeners.iter().enumerate() {
-        let matching = unclaimed_sockets.iter().position(|socket| {
+        let matching_position = unclaimed_sockets.iter().position(|socket| {
             let address = socket.as_ref().and_then(listening_address);
             address.is_some_and(|address| matches_address(listen, &address))
         });
-        let socket = matching.and_then(|position| {
+        let socket = matching_position.and_then(|position| {
             let adopted = adopted_listeners.get_mut(position)?;
             *adopted = Some(index);
             unclaimed_sockets.get_mut(position)?.take()
@@ -399,7 +400,7 @@ impl ReplacementMemory {
     ) -> Result<ReplacementMemory, Error> {
         let store_config = store_config(&parts.config, &parts.slab_classes);
         let file = MemoryFile::inherited(path, descriptor);
-        let map_result = if offer.version == MemoryHandover::VERSION {
+        let map_result = if offer.layout_version == MemoryHandover::VERSION {
             file.map_ahead(&store_config, offer.size)?
         } else {
             Err("the running server has another layout".to_owned())
@@ -431,8 +432,9 @@ impl ReplacementMemory {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });
                 let store = store.map_err(replacement_error)?;
-                let items = store.counters().items;
-                let recovery_message = format!("{}: {items} items are taken over", path.display());
+                let item_count = store.counters().items;
+                let recovery_message =
+                    format!("{}: {item_count} items are taken over", path.display());
                 let prepared_store = PreparedStore {
                     store,
                     clock,

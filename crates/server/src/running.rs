@@ -98,8 +98,8 @@ impl RunningServer {
         let path = file.path().display();
         shared.log.queue_line(match file.save(&shared.store, shared.clock.stop_time()) {
             Ok(()) => {
-                let items = shared.store.counters().items;
-                format!("glasscache: memory file {path}: {items} items are saved")
+                let item_count = shared.store.counters().items;
+                format!("glasscache: memory file {path}: {item_count} items are saved")
             }
             Err(error) => format!(
                 "glasscache: memory file {path}: saving failed: {error}; the next server starts empty"

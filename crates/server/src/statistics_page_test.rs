@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::session::stats::general::GENERAL_ROWS;
-use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW};
+use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW_PREFIX};
 
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
@@ -27,7 +27,7 @@ fn the_page_of_statistics_matches_the_tables() {
     }
     let _ = writeln!(
         page,
-        "Then `{ITERATIONS_BELOW}<n>` for powers of two: iterations of the event loops that took less than `n` \
+        "Then `{ITERATIONS_BELOW_PREFIX}<n>` for powers of two: iterations of the event loops that took less than `n` \
          microseconds, and at least as long as the bound before."
     );
     let path = concat!(

@@ -35,7 +35,7 @@ const HANDOVER_STEP_TIME_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct HandoverThread {
     shared: Arc<Shared>,
     control_socket: ControlSocket,
-    memory_file: OwnedFd,
+    memory_descriptor: OwnedFd,
     /// In the order of the server's addresses.
     listening_sockets: Vec<OwnedFd>,
 }
@@ -65,7 +65,7 @@ impl HandoverThread {
         let listening_sockets = bound_sockets.iter().map(|bound| bound.socket().try_clone());
         Ok(HandoverThread {
             shared: Arc::clone(shared),
-            memory_file: memory_file.descriptor()?,
+            memory_descriptor: memory_file.descriptor()?,
             listening_sockets: listening_sockets.collect::<io::Result<_>>()?,
             control_socket: match inherited_socket {
                 Some(socket) => ControlSocket::inherited(socket, path),
@@ -207,11 +207,14 @@ impl HandoverThread {
         offer.u64(size.memory_bytes);
         offer.u64(size.segments);
         offer.bool(self.shared.logins.are_required());
-        let files = [self.memory_file.as_fd(), self.control_socket.as_fd()];
+        let own_descriptors = [self.memory_descriptor.as_fd(), self.control_socket.as_fd()];
         let listening_sockets = self.listening_sockets.iter().map(AsFd::as_fd);
         (
             offer.0,
-            files.into_iter().chain(listening_sockets).collect(),
+            own_descriptors
+                .into_iter()
+                .chain(listening_sockets)
+                .collect(),
         )
     }
 
@@ -222,7 +225,10 @@ impl HandoverThread {
             return Err("the server is stopping".to_owned());
         }
         self.shared.wake_all();
-        phases.wait_for_workers(self.shared.workers.len(), HANDOVER_STEP_TIME_MAX)?;
+        phases.wait_for_workers(
+            self.shared.counters_and_wakers.len(),
+            HANDOVER_STEP_TIME_MAX,
+        )?;
         let stop_time = self.shared.clock.stop_time();
         let uncommitted_uploads = lock(&handover.uncommitted_uploads);
         let memory_handover = self.shared.store.hand_over(stop_time, &uncommitted_uploads);

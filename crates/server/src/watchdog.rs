@@ -36,10 +36,12 @@ impl ObservedProgress {
 /// Checks the workers once a second until `stop_receiver` is closed.
 pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
     let ticks_max = shared.config.watchdog_ticks;
-    let mut observed = vec![ObservedProgress::default(); shared.workers.len()];
+    let mut observed = vec![ObservedProgress::default(); shared.counters_and_wakers.len()];
     while stop_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        for (index, (observed_progress, (counters, _))) in
-            observed.iter_mut().zip(&shared.workers).enumerate()
+        for (index, (observed_progress, (counters, _))) in observed
+            .iter_mut()
+            .zip(&shared.counters_and_wakers)
+            .enumerate()
         {
             if observed_progress.record_tick(counters.progress_counter.count_if_working())
                 >= ticks_max

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("glasscache.django")
 
-_warned: set[str] = set()
-"""What this process has warned of."""
+_logged_warning_ids: set[str] = set()
+"""Identifiers of the warnings that this process has logged."""
 
 
 def _warn_once(warning_id: str, sentence: str, *arguments: object) -> None:
-    if warning_id not in _warned:
-        _warned.add(warning_id)
+    if warning_id not in _logged_warning_ids:
+        _logged_warning_ids.add(warning_id)
         _log.warning(sentence, *arguments)
 
 
@@ -32,14 +32,14 @@ def django_miss_rule(on_error: Any) -> Callable[[GlasscacheError], bool]:
 
     def is_miss(error: GlasscacheError) -> bool:
         if isinstance(error, UnreadableValue):
-            _warn_once("unreadable", _UNREADABLE, error)
+            _warn_once("unreadable", _UNREADABLE_WARNING, error)
             return True
         return configured_rule is not None and configured_rule(error)
 
     return is_miss
 
 
-_UNREADABLE = (
+_UNREADABLE_WARNING = (
     "an entry counts as a miss, for it cannot be read: %s. If another backend wrote it, set "
     'OPTIONS["like"] to "pymemcache" or "pylibmc". Others are only counted, in stats()["misses_by_error"]'
 )

@@ -143,7 +143,7 @@ def _refuse_sasl(value: Any, _: SettingsDraft) -> None:
         )
 
 
-PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+PYMEMCACHE_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "allow_unicode_keys": _accept_without_effect,
     "connect_timeout": _translate_timeout,
     "dead_timeout": _refuse_unless(None, _RETRIES_REFUSAL),
@@ -169,7 +169,7 @@ PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
 
 _REFUSE_EJECTION: Final = _refuse_unless(0, _RETRIES_REFUSAL)
 
-PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+PYLIBMC_BEHAVIOR_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "auto_eject": _REFUSE_EJECTION,
     "buffer_requests": _accept_without_effect,
     "cas": _accept_without_effect,
@@ -214,12 +214,12 @@ def _translate_behaviors(value: Any, draft: SettingsDraft) -> None:
         raise RefusedOption(f"{value!r} is not a dict of pylibmc's behaviors")
     behaviors = cast("dict[str, Any]", value)
     for name, setting in sorted(behaviors.items()):
-        if name not in PYLIBMC_BEHAVIORS:
+        if name not in PYLIBMC_BEHAVIOR_TRANSLATORS:
             raise RefusedOption(
-                f'"{name}" is not a behavior of pylibmc; there are {", ".join(PYLIBMC_BEHAVIORS)}'
+                f'"{name}" is not a behavior of pylibmc; there are {", ".join(PYLIBMC_BEHAVIOR_TRANSLATORS)}'
             )
         try:
-            PYLIBMC_BEHAVIORS[name](setting, draft)
+            PYLIBMC_BEHAVIOR_TRANSLATORS[name](setting, draft)
         except RefusedOption as refusal:
             raise RefusedOption(f'"{name}": {refusal}') from None
     draft.placement = _placement_of(behaviors)
@@ -261,12 +261,15 @@ def _placement_of(behaviors: Mapping[str, Any]) -> str:
 
 _PLACEMENT_BEHAVIORS: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
 
-PYLIBMC_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+PYLIBMC_TRANSLATORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "behaviors": _translate_behaviors,
     "binary": _accept_without_effect,  # the entries are the same in either protocol
     "password": _refuse_sasl,
     "username": _refuse_sasl,
 }
 
-OLD_OPTION_TRANSLATORS: Final = {"pymemcache": PYMEMCACHE_OPTIONS, "pylibmc": PYLIBMC_OPTIONS}
-"""How each option is handled, by the client that has it."""
+TRANSLATORS_BY_LIBRARY: Final = {
+    "pymemcache": PYMEMCACHE_TRANSLATORS,
+    "pylibmc": PYLIBMC_TRANSLATORS,
+}
+"""How each option is handled, by the library of the old backend."""

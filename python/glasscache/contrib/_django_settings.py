@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
 from glasscache._settings import normalise_servers
-from glasscache.contrib._django_options import OLD_OPTION_TRANSLATORS, RefusedOption, SettingsDraft
+from glasscache.contrib._django_options import TRANSLATORS_BY_LIBRARY, RefusedOption, SettingsDraft
 from glasscache.recording import Recorder
 from glasscache.values import resolve_codec
 
@@ -59,7 +59,7 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
     remaining_options = dict(options or {})
     refusals: list[str] = []
     like = remaining_options.pop("like", None)
-    if like is not None and like not in OLD_OPTION_TRANSLATORS:
+    if like is not None and like not in TRANSLATORS_BY_LIBRARY:
         refusals.append(
             f'OPTIONS["like"] is {like!r}: write "pymemcache" or "pylibmc", or leave it out'
         )
@@ -81,12 +81,12 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         },
         len(servers),
     )
-    remaining_names = sorted(remaining_options)
-    for name in remaining_names:
+    foreign_options = sorted(remaining_options)
+    for option in foreign_options:
         try:
-            _translate_option(name, remaining_options[name], like, draft)
+            _translate_option(option, remaining_options[option], like, draft)
         except RefusedOption as refusal:
-            refusals.append(f'OPTIONS["{name}"]: {refusal}')
+            refusals.append(f'OPTIONS["{option}"]: {refusal}')
     _call_collecting_refusal(refusals, lambda: _apply_like(like, draft))
     has_own_prefix = like is None and _is_own_dialect(draft.client_options)
     if has_own_prefix and not refusals:
@@ -98,9 +98,9 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
             refusals, lambda: _check_by_construction(servers, draft.client_options, lease_options)
         )
     known_old_options = [
-        name
-        for name in remaining_names
-        if any(name in translators for translators in OLD_OPTION_TRANSLATORS.values())
+        option
+        for option in foreign_options
+        if any(option in translators for translators in TRANSLATORS_BY_LIBRARY.values())
     ]
     advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
     return CacheSettings(
@@ -126,16 +126,18 @@ def _call_collecting_refusal(refusals: list[str], function: Callable[[], Any]) -
 def _parse_location(location: Any) -> list[str]:
     if not location:
         raise RefusedOption('LOCATION names no server: write "host:port" or a list of them')
-    parts = re.split("[;,]", location) if isinstance(location, str) else location
-    return normalise_servers(parts)
+    servers = re.split("[;,]", location) if isinstance(location, str) else location
+    return normalise_servers(servers)
 
 
-def _parse_recorder(value: Any) -> dict[str, Any] | None:
+def _parse_recorder(recorder: Any) -> dict[str, Any] | None:
     """Return the keywords of the recorder that a folder, or a dict with one, stands for."""
-    if value is None:
+    if recorder is None:
         return None
     recorder_options = (
-        dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {"folder": value}
+        dict(cast("dict[str, Any]", recorder))
+        if isinstance(recorder, dict)
+        else {"folder": recorder}
     )
     try:
         Recorder(**recorder_options).close()
@@ -148,20 +150,20 @@ def _parse_recorder(value: Any) -> dict[str, Any] | None:
     return recorder_options
 
 
-def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
+def _translate_option(option: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
     translators_by_library = (
-        {like: OLD_OPTION_TRANSLATORS[like]} if like is not None else OLD_OPTION_TRANSLATORS
+        {like: TRANSLATORS_BY_LIBRARY[like]} if like is not None else TRANSLATORS_BY_LIBRARY
     )
     for translators in translators_by_library.values():
-        if name in translators:
-            return translators[name](value, draft)
-    for other_library, translators in OLD_OPTION_TRANSLATORS.items():
-        if name in translators:
+        if option in translators:
+            return translators[option](value, draft)
+    for other_library, translators in TRANSLATORS_BY_LIBRARY.items():
+        if option in translators:
             raise RefusedOption(
                 f'an option of {other_library}, and "like" is "{like}": leave it out'
             )
-    option_names = ", ".join(sorted({"like", "recorder"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
-    raise RefusedOption(f"not an option; there are {option_names}")
+    own_options = ", ".join(sorted({"like", "recorder"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
+    raise RefusedOption(f"not an option; there are {own_options}")
 
 
 def _apply_like(like: str | None, draft: SettingsDraft) -> None:
@@ -219,8 +221,8 @@ def _check_by_construction(
         number_type = int if option in _COUNT_OPTIONS else float
         is_number = isinstance(value, int | number_type) or (value is None and option == "wait")
         if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
-            unit = "whole number" if number_type is int else "number of seconds"
-            raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {unit}')
+            expected = "whole number" if number_type is int else "number of seconds"
+            raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {expected}')
         _check_range(option, value)
     Client(servers, **client_options).close()
     AsyncClient(
@@ -254,9 +256,9 @@ def _check_range(option: str, value: Any) -> None:
             ) from None
 
 
-def _like_advice(names: list[str]) -> str:
-    displayed = ", ".join(f'"{name}"' for name in names)
+def _like_advice(old_options: list[str]) -> str:
+    option_list = ", ".join(f'"{option}"' for option in old_options)
     return (
-        f'OPTIONS has {displayed} of another backend and no "like": entries that it wrote are not found; '
+        f'OPTIONS has {option_list} of another backend and no "like": entries that it wrote are not found; '
         'write "like": "pymemcache" or "pylibmc" to find them'
     )

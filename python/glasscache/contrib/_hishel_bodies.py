@@ -50,7 +50,7 @@ class BodyWriter:
         chunk_index = self._chunks_written
         self._chunks_written += 1
         if not (
-            yield from self._entry_steps.put_chunk(self._entry_id, chunk_index, chunk, self._head)
+            yield from self._entry_steps.store_chunk(self._entry_id, chunk_index, chunk, self._head)
         ):
             yield from self.discard_unpublished()
 
@@ -72,8 +72,8 @@ class BodyWriter:
 class BodyReader:
     """The body of a stored entry, some chunks at a time."""
 
-    def __init__(self, entry_steps: EntrySteps, entry: StoredEntry) -> None:
-        self._entry_steps, self._entry = entry_steps, entry
+    def __init__(self, entry_steps: EntrySteps, stored_entry: StoredEntry) -> None:
+        self._entry_steps, self._stored_entry = entry_steps, stored_entry
         self._chunks_read = 0
 
     def read(self) -> Generator[Any, Any, list[bytes]]:
@@ -84,13 +84,13 @@ class BodyReader:
 
         """
         if self._chunks_read == 0:
-            chunks: list[bytes] | None = self._entry.first_chunks
-        elif self._chunks_read >= self._entry.head.chunks_count:
+            chunks: list[bytes] | None = self._stored_entry.first_chunks
+        elif self._chunks_read >= self._stored_entry.head.chunks_count:
             return []
         else:
-            head = self._entry.head
+            head = self._stored_entry.head
             chunks = yield from self._entry_steps.read_chunks(
-                self._entry.id, head, self._chunks_read
+                self._stored_entry.id, head, self._chunks_read
             )
             yield from self._extend_unread_chunks(self._chunks_read + len(chunks or ()))
         if chunks is None:
@@ -100,12 +100,12 @@ class BodyReader:
 
     def _extend_unread_chunks(self, first_chunk_index: int) -> Generator[Any, Any, None]:
         """Keep the chunks that are still to be read of an entry that has expired meanwhile."""
-        expires_at = self._entry.head.expires_at()
+        expires_at = self._stored_entry.head.expires_at()
         if expires_at is None or expires_at > time.time():
             return
         try:
             yield from self._entry_steps.touch_chunks(
-                self._entry.id, self._entry.head, first_chunk_index, GRACE_S
+                self._stored_entry.id, self._stored_entry.head, first_chunk_index, GRACE_S
             )
         except GlasscacheError:
             self._entry_steps.store_errors += 1

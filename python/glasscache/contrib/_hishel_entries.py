@@ -108,7 +108,7 @@ class EntrySteps:
             self.store_errors += 1
             return False
 
-    def put_chunk(
+    def store_chunk(
         self, entry_id: uuid.UUID, chunk_index: int, data: bytes, head: EntryHead
     ) -> Generator[Any, Any, bool]:
         """Store a chunk, and keep the head for the time that writing may still take."""
@@ -199,18 +199,18 @@ class EntrySteps:
                 for item_key in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
             ]
             values = yield call(self.client, "get_many", item_keys)
-            entries: list[StoredEntry] = []
+            stored_entries: list[StoredEntry] = []
             for entry_id in entry_ids:
                 head = EntryHead.decode(values.get(self.head_key(entry_id), b""))
                 if head is None or not head.is_complete or head.key != key:
                     continue
-                entry = yield from self._load_if_usable(entry_id, head, values)
-                if entry is not None:
-                    entries.append(entry)
+                stored_entry = yield from self._load_if_usable(entry_id, head, values)
+                if stored_entry is not None:
+                    stored_entries.append(stored_entry)
         except GlasscacheError:
             self.store_errors += 1
             return []
-        return entries
+        return stored_entries
 
     def _load_if_usable(
         self, entry_id: uuid.UUID, head: EntryHead, values: dict[str, Any]
@@ -284,7 +284,7 @@ class EntrySteps:
             chunks.append(chunk)
         return chunks
 
-    def update(self, entry_id: uuid.UUID, headers: Headers) -> Generator[Any, Any, None]:
+    def update_headers(self, entry_id: uuid.UUID, headers: Headers) -> Generator[Any, Any, None]:
         """Replace the response headers of an entry that still exists."""
         try:
             for _ in range(_ATTEMPTS_MAX):

@@ -26,7 +26,7 @@ __all__ = ["GlassCache"]
 
 _MISSING: Final = object()
 _CAS_ATTEMPTS_MAX: Final = 100
-"""Writers of one key at the same moment that one waits out in `inc`."""
+"""How often `inc` tries again because another writer of the key came first."""
 
 
 class GlassCache(BaseCache):

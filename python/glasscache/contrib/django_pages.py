@@ -224,8 +224,8 @@ def _page_key(view: Callable[..., Any], request: HttpRequest, vary_names: tuple[
         get_language() or "",
         *(f"{name}={request.headers.get(name, '')}" for name in vary_names),
     ]
-    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=16)
-    return f"page:{digest.hexdigest()}"
+    hasher = hashlib.blake2b("\0".join(parts).encode(), digest_size=16)
+    return f"page:{hasher.hexdigest()}"
 
 
 def _is_shareable(response: HttpResponse, vary_names: tuple[str, ...]) -> bool:

@@ -40,7 +40,7 @@ _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
 
-def _mangle_key(key: str) -> str:
+def _make_server_key(key: str) -> str:
     """Return a key that servers take: dogpile's own have spaces, and any length."""
     is_valid_key = (
         len(key) <= _KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
@@ -72,38 +72,38 @@ class GlassCacheBackend(BytesBackend):
     def get_mutex(self, key: str) -> Any:
         """Return a lock of all processes, or None for dogpile's own among threads."""
         return (
-            _Mutex(self.client, _mangle_key(key), self.lock_timeout)
+            _Mutex(self.client, _make_server_key(key), self.lock_timeout)
             if self.distributed_lock
             else None
         )
 
     def get_serialized(self, key: str) -> Any:
         """Return the bytes under key, or NO_VALUE."""
-        return self.client.get(_mangle_key(key), NO_VALUE)
+        return self.client.get(_make_server_key(key), NO_VALUE)
 
     def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         """Return the bytes under each of the keys, or NO_VALUE, by one request a server."""
-        mangled_keys = [_mangle_key(key) for key in keys]
-        values = self.client.get_many(mangled_keys) if mangled_keys else {}
-        return [values.get(mangled_key, NO_VALUE) for mangled_key in mangled_keys]
+        server_keys = [_make_server_key(key) for key in keys]
+        values = self.client.get_many(server_keys) if server_keys else {}
+        return [values.get(server_key, NO_VALUE) for server_key in server_keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
         """Store bytes under key."""
-        self.client.set(_mangle_key(key), value, ttl=self.ttl)
+        self.client.set(_make_server_key(key), value, ttl=self.ttl)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         """Store bytes under keys, by one request a server."""
         if mapping:
-            values_by_mangled_key = {_mangle_key(key): value for key, value in mapping.items()}
-            _raise_first(self.client.set_many(values_by_mangled_key, ttl=self.ttl))
+            values_by_server_key = {_make_server_key(key): value for key, value in mapping.items()}
+            _raise_first(self.client.set_many(values_by_server_key, ttl=self.ttl))
 
     def delete(self, key: str) -> None:
         """Remove key."""
-        self.client.delete(_mangle_key(key))
+        self.client.delete(_make_server_key(key))
 
     def delete_multi(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
-        _raise_first(self.client.delete_many([_mangle_key(key) for key in keys]))
+        _raise_first(self.client.delete_many([_make_server_key(key) for key in keys]))
 
 
 def _client_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,14 +119,15 @@ def _raise_first(errors: Mapping[Any, Exception]) -> None:
 class _Mutex:
     """A lock under a key of its own; it belongs to whoever added its token."""
 
-    def __init__(self, client: Client, key: str, timeout: float) -> None:
-        self._client, self._key, self._ttl = client, _lock_key(key), timeout or None
+    def __init__(self, client: Client, server_key: str, lock_timeout: float) -> None:
+        self._client, self._lock_key = client, _make_lock_key(server_key)
+        self._lock_ttl = lock_timeout or None
         self._token = b""
 
     def acquire(self, wait: bool = True) -> bool:
         """Take the lock; without `wait`, whether it was free."""
         token, pause_s = secrets.token_bytes(12), _POLL_FIRST_S
-        while not self._client.add(self._key, token, ttl=self._ttl):
+        while not self._client.add(self._lock_key, token, ttl=self._lock_ttl):
             if not wait:
                 return False
             time.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
@@ -136,17 +137,17 @@ class _Mutex:
 
     def release(self) -> None:
         """Give the lock back, unless it ended and is another's by now."""
-        value_and_cas = self._client.gets(self._key)
+        value_and_cas = self._client.gets(self._lock_key)
         if value_and_cas is not None and value_and_cas[0] == self._token:
-            self._client.cas(self._key, b"", value_and_cas[1], ttl=-1)
+            self._client.cas(self._lock_key, b"", value_and_cas[1], ttl=-1)
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""
-        return self._client.get(self._key) is not None
+        return self._client.get(self._lock_key) is not None
 
 
-def _lock_key(key: str) -> str:
-    return f"~lock:{key}"
+def _make_lock_key(server_key: str) -> str:
+    return f"~lock:{server_key}"
 
 
 class AsyncGlassCacheBackend(BytesBackend):
@@ -172,9 +173,9 @@ class AsyncRegion:
     value; when a value has expired, the others get the old one meanwhile.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Make a region, with the arguments of `CacheRegion`."""
-        self._region: Any = CacheRegion(*arguments, **options)
+        self._region: Any = CacheRegion(*args, **kwargs)
 
     def configure(self, backend: str = "glasscache.async", **options: Any) -> Self:
         """Configure the region, as `CacheRegion.configure`; the backend is `glasscache.async`."""
@@ -188,18 +189,19 @@ class AsyncRegion:
         backend: AsyncGlassCacheBackend = self._region.actual_backend
         return backend
 
-    def _mangled_key(self, key: str) -> str:
-        mangler = self._region.key_mangler
-        return _mangle_key(mangler(key) if mangler else key)
+    def _server_key(self, key: str) -> str:
+        """Return the server's key for one of the region's."""
+        key_mangler = self._region.key_mangler
+        return _make_server_key(key_mangler(key) if key_mangler else key)
 
-    def _load_value_and_is_old(
-        self, raw_value: Any, expiration_time: float | None
+    def _load_value_and_is_expired(
+        self, serialized: Any, expiration_time: float | None
     ) -> tuple[Any, bool]:
-        """Return a cached value (or NO_VALUE) and whether it has expired."""
+        """Return a cached value (or NO_VALUE) and whether it has expired or was invalidated softly."""
         cached_value: Any = (
             NO_VALUE
-            if raw_value is NO_VALUE
-            else self._region._parse_serialized_from_backend(raw_value)
+            if serialized is NO_VALUE
+            else self._region._parse_serialized_from_backend(serialized)
         )
         if cached_value is NO_VALUE:
             return NO_VALUE, True
@@ -208,20 +210,20 @@ class AsyncRegion:
         created_at: float = cached_value.metadata["ct"]
         if invalidator.is_hard_invalidated(created_at):
             return NO_VALUE, True
-        is_old = (
+        is_too_old = (
             lifetime_s is not None and lifetime_s >= 0 and time.time() - created_at > lifetime_s
         )
-        return cached_value, is_old or bool(invalidator.is_soft_invalidated(created_at))
+        return cached_value, is_too_old or bool(invalidator.is_soft_invalidated(created_at))
 
     async def get(
         self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
-        raw_value = await self._backend.client.get(self._mangled_key(key), NO_VALUE)
-        cached_value, is_old = self._load_value_and_is_old(raw_value, expiration_time)
+        serialized = await self._backend.client.get(self._server_key(key), NO_VALUE)
+        cached_value, is_expired = self._load_value_and_is_expired(serialized, expiration_time)
         return (
             NO_VALUE
-            if cached_value is NO_VALUE or (is_old and not ignore_expiration)
+            if cached_value is NO_VALUE or (is_expired and not ignore_expiration)
             else cached_value.payload
         )
 
@@ -233,16 +235,16 @@ class AsyncRegion:
         ignore_expiration: bool = False,
     ) -> list[Any]:
         """Return the values under keys, or NO_VALUE, by one request a server."""
-        mangled_keys = [self._mangled_key(key) for key in keys]
-        stored_values = await self._backend.client.get_many(mangled_keys) if mangled_keys else {}
-        values: list[Any] = []
-        for key in mangled_keys:
-            value, is_old = self._load_value_and_is_old(
-                stored_values.get(key, NO_VALUE), expiration_time
+        server_keys = [self._server_key(key) for key in keys]
+        serialized_by_key = await self._backend.client.get_many(server_keys) if server_keys else {}
+        payloads: list[Any] = []
+        for server_key in server_keys:
+            cached_value, is_expired = self._load_value_and_is_expired(
+                serialized_by_key.get(server_key, NO_VALUE), expiration_time
             )
-            is_missing = value is NO_VALUE or (is_old and not ignore_expiration)
-            values.append(NO_VALUE if is_missing else value.payload)
-        return values
+            is_missing = cached_value is NO_VALUE or (is_expired and not ignore_expiration)
+            payloads.append(NO_VALUE if is_missing else cached_value.payload)
+        return payloads
 
     def _serialize(self, value: Any) -> bytes:
         cached_value: Any = CachedValue(value, {"ct": time.time(), "v": 2})
@@ -254,14 +256,14 @@ class AsyncRegion:
     async def set(self, key: str, value: Any) -> None:
         """Store a value under key."""
         await self._backend.client.set(
-            self._mangled_key(key), self._serialize(value), ttl=self._backend.ttl
+            self._server_key(key), self._serialize(value), ttl=self._backend.ttl
         )
 
     async def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values under keys, by one request a server."""
         if mapping:
             serialized_by_key = {
-                self._mangled_key(key): self._serialize(value) for key, value in mapping.items()
+                self._server_key(key): self._serialize(value) for key, value in mapping.items()
             }
             _raise_first(
                 await self._backend.client.set_many(serialized_by_key, ttl=self._backend.ttl)
@@ -269,12 +271,12 @@ class AsyncRegion:
 
     async def delete(self, key: str) -> None:
         """Remove key."""
-        await self._backend.client.delete(self._mangled_key(key))
+        await self._backend.client.delete(self._server_key(key))
 
     async def delete_multi(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
         _raise_first(
-            await self._backend.client.delete_many([self._mangled_key(key) for key in keys])
+            await self._backend.client.delete_many([self._server_key(key) for key in keys])
         )
 
     def invalidate(self, hard: bool = True) -> None:
@@ -292,13 +294,17 @@ class AsyncRegion:
         """Return the value under key, or create it, store it and return it."""
         import asyncio  # noqa: PLC0415 - as above
 
-        client, mangled_key = self._backend.client, self._mangled_key(key)
-        lock_key, token, pause_s = _lock_key(mangled_key), secrets.token_bytes(12), _POLL_FIRST_S
+        client, server_key = self._backend.client, self._server_key(key)
+        lock_key, token, pause_s = (
+            _make_lock_key(server_key),
+            secrets.token_bytes(12),
+            _POLL_FIRST_S,
+        )
         while True:
-            cached_value, is_old = self._load_value_and_is_old(
-                await client.get(mangled_key, NO_VALUE), expiration_time
+            cached_value, is_expired = self._load_value_and_is_expired(
+                await client.get(server_key, NO_VALUE), expiration_time
             )
-            if cached_value is not NO_VALUE and not is_old:
+            if cached_value is not NO_VALUE and not is_expired:
                 return cached_value.payload
             if await client.add(lock_key, token, ttl=self._backend.lock_timeout or None):
                 break
@@ -308,13 +314,13 @@ class AsyncRegion:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
-            cached_value, is_old = self._load_value_and_is_old(
-                await client.get(mangled_key, NO_VALUE), expiration_time
+            cached_value, is_expired = self._load_value_and_is_expired(
+                await client.get(server_key, NO_VALUE), expiration_time
             )
-            if cached_value is not NO_VALUE and not is_old:
+            if cached_value is not NO_VALUE and not is_expired:
                 return cached_value.payload
-            args, kwargs = creator_args or ((), {})
-            created_value = await creator(*args, **kwargs)
+            creator_arguments, creator_keywords = creator_args or ((), {})
+            created_value = await creator(*creator_arguments, **creator_keywords)
             if should_cache_fn is None or should_cache_fn(created_value):
                 await self.set(key, created_value)
             return created_value
@@ -336,15 +342,15 @@ class AsyncRegion:
         """
         import functools  # noqa: PLC0415 - as above
 
-        generator = function_key_generator or self._region.function_key_generator
+        make_key_generator = function_key_generator or self._region.function_key_generator
 
         def decorate(function: Callable[..., Awaitable[Any]]) -> Any:
-            key_of: Callable[..., str] = generator(namespace, function)
+            key_generator: Callable[..., str] = make_key_generator(namespace, function)
 
             @functools.wraps(function)
             async def cached(*args: Any, **kwargs: Any) -> Any:
                 return await self.get_or_create(
-                    key_of(*args, **kwargs),
+                    key_generator(*args, **kwargs),
                     function,
                     expiration_time,
                     should_cache_fn,
@@ -352,18 +358,18 @@ class AsyncRegion:
                 )
 
             async def invalidate(*args: Any, **kwargs: Any) -> None:
-                await self.delete(key_of(*args, **kwargs))
+                await self.delete(key_generator(*args, **kwargs))
 
             async def refresh(*args: Any, **kwargs: Any) -> Any:
                 value = await function(*args, **kwargs)
-                await self.set(key_of(*args, **kwargs), value)
+                await self.set(key_generator(*args, **kwargs), value)
                 return value
 
             async def set_value(value: Any, *args: Any, **kwargs: Any) -> None:
-                await self.set(key_of(*args, **kwargs), value)
+                await self.set(key_generator(*args, **kwargs), value)
 
             async def get_cached(*args: Any, **kwargs: Any) -> Any:
-                return await self.get(key_of(*args, **kwargs), expiration_time)
+                return await self.get(key_generator(*args, **kwargs), expiration_time)
 
             decorated = cast("Any", cached)
             decorated.invalidate, decorated.refresh, decorated.set, decorated.get = (
@@ -372,7 +378,7 @@ class AsyncRegion:
                 set_value,
                 get_cached,
             )
-            decorated.original, decorated.key_generator = function, key_of
+            decorated.original, decorated.key_generator = function, key_generator
             return decorated
 
         return decorate

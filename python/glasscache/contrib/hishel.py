@@ -87,7 +87,7 @@ class Storage(BaseStorage):
 
     def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
         """Replace the response headers of an entry."""
-        run_steps(self._entry_steps.update(id, headers))
+        run_steps(self._entry_steps.update_headers(id, headers))
 
     def remove_entry(self, id: uuid.UUID) -> None:
         """Hide an entry from now on."""
@@ -143,7 +143,7 @@ class AsyncStorage(AsyncBaseStorage):
 
     async def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
         """Replace the response headers of an entry."""
-        await run_steps_async(self._entry_steps.update(id, headers))
+        await run_steps_async(self._entry_steps.update_headers(id, headers))
 
     async def remove_entry(self, id: uuid.UUID) -> None:
         """Hide an entry from now on."""

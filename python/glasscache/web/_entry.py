@@ -54,7 +54,7 @@ class Entry:
         stale_while_revalidate_s: seconds after it in which it may be sent while it is refreshed.
         stale_if_error_s: seconds after it in which it may be sent instead of an error.
         status: the status code.
-        flags: MUST_REVALIDATE, NO_CACHE, HAS_GRACE.
+        flags: MUST_REVALIDATE, NO_CACHE, HAS_GRACE, HEURISTIC.
         purge_seq: the purge clock when its fetch began.
         length: bytes of the whole body.
         write_id: names the chunks of the body; 0 if the body is in the record.

@@ -21,7 +21,7 @@ from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encod
 from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
-from glasscache.web._reply import CONDITIONAL, Reply, gateway_timeout, reply_of
+from glasscache.web._reply import CONDITIONAL_FIELDS, Reply, gateway_timeout, reply_of
 from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ, new_token
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Exchange:
                 if stored_reply is not None:
                     return stored_reply
                 continue
-            action = yield from self._decide_uncollapsed(reuse, shared.clock() - wait_began_at)
+            action = yield from self._decide_without_lease(reuse, shared.clock() - wait_began_at)
             if action is not None:
                 return action
             if not self._is_uncollapsed:
@@ -183,7 +183,7 @@ class Exchange:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
             lookup.reset()
 
-    def _decide_uncollapsed(
+    def _decide_without_lease(
         self, reuse: Reuse | None, waited_s: float
     ) -> Generator[Any, Any, StoredReply | Fetch | None]:
         """Return what a request does that neither uses what is stored nor waits for another's fetch."""
@@ -197,8 +197,10 @@ class Exchange:
             fetch.entry = None  # not even instead of an error
             return fetch
         if reuse is not None and (reuse.reason.startswith("request") or reuse.reason == "no-cache"):
-            reason = b"request" if reuse.reason.startswith("request") else b"stale; detail=no-cache"
-            return (yield from self._validate_uncollapsed(reason))
+            forward_reason = (
+                b"request" if reuse.reason.startswith("request") else b"stale; detail=no-cache"
+            )
+            return (yield from self._validate_without_lease(forward_reason))
         is_being_fetched = (
             isinstance(lookup.record, PendingRecord) and waited_s < UNCOLLAPSED_WAIT_S
         )
@@ -217,10 +219,13 @@ class Exchange:
         """Store the record of purges that is not there; whether there is one now."""
         key = self.shared.purge_log_key
         yield call(self.client, "add", key, new_purge_log().encode())
-        data = yield call(self.client, "get", key)
+        purge_log_bytes = yield call(self.client, "get", key)
         self.lookup.reset()
         yield from self._read()
-        return self.shared.decode_purge_log(data) is not None and self.lookup.purge_log is not None
+        return (
+            self.shared.decode_purge_log(purge_log_bytes) is not None
+            and self.lookup.purge_log is not None
+        )
 
     def _make_url_tag(self) -> Generator[Any, Any, None]:
         """Store the tag of a URL whose key has fields in it, if there is none: a purge looks for it.
@@ -233,22 +238,24 @@ class Exchange:
         key = shared.tag_key(shared.url_tag(self.request, self.settings))
         yield call(self.client, "add", key, TagPurges(purge_log.seq, 0).encode(), ttl=URL_TAG_S)
 
-    def _reply_stored(self, kind: str, has_waited: bool) -> Generator[Any, Any, StoredReply | None]:
+    def _reply_stored(
+        self, reuse_kind: str, has_waited: bool
+    ) -> Generator[Any, Any, StoredReply | None]:
         """Return a stored response to send; None if a chunk of it is lost."""
         lookup, shared = self.lookup, self.shared
         entry = lookup.entry
         assert entry is not None  # noqa: S101 - what can be reused has an entry
         now = shared.clock()
         refresh = None
-        is_refresh_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
+        is_refresh_due = reuse_kind == "stale" or lookup.is_due_for_early_refresh(now)
         if is_refresh_due and shared.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
                 shared.forget_lease_attempt(lookup.response_key)
-        detail = b"hit; detail=stale" if kind == "stale" else b"hit"
+        cache_status_parameters = b"hit; detail=stale" if reuse_kind == "stale" else b"hit"
         if has_waited:
-            detail += b"; collapsed"
-        reply = reply_of(entry, self.request, now, detail)
+            cache_status_parameters += b"; collapsed"
+        reply = reply_of(entry, self.request, now, cache_status_parameters)
         chunks = None
         if entry.write_id and reply.has_body:
             chunks = yield from self.read_chunks(entry, reply.start // CHUNK_BYTES)
@@ -257,7 +264,7 @@ class Exchange:
                 shared.counters["lost_chunks"] += 1
                 lookup.reset()
                 return None
-        shared.counters["stale" if kind == "stale" else "hits"] += 1
+        shared.counters["stale" if reuse_kind == "stale" else "hits"] += 1
         return StoredReply(reply, refresh, chunks)
 
     def read_chunks(
@@ -266,14 +273,14 @@ class Exchange:
         """Return the chunks of a body from the first on, as many as one read takes; None if one is lost."""
         chunk_count = min(CHUNKS_PER_READ, -(-entry.length // CHUNK_BYTES) - first_chunk_index)
         keys = [
-            self.shared.chunk_key(entry.write_id, first_chunk_index + index)
-            for index in range(chunk_count)
+            self.shared.chunk_key(entry.write_id, chunk_index)
+            for chunk_index in range(first_chunk_index, first_chunk_index + chunk_count)
         ]
         values = yield call(self.client, "get_many", keys)
         chunks: list[bytes] = []
-        for index, key in enumerate(keys, first_chunk_index):
+        for chunk_index, key in enumerate(keys, first_chunk_index):
             chunk: Any = values.get(key)
-            expected_bytes = min(CHUNK_BYTES, entry.length - index * CHUNK_BYTES)
+            expected_bytes = min(CHUNK_BYTES, entry.length - chunk_index * CHUNK_BYTES)
             if type(chunk) is not bytes or len(chunk) != expected_bytes:
                 return None
             chunks.append(chunk)
@@ -316,10 +323,10 @@ class Exchange:
         value_and_cas = yield call(self.client, "gets", lookup.response_key)
         if value_and_cas is None or value_and_cas[0] != pending_bytes:
             return None
-        reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
+        forward_reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
         shared.counters["misses"] += 1
         return Fetch(
-            reason,
+            forward_reason,
             self._plain_fields(),
             "GET",
             None,
@@ -331,11 +338,11 @@ class Exchange:
     def _lease_stale(self) -> Generator[Any, Any, Fetch | None]:
         """Take the right to refresh what is stored; None if another has it."""
         shared, lookup = self.shared, self.lookup
-        token = new_token()
+        lease_token = new_token()
         lifetime_s = max(1, int(shared.lease_s))
         if not (
             yield call(
-                self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime_s
+                self.client, "add", f"{lookup.response_key}:l", lease_token.encode(), ttl=lifetime_s
             )
         ):
             return None
@@ -345,9 +352,9 @@ class Exchange:
             yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
         shared.counters["refreshes"] += 1
-        return self._validation_fetch(b"stale", value_and_cas[1], token)
+        return self._validation_fetch(b"stale", value_and_cas[1], lease_token)
 
-    def _validate_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
+    def _validate_without_lease(self, forward_reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
         value_and_cas = yield call(self.client, "gets", self.lookup.response_key)
         cas_unique = (
@@ -355,12 +362,14 @@ class Exchange:
             if value_and_cas is not None and self.lookup.is_unchanged(value_and_cas[0])
             else None
         )
-        fetch = self._validation_fetch(reason, cas_unique, "")
+        fetch = self._validation_fetch(forward_reason, cas_unique, "")
         if cas_unique is None or self._is_uncollapsed:
             fetch.may_store = False
         return fetch
 
-    def _validation_fetch(self, reason: bytes, cas_unique: int | None, token: str) -> Fetch:
+    def _validation_fetch(
+        self, forward_reason: bytes, cas_unique: int | None, lease_token: str
+    ) -> Fetch:
         entry = self.lookup.entry
         fields = self._plain_fields()
         if entry is not None and not self._is_uncollapsed:
@@ -371,11 +380,20 @@ class Exchange:
         elif self._is_uncollapsed:
             fields = self.request.fields
         method = self.request.method if self._is_uncollapsed else "GET"
-        return Fetch(reason, fields, method, entry, cas_unique, True, bool(token), token)
+        return Fetch(
+            forward_reason,
+            fields,
+            method,
+            entry,
+            cas_unique,
+            may_store=True,
+            is_leased=bool(lease_token),
+            token=lease_token,
+        )
 
     def _plain_fields(self) -> Fields:
         """Return the request's fields without what concerns this client's copy only."""
-        dropped_names = CONDITIONAL | {b"if-range", b"range"}
+        dropped_names = CONDITIONAL_FIELDS | {b"if-range", b"range"}
         fields = [pair for pair in self.request.fields if pair[0] not in dropped_names]
         return self._with_passed_cookies(fields)
 
@@ -392,7 +410,7 @@ class Exchange:
         fields = [pair for pair in fields if pair[0] != b"cookie"]
         return [*fields, (b"cookie", cookies.encode("latin-1"))] if cookies else fields
 
-    def _forward_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
+    def _forward_uncollapsed(self, forward_reason: bytes) -> Generator[Any, Any, Fetch]:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
         may_store = self.request.method == "GET"
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
@@ -401,13 +419,15 @@ class Exchange:
                 self.client, "add", self.lookup.response_key, record_bytes, ttl=UNCACHEABLE_S
             )
             self.lookup.remember_stored(record_bytes)
-        return self._forward(reason, may_store=may_store)
+        return self._forward(forward_reason, may_store=may_store)
 
-    def _forward(self, reason: bytes, *, may_store: bool = False) -> Fetch:
+    def _forward(self, forward_reason: bytes, *, may_store: bool = False) -> Fetch:
         """Return a fetch without a lease."""
         self.shared.counters["passes"] += 1
         may_store = may_store and b"range" not in self.request.headers
         fields = self.request.fields
         if may_store:
             fields = self._plain_fields()
-        return Fetch(reason, fields, self.request.method, self.lookup.entry, None, may_store)
+        return Fetch(
+            forward_reason, fields, self.request.method, self.lookup.entry, None, may_store
+        )

@@ -25,8 +25,8 @@ __all__ = [
     "opaque_tag",
     "parse_cache_control",
     "parse_date",
-    "parse_seconds",
     "parse_targeted",
+    "parse_whole_number",
     "split_list",
 ]
 
@@ -104,12 +104,12 @@ def _is_stricter(new: str | None, old: str | None) -> bool:
         return False  # no-cache without names is stricter than with
     if new is None:
         return True
-    new_seconds, old_seconds = parse_seconds(new), parse_seconds(old)
+    new_seconds, old_seconds = parse_whole_number(new), parse_whole_number(old)
     return new_seconds is None or (old_seconds is not None and new_seconds < old_seconds)
 
 
-def parse_seconds(text: str | None) -> int | None:
-    """Return a number of whole seconds, at most 2**31; None if the text is not one."""
+def parse_whole_number(text: str | None) -> int | None:
+    """Return the number that a text of digits writes, at most 2**31; None for another text."""
     if text is None or not text.isascii() or not text.isdigit():
         return None
     return min(int(text), SECONDS_MAX) if len(text) < 20 else SECONDS_MAX  # noqa: PLR2004 - digits

@@ -17,8 +17,8 @@ from glasscache.web._fields import (
     combined_value,
     parse_cache_control,
     parse_date,
-    parse_seconds,
     parse_targeted,
+    parse_whole_number,
     split_list,
 )
 
@@ -79,7 +79,7 @@ class Lifetime(NamedTuple):
     stale_if_error_s: int
     keep_s: int
     flags: int
-    vary: tuple[bytes, ...]
+    vary_names: tuple[bytes, ...]
 
 
 class Reuse(NamedTuple):
@@ -142,10 +142,10 @@ def lifetime_of(
         flags |= MUST_REVALIDATE
     if stated_lifetime_s is None and settings.ttl is None and "public" not in directives:
         flags |= HEURISTIC
-    stale_while_revalidate_s = parse_seconds(directives.get("stale-while-revalidate")) or 0
+    stale_while_revalidate_s = parse_whole_number(directives.get("stale-while-revalidate")) or 0
     if settings.grace is not None:
         stale_while_revalidate_s, flags = int(settings.grace), flags | HAS_GRACE
-    stated_if_error_s = parse_seconds(directives.get("stale-if-error"))
+    stated_if_error_s = parse_whole_number(directives.get("stale-if-error"))
     has_validator = any(name in {b"etag", b"last-modified"} for name, _ in fields)
     keep_s = int(settings.keep) if settings.keep is not None else (
         _KEEP_VALIDATED_S if has_validator else _KEEP_S
@@ -213,7 +213,7 @@ def _stated_lifetime(
     """Return the lifetime that the response states, in seconds; None if it states none."""
     for name in ("s-maxage", "max-age"):
         if name in directives:
-            return parse_seconds(directives[name]) or 0
+            return parse_whole_number(directives[name]) or 0
     if is_targeted:
         return None
     expires = combined_value(fields, b"expires")
@@ -252,7 +252,7 @@ def _initial_age(fields: Fields, date: int | None, sent_at: float, received_at: 
     if stated_age is None:
         return max(apparent_age, received_at - sent_at if apparent_age else 0.0)
     first_member = stated_age.split(b",")[0].split(b";")[0].strip()
-    stated_age_s = parse_seconds(first_member.decode("latin-1"))
+    stated_age_s = parse_whole_number(first_member.decode("latin-1"))
     return (
         apparent_age
         if stated_age_s is None
@@ -278,10 +278,10 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     if request_directives:
         if "no-cache" in request_directives:
             return Reuse("validate", "request-no-cache")
-        max_age_s = parse_seconds(request_directives.get("max-age"))
+        max_age_s = parse_whole_number(request_directives.get("max-age"))
         if max_age_s is not None and age > max_age_s:
             return Reuse("validate", "request-max-age")
-        min_fresh_s = parse_seconds(request_directives.get("min-fresh"))
+        min_fresh_s = parse_whole_number(request_directives.get("min-fresh"))
         if min_fresh_s is not None and remaining_s < min_fresh_s:
             return Reuse("validate", "request-min-fresh")
     if remaining_s > 0:
@@ -294,7 +294,7 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
     ) or -remaining_s < entry.stale_while_revalidate_s:
         return Reuse("stale", "grace")
     if "max-stale" in request_directives:
-        max_stale_s = parse_seconds(request_directives["max-stale"])
+        max_stale_s = parse_whole_number(request_directives["max-stale"])
         if request_directives["max-stale"] is None or (
             max_stale_s is not None and -remaining_s <= max_stale_s
         ):

@@ -21,8 +21,8 @@ __all__ = ["Reply", "gateway_timeout", "reply_of"]
 
 CACHE_NAME: Final = b"glasscache"
 HIT: Final = b"hit"
-CONDITIONAL: Final = frozenset({b"if-none-match", b"if-modified-since"})
-_PLAIN_WITHOUT: Final = CONDITIONAL | {b"range"}
+CONDITIONAL_FIELDS: Final = frozenset({b"if-none-match", b"if-modified-since"})
+_PLAIN_WITHOUT: Final = CONDITIONAL_FIELDS | {b"range"}
 """Fields without which a GET gets the whole response."""
 _KEPT_BY_304: Final = frozenset({
     b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"last-modified",
@@ -63,23 +63,25 @@ def gateway_timeout(detail: bytes = b"only-if-cached") -> Reply:
     return Reply(504, [(b"content-length", b"0"), (b"cache-status", cache_status)])
 
 
-def reply_of(entry: Entry, request: Request, now: float, detail: bytes = HIT) -> Reply:
+def reply_of(
+    entry: Entry, request: Request, now: float, cache_status_parameters: bytes = HIT
+) -> Reply:
     """Return the reply that a stored response gives to a request.
 
     Args:
         entry: selected for the request.
         request: a GET or HEAD.
         now: Unix time.
-        detail: parameters of the Cache-Status field.
+        cache_status_parameters: parameters of the Cache-Status field.
 
     """
     headers = request.headers
     is_plain = request.method == "GET" and _PLAIN_WITHOUT.isdisjoint(headers)
-    if is_plain and detail is HIT and not entry.is_bodiless:
+    if is_plain and cache_status_parameters is HIT and not entry.is_bodiless:
         return Reply(entry.status, _hit_fields(entry, now), 0, entry.length, entry)
-    generated_fields = _generated_fields(entry, now, detail)
+    generated_fields = _generated_fields(entry, now, cache_status_parameters)
     if entry.status == 200:  # noqa: PLR2004
-        if not CONDITIONAL.isdisjoint(headers) and is_not_modified(entry, request):
+        if not CONDITIONAL_FIELDS.isdisjoint(headers) and is_not_modified(entry, request):
             validator_fields = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
             return Reply(304, validator_fields + generated_fields)
         if b"range" in headers and request.method == "GET" and _range_applies(entry, request):
@@ -92,10 +94,10 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = HIT) ->
     return Reply(entry.status, fields, 0, entry.length, entry)
 
 
-def _generated_fields(entry: Entry, now: float, detail: bytes) -> Fields:
+def _generated_fields(entry: Entry, now: float, cache_status_parameters: bytes) -> Fields:
     """Return the fields that each reply makes."""
     age = entry.age(now)
-    cache_status = b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - age)
+    cache_status = b"%b; %b; ttl=%d" % (CACHE_NAME, cache_status_parameters, entry.fresh_s - age)
     return [(b"age", b"%d" % age), (b"cache-status", cache_status)]
 
 

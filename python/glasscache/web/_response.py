@@ -22,7 +22,7 @@ from glasscache.web._policy import (
     merge_fields,
     storable_fields,
 )
-from glasscache.web._reply import CACHE_NAME, CONDITIONAL, reply_of
+from glasscache.web._reply import CACHE_NAME, CONDITIONAL_FIELDS, reply_of
 from glasscache.web._writer import Writer
 
 if TYPE_CHECKING:
@@ -107,14 +107,14 @@ class ResponseHandler:
         sent_fields = self._add_cache_status(fields, status)
         entry = self._build_entry(settings, lifetime, status, fields)
         writer = Writer(self.lease, request, entry, lifetime, settings, requested_at)
-        if writer.stated_length is not None and writer.stated_length > writer.max_bytes:
+        if writer.stated_body_bytes is not None and writer.stated_body_bytes > writer.max_bytes:
             return ResponseHead(
                 status,
                 sent_fields,
                 follow_up_steps=self.lease.mark_uncacheable(Refusal("too-large"), status),
             )
         head = ResponseHead(status, sent_fields, writer=writer)
-        if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
+        if not CONDITIONAL_FIELDS.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
             # The application was not sent the condition: this cache evaluates it.
             reply = reply_of(entry, request, now, b"fwd=" + self.fetch.forward_reason)
             if reply.status == 304:  # noqa: PLR2004
@@ -225,7 +225,7 @@ class ResponseHandler:
     def _store_validated(self, entry: Entry, lifetime: Lifetime) -> Generator[Any, Any, None]:
         lease, now = self.lease, self.shared.clock()
         writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
-        yield from writer.put_record()
+        yield from writer.store_record()
 
     def _remove_if_head_differs(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
         """Remove the stored response if that to a HEAD has other fields (RFC 9111, section 4.3.5)."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST_SETTINGS", "Rule", "When", "parse_rule"]
 
-_CONDITIONS: Final = (
+_CONDITION_NAMES: Final = (
     "path",
     "path_regex",
     "method",
@@ -39,24 +39,24 @@ REQUEST_SETTINGS: Final = frozenset({
 """Settings that count before the application responds: rules with them have no conditions on the response."""
 
 
-def glob_pattern(glob: str) -> str:
+def _glob_to_regex(glob: str) -> str:
     """Return the regular expression of a glob: `*` within a segment, `**` across them, `?` one character."""
-    pattern, position = "", 0
+    regex, position = "", 0
     while position < len(glob):
         if glob.startswith("**", position):
-            pattern, position = pattern + ".*", position + 2
+            regex, position = regex + ".*", position + 2
         elif glob[position] == "*":
-            pattern, position = pattern + "[^/]*", position + 1
+            regex, position = regex + "[^/]*", position + 1
         elif glob[position] == "?":
-            pattern, position = pattern + "[^/]", position + 1
+            regex, position = regex + "[^/]", position + 1
         else:
-            pattern, position = pattern + re.escape(glob[position]), position + 1
-    return pattern
+            regex, position = regex + re.escape(glob[position]), position + 1
+    return regex
 
 
 @dataclass(frozen=True)
 class When:
-    """Conditions that must all hold; None and empty ones hold always."""
+    """Conditions that must all hold; None and empty ones hold always. Methods become upper case."""
 
     path: str | None = None
     path_regex: str | None = None
@@ -66,6 +66,11 @@ class When:
     cookie: Mapping[str, str | bool] = field(default_factory=dict[str, str | bool])
     status: tuple[str, ...] = ()
     content_type: str | None = None
+
+    def __post_init__(self) -> None:
+        """Convert the methods to upper case, as requests have them."""
+        methods = tuple(method.upper() for method in _as_tuple(self.method))
+        object.__setattr__(self, "method", methods)
 
     @property
     def needs_response(self) -> bool:
@@ -84,24 +89,28 @@ class Rule:
 
         """
         self.name, self.when, self.then, self.line = name, when, dict(then), line
-        self._path = _compile_condition(
-            self, "path", glob_pattern(when.path) if when.path else when.path_regex
+        if when.path is not None and when.path_regex is not None:
+            raise BadSetting(
+                f"{self.location}: path and path_regex are two conditions on one thing; keep one of them"
+            )
+        self._path_pattern = _compile_condition(
+            self, "path", _glob_to_regex(when.path) if when.path else when.path_regex
         )
-        self._host = _compile_condition(
-            self, "host", glob_pattern(when.host.lower()) if when.host else None
+        self._host_pattern = _compile_condition(
+            self, "host", _glob_to_regex(when.host.lower()) if when.host else None
         )
-        self._headers = [
+        self._header_tests = [
             (header_name.lower().encode(), _ValueTest(self, expected))
             for header_name, expected in when.header.items()
         ]
-        self._cookies = [
+        self._cookie_tests = [
             (cookie_name, _ValueTest(self, expected))
             for cookie_name, expected in when.cookie.items()
         ]
-        self._content_type = _compile_condition(
+        self._content_type_pattern = _compile_condition(
             self,
             "content_type",
-            glob_pattern(when.content_type.lower()) if when.content_type else None,
+            _glob_to_regex(when.content_type.lower()) if when.content_type else None,
         )
         self.canonicaliser: UrlCanonicaliser | None = (
             parse_canonicaliser(self.then["canonicalise"], self.location)
@@ -139,42 +148,48 @@ class Rule:
         when = self.when
         if when.method and request.method not in when.method:
             return False
-        if self._path is not None and self._path.fullmatch(path) is None:
+        if self._path_pattern is not None and self._path_pattern.fullmatch(path) is None:
             return False
-        if self._host is not None and self._host.fullmatch(request.host.decode("latin-1")) is None:
+        if (
+            self._host_pattern is not None
+            and self._host_pattern.fullmatch(request.host.decode("latin-1")) is None
+        ):
             return False
-        for name, test in self._headers:
-            if not test(_decode_or_none(request.headers.get(name))):
+        for header_name, test in self._header_tests:
+            if not test(_decode_or_none(request.headers.get(header_name))):
                 return False
-        if self._cookies:
+        if self._cookie_tests:
             request_cookies = request.cookies() if cookies is None else cookies
-            return all(test(request_cookies.get(name)) for name, test in self._cookies)
+            return all(
+                test(request_cookies.get(cookie_name)) for cookie_name, test in self._cookie_tests
+            )
         return True
 
     def matches_response(self, status: int, content_type: str) -> bool:
         """Whether the conditions on the response hold."""
         if self.when.status and not any(
-            _is_status(status, status_pattern) for status_pattern in self.when.status
+            _status_matches(status, status_pattern) for status_pattern in self.when.status
         ):
             return False
-        if self._content_type is None:
+        if self._content_type_pattern is None:
             return True
-        return (
-            self._content_type.fullmatch(content_type.partition(";")[0].strip().lower()) is not None
-        )
+        media_type = content_type.partition(";")[0].strip().lower()
+        return self._content_type_pattern.fullmatch(media_type) is not None
 
 
 def _decode_or_none(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _compile_condition(rule: Rule, condition: str, pattern: str | None) -> re.Pattern[str] | None:
-    if pattern is None:
+def _compile_condition(
+    rule: Rule, condition_name: str, regex: str | None
+) -> re.Pattern[str] | None:
+    if regex is None:
         return None
     try:
-        return re.compile(pattern)
+        return re.compile(regex)
     except re.error as error:
-        raise BadSetting(f"{rule.location}: {condition}: {error}") from None
+        raise BadSetting(f"{rule.location}: {condition_name}: {error}") from None
 
 
 class _ValueTest:
@@ -196,8 +211,10 @@ class _ValueTest:
         return self._pattern is None or self._pattern.search(value) is not None
 
 
-def _is_status(status: int, pattern: str) -> bool:
-    return str(status) == pattern or (pattern[1:] == "xx" and str(status)[0] == pattern[0])
+def _status_matches(status: int, status_pattern: str) -> bool:
+    return str(status) == status_pattern or (
+        status_pattern[1:] == "xx" and str(status)[0] == status_pattern[0]
+    )
 
 
 def parse_rule(table: Any, rule_number: int, line: int) -> Rule:
@@ -257,26 +274,33 @@ def _check_number(location: str, setting: str, number: float) -> None:
         raise BadSetting(f"{location}: {setting} = {number}: write 0 or more")
 
 
-def _parse_conditions(location: str, when_table: dict[str, Any]) -> When:
+def _parse_conditions(location: str, when: Any) -> When:
     """Return the conditions of a TOML table."""
-    if unknown := when_table.keys() - set(_CONDITIONS):
+    if not isinstance(when, dict):
         raise BadSetting(
-            f"{location}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
+            f"{location}: when = {when!r} is not a table of conditions, "
+            'such as when = { path = "/shop/**" }'
+        )
+    when_table = cast("dict[str, Any]", when)
+    if unknown := when_table.keys() - set(_CONDITION_NAMES):
+        raise BadSetting(
+            f"{location}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITION_NAMES)}"
         )
     conditions: dict[str, Any] = {
-        condition: _as_tuple(value) if condition in {"method", "status"} else value
-        for condition, value in when_table.items()
+        name: _as_tuple(value) if name in {"method", "status"} else value
+        for name, value in when_table.items()
     }
-    for condition in ("path", "path_regex", "host", "content_type"):
-        if not isinstance(conditions.get(condition, ""), str):
-            raise BadSetting(f"{location}: {condition} = {conditions[condition]!r} is not a text")
-    for condition in ("header", "cookie"):
-        if not isinstance(conditions.get(condition, {}), dict):
+    for name in ("path", "path_regex", "host", "content_type"):
+        if not isinstance(conditions.get(name, ""), str):
+            raise BadSetting(f"{location}: {name} = {conditions[name]!r} is not a text")
+    for name in ("header", "cookie"):
+        if not isinstance(conditions.get(name, {}), dict):
             raise BadSetting(
-                f"{location}: {condition} is a table of names, such as {{ {condition} = {{ name = true }} }}"
+                f"{location}: {name} is a table of names, such as {{ {name} = {{ name = true }} }}"
             )
     return When(**conditions)
 
 
 def _as_tuple(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, cast("Any", value))) if isinstance(value, list) else (str(value),)
+    """Return the texts of a list, or the one text of another value."""
+    return tuple(map(str, cast("Any", value))) if isinstance(value, list | tuple) else (str(value),)

@@ -58,10 +58,6 @@ def _check_rule(rule: Rule) -> None:
 def _check_path(rule: Rule) -> None:
     """Refuse conditions on the path and the host that no request meets."""
     path, regex, host = rule.when.path, rule.when.path_regex, rule.when.host
-    if path is not None and regex is not None:
-        raise BadSetting(
-            f"{rule.location}: path and path_regex are two conditions on one thing; keep one of them"
-        )
     if path is not None and not path.startswith(("/", "*")):
         raise BadSetting(f'{rule.location}: path = {path!r} cannot match: paths begin with "/"')
     if path is not None and not _SENT_PATH_PATTERN.fullmatch(path):
@@ -79,7 +75,7 @@ def _check_path(rule: Rule) -> None:
 
 
 def _check_fields(rule: Rule) -> None:
-    """Refuse conditions on header fields, cookies and the method that no request meets."""
+    """Refuse conditions on header fields and cookies that no request meets."""
     when = rule.when
     for name in (*when.header, *when.cookie):
         if not _NAME_PATTERN.fullmatch(name):
@@ -91,11 +87,6 @@ def _check_fields(rule: Rule) -> None:
         raise BadSetting(
             f"{rule.location}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
         )
-    for method in when.method:
-        if method != method.upper():
-            raise BadSetting(
-                f"{rule.location}: method = {method!r} cannot match: methods are upper case"
-            )
 
 
 def _check_status(rule: Rule) -> None:

@@ -30,7 +30,7 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
     return Request("GET", parts.scheme, path.encode(), parts.query.encode(), request_fields)
 
 
-def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
+def invalidated_requests(request: Request, response_fields: Fields) -> list[Request]:
     """Return requests for what an unsafe one invalidates: its URL, and those that its response names."""
     requests = [request]
     base_url = (
@@ -40,7 +40,7 @@ def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
         pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
     ]
     for name in (b"location", b"content-location"):
-        value = combined_value(fields, name)
+        value = combined_value(response_fields, name)
         if value is None:
             continue
         try:

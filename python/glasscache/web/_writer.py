@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache._steps import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._entry import VaryRecord, encode_record
-from glasscache.web._fields import parse_seconds
+from glasscache.web._fields import parse_whole_number
 from glasscache.web._purge_log import TagPurges
 from glasscache.web._shared_state import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
 
@@ -43,10 +43,10 @@ class Writer:
 
     __slots__ = (
         "_buffer",
-        "_chunks_written",
+        "_chunk_count",
         "_lease",
-        "_length",
         "_lifetime",
+        "_received_bytes",
         "_request",
         "_requested_at",
         "_settings",
@@ -54,7 +54,7 @@ class Writer:
         "entry",
         "is_abandoned",
         "max_bytes",
-        "stated_length",
+        "stated_body_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -75,12 +75,12 @@ class Writer:
         )
         self.entry, self._requested_at = entry, requested_at
         self._buffer = bytearray()
-        self._length, self._chunks_written, self._write_id = 0, 0, 0
+        self._received_bytes, self._chunk_count, self._write_id = 0, 0, 0
         self.is_abandoned = False
         """Whether the response is not stored after all."""
         content_length = entry.field_value(b"content-length")
-        self.stated_length = (
-            None if content_length is None else parse_seconds(content_length.decode("latin-1"))
+        self.stated_body_bytes = (
+            None if content_length is None else parse_whole_number(content_length.decode("latin-1"))
         )
         self.max_bytes = (
             lease.shared.max_bytes if settings.max_bytes is None else settings.max_bytes
@@ -90,8 +90,8 @@ class Writer:
         """Take a part of the body; whether `flush` has something to do."""
         if self.is_abandoned or not data:
             return False
-        self._length += len(data)
-        if self._length > self.max_bytes:
+        self._received_bytes += len(data)
+        if self._received_bytes > self.max_bytes:
             self._buffer.clear()
             return True
         self._buffer += data
@@ -99,21 +99,21 @@ class Writer:
 
     def flush(self) -> Generator[Any, Any, None]:
         """Store the chunks that are full, or give up on a body that is too long (as steps)."""
-        if self._length > self.max_bytes:
+        if self._received_bytes > self.max_bytes:
             yield from self.abandon("too-large")
             return
         while len(self._buffer) > CHUNK_BYTES and not self.is_abandoned:
             chunk = bytes(memoryview(self._buffer)[:CHUNK_BYTES])
             del self._buffer[:CHUNK_BYTES]
-            yield from self._put_chunk(chunk)
+            yield from self._store_chunk(chunk)
 
-    def _put_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
+    def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         lease = self._lease
         self._write_id = self._write_id or new_write_id()
-        key = lease.shared.chunk_key(self._write_id, self._chunks_written)
-        self._chunks_written += 1
+        chunk_key = lease.shared.chunk_key(self._write_id, self._chunk_count)
+        self._chunk_count += 1
         try:
-            is_stored = yield call(lease.client, "set", key, chunk, ttl=self._record_ttl_s())
+            is_stored = yield call(lease.client, "set", chunk_key, chunk, ttl=self._ttl_s())
         except GlasscacheError:
             lease.shared.counters["store_errors"] += 1
             is_stored = False
@@ -124,23 +124,23 @@ class Writer:
         """Store the record of a body that is complete (as steps)."""
         if self.is_abandoned:
             return
-        if self.stated_length is not None and self.stated_length != self._length:
+        if self.stated_body_bytes is not None and self.stated_body_bytes != self._received_bytes:
             yield from self.abandon("cut-short")
             return
         entry, lease = self.entry, self._lease
-        entry.length = self._length
+        entry.length = self._received_bytes
         entry.cost_ms = max(0, int((lease.shared.clock() - self._requested_at) * 1000))
-        if not self._chunks_written and len(self._buffer) <= INLINE_BYTES_MAX:
+        if not self._chunk_count and len(self._buffer) <= INLINE_BYTES_MAX:
             entry.body = bytes(self._buffer)
             self._compress()
         else:
             if self._buffer:
-                yield from self._put_chunk(bytes(self._buffer))
+                yield from self._store_chunk(bytes(self._buffer))
             if self.is_abandoned:
                 return
             entry.write_id = self._write_id
         self._buffer.clear()
-        yield from self.put_record()
+        yield from self.store_record()
 
     def _compress(self) -> None:
         """Compress a body where a rule says so; the response then varies on Accept-Encoding."""
@@ -153,8 +153,8 @@ class Writer:
             or entry.field_value(b"content-encoding") is not None
         ):
             return
-        vary_names = {*self._lifetime.vary, b"accept-encoding"}
-        self._lifetime = self._lifetime._replace(vary=tuple(sorted(vary_names)))
+        vary_names = {*self._lifetime.vary_names, b"accept-encoding"}
+        self._lifetime = self._lifetime._replace(vary_names=tuple(sorted(vary_names)))
         entry.fields = [pair for pair in entry.fields if pair[0] != b"vary"]
         entry.fields.append((b"vary", b", ".join(sorted(vary_names))))
         accept_encoding = self._request.headers.get(b"accept-encoding", b"")
@@ -187,7 +187,8 @@ class Writer:
         else:
             yield from self._lease.release()
 
-    def _record_ttl_s(self) -> int:
+    def _ttl_s(self) -> int:
+        """Return how long the store keeps the record, and chunks that are written now."""
         lifetime = self._lifetime
         remaining_s = (
             lifetime.fresh_s
@@ -197,11 +198,11 @@ class Writer:
         # Servers count whole seconds: an item of two may be gone after one.
         return min(max(1, math.ceil(remaining_s)) + 1, _TTL_MAX_S)
 
-    def put_record(self) -> Generator[Any, Any, None]:
+    def store_record(self) -> Generator[Any, Any, None]:
         """Store the record in place of what its fetch replaces (as steps)."""
         shared = self._lease.shared
         try:
-            if (yield from self._put_unless_replaced()):
+            if (yield from self._store_unless_replaced()):
                 shared.counters["stored"] += 1
             else:
                 shared.counters["not_stored"] += 1
@@ -211,24 +212,24 @@ class Writer:
             shared.counters["store_errors"] += 1
         self._lease.fetch.is_leased = False
 
-    def _put_unless_replaced(self) -> Generator[Any, Any, bool]:
+    def _store_unless_replaced(self) -> Generator[Any, Any, bool]:
         lease, lookup = self._lease, self._lease.lookup
-        shared, client, vary_names = lease.shared, lease.client, self._lifetime.vary
+        shared, client, vary_names = lease.shared, lease.client, self._lifetime.vary_names
         if self.entry.tags:
-            yield from self._put_tags()
-        record_bytes, ttl = self.entry.encode(), self._record_ttl_s()
+            yield from self._store_tags()
+        record_bytes, ttl_s = self.entry.encode(), self._ttl_s()
         if not vary_names or (
             lookup.vary_record is not None and lookup.vary_record.names == vary_names
         ):
             return (
                 yield from self._replace_if_unchanged(
-                    lookup.response_key, record_bytes, ttl, self._lease.fetch.cas_unique
+                    lookup.response_key, record_bytes, ttl_s, self._lease.fetch.cas_unique
                 )
             )
         # The first response that varies, or one that varies on other fields than the last.
         vary_record = VaryRecord(lookup.digest, vary_names, new_token()[:8])
         variant_key = shared.variant_key(lookup.primary_key, vary_record, self._request)
-        if not (yield call(client, "set", variant_key, record_bytes, ttl=ttl)):
+        if not (yield call(client, "set", variant_key, record_bytes, ttl=ttl_s)):
             return False
         if lookup.vary_record is None:
             cas_unique = self._lease.fetch.cas_unique
@@ -249,7 +250,7 @@ class Writer:
         )
 
     def _replace_if_unchanged(
-        self, key: str, record_bytes: bytes, ttl: int, cas_unique: int | None
+        self, key: str, record_bytes: bytes, ttl_s: int, cas_unique: int | None
     ) -> Generator[Any, Any, bool]:
         """Store at a key that still holds what was read; a purged one stays purged."""
         lease = self._lease
@@ -258,16 +259,16 @@ class Writer:
             if value_and_cas is None or not lease.lookup.is_unchanged(value_and_cas[0], key):
                 return False
             cas_unique = value_and_cas[1]
-        cas_result = yield call(lease.client, "cas", key, record_bytes, cas_unique, ttl=ttl)
+        cas_result = yield call(lease.client, "cas", key, record_bytes, cas_unique, ttl=ttl_s)
         return cas_result is True
 
-    def _put_tags(self) -> Generator[Any, Any, None]:
+    def _store_tags(self) -> Generator[Any, Any, None]:
         """Make a record, as purged up to now, for each tag without one: older responses are not trusted."""
         lease = self._lease
         shared, client = lease.shared, lease.client
-        keys = [shared.tag_key(tag) for tag in self.entry.tags]
-        values = yield call(client, "get_many", [shared.purge_log_key, *keys])
+        tag_keys = [shared.tag_key(tag) for tag in self.entry.tags]
+        values = yield call(client, "get_many", [shared.purge_log_key, *tag_keys])
         purge_log = shared.decode_purge_log(values.get(shared.purge_log_key))
-        for key in keys:
-            if key not in values and purge_log is not None:
-                yield call(client, "add", key, TagPurges(purge_log.seq, 0).encode())
+        for tag_key in tag_keys:
+            if tag_key not in values and purge_log is not None:
+                yield call(client, "add", tag_key, TagPurges(purge_log.seq, 0).encode())

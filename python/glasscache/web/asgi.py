@@ -66,7 +66,7 @@ class CacheASGI:
         self.app, self.client = app, client
         self.shared = SharedState(rules, settings)
         self._single_flight = AsyncSingleFlight()
-        self._refreshing: set[str] = set()
+        self._refreshing_keys: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -75,7 +75,7 @@ class CacheASGI:
         return self.shared.counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reply a connection."""
+        """Reply to a request, or pass another kind of connection on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -88,7 +88,7 @@ class CacheASGI:
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method)
-            await self._fetch(exchange, fetch, scope, receive, send)
+            await self._run_fetch(exchange, fetch, scope, receive, send)
             return
         keys = exchange.lookup.first_keys()
         action: StoredReply | Fetch | None
@@ -97,19 +97,19 @@ class CacheASGI:
         except GlasscacheError:
             action = None
         if action is None:
-            action = await self._decide_shared(exchange)
+            action = await self._decide_collapsed(exchange)
         if isinstance(action, Fetch):
-            await self._fetch(exchange, action, scope, receive, send)
+            await self._run_fetch(exchange, action, scope, receive, send)
             return
         if action.refresh is not None:
-            self._refresh(exchange, action.refresh, scope)
+            self._start_refresh(exchange, action.refresh, scope)
         await self._send_stored(exchange, action, scope, receive, send)
 
-    async def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
+    async def _decide_collapsed(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
         if (
-            lookup.response_key in self._refreshing
+            lookup.response_key in self._refreshing_keys
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
@@ -142,7 +142,7 @@ class CacheASGI:
 
     # ---- from the application -----------------------------------------------------------------------
 
-    async def _fetch(
+    async def _run_fetch(
         self, exchange: Exchange, fetch: Fetch, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Let the application reply, and store what may be stored."""
@@ -235,12 +235,12 @@ class CacheASGI:
 
     # ---- in the background ----------------------------------------------------------------------------
 
-    def _refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
+    def _start_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         """Fetch a stale response again while it is being sent."""
         response_key = exchange.lookup.response_key
-        self._refreshing.add(response_key)
+        self._refreshing_keys.add(response_key)
         task = self._spawn(self._run_refresh(exchange, fetch, scope))
-        task.add_done_callback(lambda _: self._refreshing.discard(response_key))
+        task.add_done_callback(lambda _: self._refreshing_keys.discard(response_key))
 
     async def _run_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         relay = _Relay(self, exchange, fetch, _discard)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncPurger", "Purger"]
 
 _ATTEMPTS_MAX: Final = 50
-"""Purges of one namespace at the same moment that one waits out."""
+"""How often one purge tries again because another of the same namespace came first."""
 
 
 class _PurgeSteps:
@@ -41,14 +41,14 @@ class _PurgeSteps:
         self._client = client
         self._shared = SharedState(rules, settings)
 
-    def _purge_url_steps(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
-        return purge_url(self._shared, self._client, url, is_soft=soft)
+    def _purge_url_steps(self, url: str, *, is_soft: bool) -> Generator[Any, Any, bool]:
+        return purge_url(self._shared, self._client, url, is_soft=is_soft)
 
-    def _purge_prefix_steps(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
-        return purge_prefix(self._shared, self._client, prefix, is_soft=soft)
+    def _purge_prefix_steps(self, prefix: str, *, is_soft: bool) -> Generator[Any, Any, None]:
+        return purge_prefix(self._shared, self._client, prefix, is_soft=is_soft)
 
-    def _purge_tag_steps(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
-        return purge_tag(self._shared, self._client, tag, is_soft=soft)
+    def _purge_tag_steps(self, tag: str, *, is_soft: bool) -> Generator[Any, Any, None]:
+        return purge_tag(self._shared, self._client, tag, is_soft=is_soft)
 
 
 class Purger(_PurgeSteps):
@@ -68,15 +68,15 @@ class Purger(_PurgeSteps):
             ValueError: the URL is not absolute.
 
         """
-        return run_steps(self._purge_url_steps(url, soft=soft))
+        return run_steps(self._purge_url_steps(url, is_soft=soft))
 
     def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, such as "shop.example/products/" (no scheme)."""
-        run_steps(self._purge_prefix_steps(prefix, soft=soft))
+        run_steps(self._purge_prefix_steps(prefix, is_soft=soft))
 
     def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag."""
-        run_steps(self._purge_tag_steps(tag, soft=soft))
+        run_steps(self._purge_tag_steps(tag, is_soft=soft))
 
     def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -95,15 +95,15 @@ class AsyncPurger(_PurgeSteps):
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
-        return await run_steps_async(self._purge_url_steps(url, soft=soft))
+        return await run_steps_async(self._purge_url_steps(url, is_soft=soft))
 
     async def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, as `Purger.prefix`."""
-        await run_steps_async(self._purge_prefix_steps(prefix, soft=soft))
+        await run_steps_async(self._purge_prefix_steps(prefix, is_soft=soft))
 
     async def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag, as `Purger.tag`."""
-        await run_steps_async(self._purge_tag_steps(tag, soft=soft))
+        await run_steps_async(self._purge_tag_steps(tag, is_soft=soft))
 
     async def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -113,7 +113,7 @@ class AsyncPurger(_PurgeSteps):
         return await list_tag_async(self._shared, self._client, tag, **bounds)
 
 
-def _change_purge_log(
+def _advance_purge_log(
     shared: SharedState, client: Any, prefix_bytes: bytes | None, *, is_soft: bool
 ) -> Generator[Any, Any, PurgeLog]:
     """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
@@ -152,50 +152,52 @@ def purge_request(
     The responses whose keys have fields in them are purged by the tag that they have in common, which exists
     if there are any: their keys cannot be listed.
     """
-    settings = shared.settings_of(request)
+    request_settings = shared.settings_of(request)
     digest, url_tag = (
-        request.url_digest(shared.version, settings),
-        shared.url_tag(request, settings),
+        request.url_digest(shared.version, request_settings),
+        shared.url_tag(request, request_settings),
     )
     has_tag = (yield call(client, "get", shared.tag_key(url_tag))) is not None
     if has_tag:
-        yield from _purge_tag(shared, client, url_tag, is_soft=is_soft)
-    key = shared.key_of(digest)
+        yield from _purge_encoded_tag(shared, client, url_tag, is_soft=is_soft)
+    response_key = shared.key_of(digest)
     if not is_soft:
-        return bool((yield call(client, "delete", key))) or has_tag
-    return (yield from _make_stale(shared, client, key, digest)) or has_tag
+        return bool((yield call(client, "delete", response_key))) or has_tag
+    return (yield from _make_stale(shared, client, response_key, digest)) or has_tag
 
 
 def _make_stale(
-    shared: SharedState, client: Any, key: str, digest: bytes
+    shared: SharedState, client: Any, response_key: str, digest: bytes
 ) -> Generator[Any, Any, bool]:
     """End the lifetime of the response at a key, or of its variants (as steps); whether there was one."""
-    purge_log = yield from _change_purge_log(shared, client, None, is_soft=True)
+    purge_log = yield from _advance_purge_log(shared, client, None, is_soft=True)
     for _ in range(_ATTEMPTS_MAX):
-        value_and_cas = yield call(client, "gets", key)
+        value_and_cas = yield call(client, "gets", response_key)
         if value_and_cas is None:
             return False
         try:
             record = decode(value_and_cas[0], digest)
         except UnreadableRecord:
-            return bool((yield call(client, "delete", key)))
+            return bool((yield call(client, "delete", response_key)))
         match record:
             case VaryRecord():
                 record.stale_before = purge_log.seq
-                data = encode_record(record)
+                record_bytes = encode_record(record)
             case Entry():
                 # Its lifetime ends now.
                 record.fresh_s = max(0, min(record.fresh_s, int(record.age(shared.clock()))))
-                data = record.encode()
+                record_bytes = record.encode()
             case _:
-                return bool((yield call(client, "delete", key)))
-        ttl = yield from _remaining_ttl(client, key)
-        if (yield call(client, "cas", key, data, value_and_cas[1], ttl=ttl)):
+                return bool((yield call(client, "delete", response_key)))
+        ttl_s = yield from _remaining_ttl_s(client, response_key)
+        if (yield call(client, "cas", response_key, record_bytes, value_and_cas[1], ttl=ttl_s)):
             return True
-    raise TimeoutError(f"the purge of {key} failed: {_ATTEMPTS_MAX} others came first; try again")
+    raise TimeoutError(
+        f"the purge of {response_key} failed: {_ATTEMPTS_MAX} others came first; try again"
+    )
 
 
-def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int]:
+def _remaining_ttl_s(client: Any, key: str) -> Generator[Any, Any, int]:
     """Return the seconds that the store still keeps a key."""
     item = yield call(client, "get_with_meta", key)
     return 1 if item is None or item.ttl is None else max(1, item.ttl)
@@ -208,7 +210,7 @@ def purge_prefix(
     for scheme in ("http://", "https://"):
         prefix = prefix.removeprefix(scheme)
     host, slash, path = prefix.partition("/")
-    yield from _change_purge_log(
+    yield from _advance_purge_log(
         shared, client, (host.lower() + slash + path).encode(), is_soft=is_soft
     )
 
@@ -217,28 +219,28 @@ def purge_tag(
     shared: SharedState, client: Any, tag: str, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
     """Purge a tag (as steps): one write for the clock and one for the tag."""
-    yield from _purge_tag(shared, client, tag.encode(), is_soft=is_soft)
+    yield from _purge_encoded_tag(shared, client, tag.encode(), is_soft=is_soft)
 
 
-def _purge_tag(
+def _purge_encoded_tag(
     shared: SharedState, client: Any, tag_bytes: bytes, *, is_soft: bool
 ) -> Generator[Any, Any, None]:
-    purge_log = yield from _change_purge_log(shared, client, None, is_soft=is_soft)
-    key = shared.tag_key(tag_bytes)
+    purge_log = yield from _advance_purge_log(shared, client, None, is_soft=is_soft)
+    tag_key = shared.tag_key(tag_bytes)
     for _ in range(_ATTEMPTS_MAX):
-        value_and_cas = yield call(client, "gets", key)
-        known_purges = None if value_and_cas is None else TagPurges.decode(value_and_cas[0])
+        value_and_cas = yield call(client, "gets", tag_key)
+        known_tag_purges = None if value_and_cas is None else TagPurges.decode(value_and_cas[0])
         # Without a record of it, what was stored under the tag before is not trusted anyway.
-        known_purges = known_purges or TagPurges(purge_log.seq, 0)
-        purges = (
-            TagPurges(known_purges.removed_before, purge_log.seq)
+        known_tag_purges = known_tag_purges or TagPurges(purge_log.seq, 0)
+        new_tag_purges = (
+            TagPurges(known_tag_purges.removed_before, purge_log.seq)
             if is_soft
-            else TagPurges(purge_log.seq, known_purges.stale_before)
+            else TagPurges(purge_log.seq, known_tag_purges.stale_before)
         )
         is_stored = (
-            (yield call(client, "add", key, purges.encode()))
+            (yield call(client, "add", tag_key, new_tag_purges.encode()))
             if value_and_cas is None
-            else (yield call(client, "cas", key, purges.encode(), value_and_cas[1]))
+            else (yield call(client, "cas", tag_key, new_tag_purges.encode(), value_and_cas[1]))
         )
         if is_stored:
             return
@@ -249,7 +251,7 @@ def _purge_tag(
 
 
 def purge_by_request(
-    shared: SharedState, client: Any, request: Request, token: str
+    shared: SharedState, client: Any, request: Request, bearer_token: str
 ) -> Generator[Any, Any, tuple[int, bytes]]:
     """Carry out an HTTP PURGE: steps that return a status and a JSON body.
 
@@ -257,7 +259,9 @@ def purge_by_request(
     `Purge-Soft: 1` makes it soft. The bearer token must be the middleware's.
     """
     authorization = request.headers.get(b"authorization", b"")
-    if not token or not hmac.compare_digest(authorization, b"Bearer " + token.encode()):
+    if not bearer_token or not hmac.compare_digest(
+        authorization, b"Bearer " + bearer_token.encode()
+    ):
         return 403, b'{"error": "PURGE needs the bearer token of the cache"}\n'
     is_soft = request.headers.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
     tag, prefix = request.headers.get(b"purge-tag"), request.headers.get(b"purge-prefix")

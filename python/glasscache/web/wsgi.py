@@ -62,7 +62,7 @@ class CacheWSGI:
         self.app, self.client = app, client
         self.shared = SharedState(rules, settings)
         self._single_flight = SyncSingleFlight()
-        self._refreshing: set[str] = set()
+        self._refreshing_keys: set[str] = set()
         self._lock = threading.Lock()
         self._refresh_pool: ThreadPoolExecutor | None = None
 
@@ -72,7 +72,7 @@ class CacheWSGI:
         return self.shared.counters
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Reply a request."""
+        """Reply to a request."""
         request = request_of(environ)
         if request.method == "PURGE" and self.shared.cache_settings.purge_token is not None:
             return self._purge(request, start_response)
@@ -81,7 +81,7 @@ class CacheWSGI:
         if bypass_reason is not None:
             self.shared.counters["bypassed"] += 1
             fetch = Fetch(bypass_reason, request.fields, request.method)
-            return self._fetch(exchange, fetch, environ, start_response)
+            return self._run_fetch(exchange, fetch, environ, start_response)
         keys = exchange.lookup.first_keys()
         action: StoredReply | Fetch | None
         try:
@@ -89,18 +89,18 @@ class CacheWSGI:
         except GlasscacheError:
             action = None
         if action is None:
-            action = self._decide_shared(exchange)
+            action = self._decide_collapsed(exchange)
         if isinstance(action, Fetch):
-            return self._fetch(exchange, action, environ, start_response)
+            return self._run_fetch(exchange, action, environ, start_response)
         if action.refresh is not None:
-            self._refresh(exchange, action.refresh, environ)
+            self._start_refresh(exchange, action.refresh, environ)
         return self._send_stored(exchange, action, environ, start_response)
 
-    def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
+    def _decide_collapsed(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
         if (
-            lookup.response_key in self._refreshing
+            lookup.response_key in self._refreshing_keys
             and (stale_reply := exchange.stale_reply()) is not None
         ):
             return stale_reply
@@ -131,7 +131,7 @@ class CacheWSGI:
 
     # ---- from the application -----------------------------------------------------------------------
 
-    def _fetch(
+    def _run_fetch(
         self, exchange: Exchange, fetch: Fetch, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Let the application reply, and store what may be stored."""
@@ -211,14 +211,14 @@ class CacheWSGI:
 
     # ---- in the background ----------------------------------------------------------------------------
 
-    def _refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
+    def _start_refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
         """Fetch a stale response again while it is being sent."""
         response_key = exchange.lookup.response_key
         with self._lock:
-            if len(self._refreshing) >= _REFRESHES_MAX:
+            if len(self._refreshing_keys) >= _REFRESHES_MAX:
                 run_steps(exchange.lease_of(fetch).release())
                 return
-            self._refreshing.add(response_key)
+            self._refreshing_keys.add(response_key)
             if self._refresh_pool is None:
                 self._refresh_pool = ThreadPoolExecutor(
                     _REFRESH_THREADS, thread_name_prefix="glasscache-web"
@@ -243,7 +243,7 @@ class CacheWSGI:
         finally:
             response.close()
             with self._lock:
-                self._refreshing.discard(exchange.lookup.response_key)
+                self._refreshing_keys.discard(exchange.lookup.response_key)
 
     def settle(self) -> None:
         """Wait until everything in the background is done; for tests and for the end of a process."""

@@ -229,7 +229,7 @@ def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storag
         storage.entry_steps.client,
         None,
     )  # a call of nothing raises
-    storage.entry_steps.put_chunk = lambda *_: _failed_put(storage.entry_steps)
+    storage.entry_steps.store_chunk = lambda *_: _failed_put(storage.entry_steps)
     storage.entry_steps.discard = lambda *_: _failed_put(storage.entry_steps)
     body += storage.read(entry)
     storage.entry_steps.client = client

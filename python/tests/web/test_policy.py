@@ -18,8 +18,8 @@ from glasscache.web._fields import (
     http_date,
     parse_cache_control,
     parse_date,
-    parse_seconds,
     parse_targeted,
+    parse_whole_number,
     split_list,
 )
 from glasscache.web._message import NO_SETTINGS, Request
@@ -106,7 +106,7 @@ def test_parsers_take_any_bytes(data: bytes) -> None:
     parse_cache_control(data)
     parse_targeted(data)
     parse_date(data)
-    parse_seconds(data.decode("latin-1"))
+    parse_whole_number(data.decode("latin-1"))
     assert all(part == part.strip() for part in split_list(data))
 
 

@@ -8,6 +8,7 @@ import pytest
 from glasscache import BadSetting
 from glasscache.web import Rules
 from glasscache.web._message import NO_SETTINGS, Request, Settings
+from glasscache.web.rules import Rule, When
 
 
 def make_request(url: str = "/", method: str = "GET", **fields: str) -> Request:
@@ -64,6 +65,9 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         ('path_regex = "/item/([0-9]+)"', make_request("/item/17"), True),
         ('method = ["POST", "PUT"]', make_request(method="PUT"), True),
         ('method = "POST"', make_request(), False),
+        ('method = "get"', make_request(), True),
+        ('method = ["post", "Put"]', make_request(method="PUT"), True),
+        ('method = "post"', make_request(), False),
         ('host = "*.example"', make_request(), True),
         ('host = "shop.test"', make_request(), False),
         ("header = { x-debug = true }", make_request(x_debug=""), True),
@@ -159,6 +163,18 @@ def test_a_tag_contains_groups_of_the_path() -> None:
         ("[[rule]]\nthen = {}", "nothing under then"),
         ("x = 1", "unknown 'x'"),
         (
+            "\n[[rule]]\nwhen = 'x'\nthen = { ttl = 1 }",
+            r"rule '1' \(line 2\): when = 'x' is not a table",
+        ),
+        ("[[rule]]\nname = 'a'\nwhen = ['x']\nthen = { ttl = 1 }", r"rule 'a' \(line 1\): when"),
+        ("[[rule]]\nwhen = []\nthen = { ttl = 1 }", r"when = \[\] is not a table"),
+        ("[[rule]]\nwhen = false\nthen = { ttl = 1 }", "when = False is not a table"),
+        ("[[rule]]\nwhen = { header = 'x' }\nthen = { ttl = 1 }", "header is a table of names"),
+        ("[[rule]]\nwhen = { cookie = ['x'] }\nthen = { ttl = 1 }", "cookie is a table of names"),
+        ("[[rule]]\nthen = 'x'", r"rule '1' \(line 1\): nothing under then"),
+        ("[[rule]]\nthen = ['x']", r"rule '1' \(line 1\): nothing under then"),
+        ("[[rule]]\nthen = { canonicalise = 'x' }", "wrong type"),
+        (
             "[[rule]]\nwhen = { pth = '/' }\nthen = { ttl = 1 }",
             r"line 1\): unknown condition 'pth'",
         ),
@@ -175,7 +191,6 @@ def test_a_tag_contains_groups_of_the_path() -> None:
         ),
         ("[[rule]]\nwhen = { path_regex = '(' }\nthen = { ttl = 5 }", "path"),
         ("[[rule]]\nwhen = { status = 700 }\nthen = { ttl = 5 }", "cannot match"),
-        ("[[rule]]\nwhen = { method = 'get' }\nthen = { ttl = 5 }", "upper case"),
         ("[[rule]]\nwhen = { method = 'POST' }\nthen = { ttl = 5 }", "no effect"),
         ("[[rule]]\nwhen = { status = 404 }\nthen = { bypass = true }", "before the response"),
         ("[[rule]]\nthen = { vary_on = ['color'] }", "vary_on"),
@@ -223,6 +238,18 @@ def test_wrong_rules_are_refused_with_their_line_and_the_reason(text: str, messa
         Rules.from_text(text)
     if "then = {" in text and "nothing" not in message:
         assert "(line " in str(refusal.value)
+
+
+def test_a_rule_made_in_python_refuses_a_glob_together_with_a_regular_expression() -> None:
+    with pytest.raises(BadSetting, match=r"rule 'a' \(line 3\): path and path_regex are two"):
+        Rule("a", When(path="/a", path_regex="/b"), {"ttl": 5}, line=3)
+
+
+def test_a_rule_made_in_python_matches_methods_in_any_case() -> None:
+    rule = Rule("a", When(method=("get",)), {"ttl": 5})
+    assert rule.matches(make_request("/a"), "/a", None)
+    assert not rule.matches(make_request("/a", "POST"), "/a", None)
+    assert Rules([rule]).rules == (rule,)
 
 
 @pytest.mark.parametrize(

@@ -103,16 +103,16 @@ impl Show {
         resolved: &ResolvedSettings,
         out: &Output,
     ) -> Result<(), Failure> {
-        let shown_value = (setting.show)(&resolved.settings);
+        let value_text = (setting.show)(&resolved.settings);
         if setting.name.starts_with("no_") {
             return Ok(());
         }
         let is_unquoted =
-            shown_value == "true" || shown_value == "false" || shown_value.parse::<f64>().is_ok();
+            value_text == "true" || value_text == "false" || value_text.parse::<f64>().is_ok();
         let toml_value = if is_unquoted {
-            shown_value
+            value_text
         } else {
-            format!("\"{shown_value}\"")
+            format!("\"{value_text}\"")
         };
         let is_unset = toml_value == "\"\"";
         let (prefix, value) = if is_unset {
@@ -129,11 +129,11 @@ impl Show {
 }
 
 fn format_origin(setting: &Setting, resolved: &ResolvedSettings) -> String {
-    let assignment = resolved
+    let assigned = resolved
         .assigned_settings
         .iter()
         .find(|assigned| assigned.setting.name == setting.name);
-    assignment.map_or_else(
+    assigned.map_or_else(
         || "default".to_owned(),
         |assigned| assigned.origin.to_string(),
     )

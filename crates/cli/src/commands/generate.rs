@@ -246,8 +246,8 @@ fn report_written(
     next_command: &str,
 ) -> Result<Exit, Failure> {
     if out.is_json() {
-        let file = path.to_string_lossy();
-        out.set_result(&json!({ "written": file, "requests": request_count,
+        let path_text = path.to_string_lossy();
+        out.set_result(&json!({ "written": path_text, "requests": request_count,
             "replaced": replaces_existing }));
     } else {
         let verb = if replaces_existing {

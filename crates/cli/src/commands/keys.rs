@@ -52,10 +52,10 @@ impl Args {
     }
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
-        let mut words = fields.split(' ');
-        let key = parse_key(words.next().unwrap_or_default());
+        let mut remaining_fields = fields.split(' ');
+        let key = parse_key(remaining_fields.next().unwrap_or_default());
         if !out.is_json() {
-            let other_fields: Vec<&str> = words.collect();
+            let other_fields: Vec<&str> = remaining_fields.collect();
             return out.print_line(if self.long {
                 format!("{key} {}", other_fields.join(" "))
             } else {
@@ -63,7 +63,7 @@ impl Args {
             });
         }
         let mut row = Map::from_iter([("key".to_owned(), Value::String(key))]);
-        for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        for (name, value) in remaining_fields.filter_map(|field| field.split_once('=')) {
             let json_value = value
                 .parse::<i64>()
                 .map_or_else(|_| json!(value), Value::from);

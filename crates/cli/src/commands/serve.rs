@@ -215,7 +215,7 @@ fn filter_tcp_addresses(addresses: &[server::Address]) -> Vec<SocketAddr> {
 fn build_server_config(
     settings: &Settings,
     addresses: &[ListenAddress],
-    users: Option<server::UsersFile>,
+    users_file: Option<server::UsersFile>,
     is_debug: bool,
 ) -> server::Config {
     let mut listeners: Vec<server::Listen> = addresses.iter().map(to_listener).collect();
@@ -237,7 +237,7 @@ fn build_server_config(
             "binary" => server::Protocols::Binary,
             _ => server::Protocols::Any,
         },
-        users,
+        users: users_file,
         tls: build_tls_settings(settings),
         proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
@@ -438,7 +438,7 @@ fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>, Failure> {
 /// One line on stderr with the address, for users who start a server by hand.
 fn print_start_message(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
     let memory_mib = settings.memory_bytes >> 20;
-    let addresses_text: Vec<String> = match &settings.unix_socket {
+    let address_texts: Vec<String> = match &settings.unix_socket {
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
@@ -446,10 +446,10 @@ fn print_start_message(settings: &Settings, config_file: Option<&Path>, addresse
     let line = format!(
         "glasscache {} listens on {} with {memory_mib} MB and {} workers{} (pid {}, Ctrl-C ends it)\n",
         env!("CARGO_PKG_VERSION"),
-        if addresses_text.is_empty() {
+        if address_texts.is_empty() {
             "nothing".to_owned()
         } else {
-            addresses_text.join(", ")
+            address_texts.join(", ")
         },
         settings.threads,
         config_file.map_or_else(String::new, |path| format!(

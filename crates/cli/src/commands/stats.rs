@@ -68,15 +68,15 @@ impl Args {
                 .map_or(SUMMARY_INTERVAL, Duration::from_millis);
             return self.print_summaries(interval, out);
         }
-        let replies = request_stats(&self.target, &group)?;
-        let is_multi_server = replies.len() > 1;
-        for (server, rows) in replies {
+        let rows_by_server = request_stats(&self.target, &group)?;
+        let is_multi_server = rows_by_server.len() > 1;
+        for (server, rows) in rows_by_server {
             if out.is_json() {
-                let rows: Map<String, Value> = rows
+                let rows_document: Map<String, Value> = rows
                     .into_iter()
                     .map(|(name, value)| (name, to_json_value(value)))
                     .collect();
-                out.print_row(&json!({ "server": server, "group": group, "rows": rows }))?;
+                out.print_row(&json!({ "server": server, "group": group, "rows": rows_document }))?;
                 continue;
             }
             if is_multi_server {
@@ -133,7 +133,7 @@ pub(super) fn request_stats(target: &Target, group: &str) -> Result<Vec<(String,
 
 /// The general counters of each server as numbers.
 pub(super) fn request_counters(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
-    let rows = request_stats(target, "")?;
+    let rows_by_server = request_stats(target, "")?;
     let parse_counters = |(server, rows): (String, Rows)| {
         let counters = Counters::of(
             rows.iter()
@@ -141,7 +141,7 @@ pub(super) fn request_counters(target: &Target) -> Result<Vec<(String, Counters)
         );
         (server, counters)
     };
-    Ok(rows.into_iter().map(parse_counters).collect())
+    Ok(rows_by_server.into_iter().map(parse_counters).collect())
 }
 
 /// The message for a group without rows.
@@ -169,14 +169,14 @@ fn format_summary(
         counters_after.bytes as f64 / counters_after.limit_bytes.max(1) as f64,
     ));
     let mut rows = Vec::new();
-    let mut push_line = |name: &str, value: String| rows.push((name.to_owned(), value));
-    push_line("server", server.to_owned());
-    push_line("version", counters_after.version.clone());
-    push_line(
+    let mut push_row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    push_row("server", server.to_owned());
+    push_row("version", counters_after.version.clone());
+    push_row(
         "uptime",
         format_duration(Duration::from_secs(counters_after.uptime_s)),
     );
-    push_line(
+    push_row(
         "hit ratio",
         format!(
             "{} since start, {} {last_interval}",
@@ -184,7 +184,7 @@ fn format_summary(
             format_percent(recent.hit_ratio()),
         ),
     );
-    push_line(
+    push_row(
         "operations",
         format!(
             "{} /s: {} gets, {} sets, {} others",
@@ -194,7 +194,7 @@ fn format_summary(
             rate(recent.other_commands)
         ),
     );
-    push_line(
+    push_row(
         "memory",
         format!(
             "{} of {} ({used_share})",
@@ -202,8 +202,8 @@ fn format_summary(
             format_bytes(counters_after.limit_bytes)
         ),
     );
-    push_line("items", format_count(counters_after.items));
-    push_line(
+    push_row("items", format_count(counters_after.items));
+    push_row(
         "evictions",
         format!(
             "{} /s; {} since start, {} of them never read",
@@ -212,14 +212,14 @@ fn format_summary(
             format_count(counters_after.evicted_unread)
         ),
     );
-    push_line(
+    push_row(
         "expired",
         format!(
             "{} gets found an expired item since start",
             format_count(counters_after.expired)
         ),
     );
-    push_line(
+    push_row(
         "connections",
         format!(
             "{} of {}, {} refused since start",

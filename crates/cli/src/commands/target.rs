@@ -17,9 +17,9 @@ use crate::output::{Exit, Failure};
 /// Largest value that the commands read or write: memcached's maximum `-I`.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// The hint if no server responds at `server`, as named in the error message.
-pub(crate) fn start_server_hint(server: &str) -> &'static str {
-    if server.contains(DEFAULT_SERVER) {
+/// The hint if no server responds at the address in `server_text`, which may be an error message that names it.
+pub(crate) fn start_server_hint(server_text: &str) -> &'static str {
+    if server_text.contains(DEFAULT_SERVER) {
         "glasscache serve starts a server on 127.0.0.1:11211"
     } else {
         "--server (-s) or GLASSCACHE_SERVER sets the address of the server"

@@ -45,8 +45,8 @@ pub(crate) fn parse_listen_addresses(settings: &Settings) -> Result<Vec<ListenAd
         .map(str::trim)
         .filter(|entry| !entry.is_empty())
     {
-        let (entry, tls) = split_tls_prefix(entry, settings)?;
-        for address in resolve_address(entry, port)? {
+        let (address_text, tls) = split_tls_prefix(entry, settings)?;
+        for address in resolve_address(address_text, port)? {
             let is_new = addresses.iter().all(|other| other.address != address);
             if is_new {
                 addresses.push(ListenAddress { address, tls });
@@ -74,7 +74,7 @@ fn split_tls_prefix<'p>(
     settings: &Settings,
 ) -> Result<(&'p str, Option<ClientCertificate>), String> {
     let match_prefix = |(prefix, tls)| Some((prefix, entry.strip_prefix(prefix)?, tls));
-    let Some((prefix, rest, tls)) = TLS_PREFIXES.into_iter().find_map(match_prefix) else {
+    let Some((prefix, address_text, tls)) = TLS_PREFIXES.into_iter().find_map(match_prefix) else {
         return Ok((entry, settings.client_certificate()));
     };
     if !settings.tls {
@@ -82,11 +82,11 @@ fn split_tls_prefix<'p>(
             "listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
         ));
     }
-    Ok((rest, tls))
+    Ok((address_text, tls))
 }
 
-fn resolve_address(entry: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = split_host_port(entry, default_port)?;
+fn resolve_address(address_text: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+    let (host, port) = split_host_port(address_text, default_port)?;
     if host == "*" {
         return Ok(vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))]);
     }
@@ -94,21 +94,24 @@ fn resolve_address(entry: &str, default_port: u16) -> Result<Vec<SocketAddr>, St
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let resolved = (host, port).to_socket_addrs();
-    let resolved = resolved
-        .map_err(|error| format!("listen (-l): {entry}: cannot resolve the name: {error}"))?;
+    let resolved = resolved.map_err(|error| {
+        format!("listen (-l): {address_text}: cannot resolve the name: {error}")
+    })?;
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
     Ok(resolved
         .filter(|address| address.is_ipv4() || has_ipv6)
         .collect())
 }
 
-fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String> {
+fn split_host_port(address_text: &str, default_port: u16) -> Result<(&str, u16), String> {
     let invalid_port = |text: &str| {
-        format!("listen (-l): {entry}: \"{text}\" is not a valid port, must be 0 to 65535")
+        format!("listen (-l): {address_text}: \"{text}\" is not a valid port, must be 0 to 65535")
     };
-    if let Some(rest) = entry.strip_prefix('[') {
+    if let Some(rest) = address_text.strip_prefix('[') {
         let (host, after_bracket) = rest.split_once(']').ok_or_else(|| {
-            format!("listen (-l): {entry}: the bracket around the IPv6 address is not closed")
+            format!(
+                "listen (-l): {address_text}: the bracket around the IPv6 address is not closed"
+            )
         })?;
         let Some(port_text) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));
@@ -118,13 +121,13 @@ fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String
             port_text.parse().map_err(|_| invalid_port(port_text))?,
         ));
     }
-    match entry.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => Ok((entry, default_port)),
+    match address_text.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => Ok((address_text, default_port)),
         Some((host, port_text)) => Ok((
             host,
             port_text.parse().map_err(|_| invalid_port(port_text))?,
         )),
-        None => Ok((entry, default_port)),
+        None => Ok((address_text, default_port)),
     }
 }
 
@@ -139,7 +142,7 @@ mod tests {
         };
         Ok(parse_listen_addresses(&settings)?
             .iter()
-            .map(|listen| listen.address.to_string())
+            .map(|listen_address| listen_address.address.to_string())
             .collect())
     }
 

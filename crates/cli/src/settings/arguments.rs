@@ -60,11 +60,11 @@ impl ServerFlags {
 
 impl clap::Args for ServerFlags {
     fn augment_args(command: Command) -> Command {
-        let config = Arg::new("config")
+        let config_argument = Arg::new("config")
             .long("config")
             .value_name("FILE")
             .help("TOML file with settings by their long names [env: GLASSCACHE_CONFIG]");
-        let extended = Arg::new("extended")
+        let extended_argument = Arg::new("extended")
             .short('o')
             .long("extended")
             .value_name("NAME[=VALUE],...")
@@ -72,14 +72,14 @@ impl clap::Args for ServerFlags {
             .help("options by name, listed below");
         let command = command
             .args_override_self(true)
-            .arg(config.value_parser(clap::value_parser!(PathBuf)));
+            .arg(config_argument.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
             .fold(
                 unsupported::add_unsupported_flags(command),
                 |command, setting| command.arg(to_clap_argument(setting)),
             )
-            .arg(extended)
+            .arg(extended_argument)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -164,7 +164,7 @@ const TEXT_COLUMN: usize = 31;
 const LAST_COLUMN: usize = 98;
 
 /// A text in lines that all begin in the same column.
-fn indent(text: &str) -> String {
+fn wrap_at_text_column(text: &str) -> String {
     let mut lines = String::new();
     let mut column = TEXT_COLUMN;
     for word in text.split(' ') {
@@ -189,7 +189,11 @@ pub(crate) fn format_after_help() -> String {
             ArgumentKind::Value(value_name) => format!("{}={value_name}", setting.name),
             _ => setting.name.to_owned(),
         };
-        let _ = writeln!(text, "  {name:<28} {}", indent(&setting.help_text()));
+        let _ = writeln!(
+            text,
+            "  {name:<28} {}",
+            wrap_at_text_column(&setting.help_text())
+        );
     }
     text.push_str(
         "

@@ -98,7 +98,7 @@ static ACTING_OPTIONS: &[Setting] = &[
         help: "buffer of one watcher, in kilobytes",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, KIB, KIB, 1 << 30).map(|number| settings.watcher_log_bytes = number)
+            parse_size(raw, KIB, KIB, 1 << 30).map(|bytes| settings.watcher_log_bytes = bytes)
         },
         show: |settings| (settings.watcher_log_bytes / KIB).to_string(),
     },
@@ -109,7 +109,7 @@ static ACTING_OPTIONS: &[Setting] = &[
         help: "buffer in which a worker collects log lines, in kilobytes",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, KIB, KIB, 1 << 30).map(|number| settings.worker_log_bytes = number)
+            parse_size(raw, KIB, KIB, 1 << 30).map(|bytes| settings.worker_log_bytes = bytes)
         },
         show: |settings| (settings.worker_log_bytes / KIB).to_string(),
     },
@@ -192,7 +192,7 @@ static ACTING_OPTIONS: &[Setting] = &[
         help: "output of one connection that is encrypted at a time, in kilobytes",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, KIB, KIB, 1 << 20).map(|number| settings.ssl_write_bytes = number)
+            parse_size(raw, KIB, KIB, 1 << 20).map(|bytes| settings.ssl_write_bytes = bytes)
         },
         show: |settings| (settings.ssl_write_bytes / KIB).to_string(),
     },
@@ -216,7 +216,7 @@ static ACTING_OPTIONS: &[Setting] = &[
         no_effect_reason: Some("items are stored in segments, only these reports use it"),
         parse_into: |settings, raw| {
             parse_size(raw, KIB, KIB, 1 << 20)
-                .map(|number| settings.slab_chunk_bytes_max = Some(number))
+                .map(|bytes| settings.slab_chunk_bytes_max = Some(bytes))
         },
         show: |settings| (settings.slab_chunk_bytes() / KIB).to_string(),
     },

@@ -51,7 +51,7 @@ pub(crate) struct Sources<'a> {
     pub file: Option<&'a Path>,
     /// Environment variables as (name, value).
     pub environment: Vec<(String, String)>,
-    /// Flags as (long name, text).
+    /// Flags as (long name, raw text).
     pub flags: Vec<(&'static str, String)>,
     /// The texts of `-o`, in order.
     pub extended: Vec<String>,
@@ -79,11 +79,11 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String>
     if let Some(path) = sources.file {
         layers.read_file(path)?;
     }
-    for (name, text) in &sources.environment {
-        layers.read_environment(name, text)?;
+    for (variable, raw) in &sources.environment {
+        layers.read_environment(variable, raw)?;
     }
-    for (name, text) in &sources.flags {
-        layers.assign(name, text, &Origin::Flag)?;
+    for (name, raw) in &sources.flags {
+        layers.assign(name, raw, &Origin::Flag)?;
     }
     for text in &sources.extended {
         layers.read_extended(text, &Origin::Flag)?;
@@ -217,14 +217,14 @@ impl Layers {
 
     /// Takes `GLASSCACHE_<NAME>`. An unknown name causes only a warning: Kubernetes sets
     /// `GLASSCACHE_PORT=tcp://...` and similar variables for a service named glasscache.
-    fn read_environment(&mut self, variable: &str, text: &str) -> Result<(), String> {
+    fn read_environment(&mut self, variable: &str, raw: &str) -> Result<(), String> {
         let Some(suffix) = variable.strip_prefix("GLASSCACHE_") else {
             return Ok(());
         };
         let name = suffix.to_ascii_lowercase().replace('_', "-");
         let is_known = name == "extended" || FLAGS.iter().any(|flag| flag.name == name);
-        if is_known && !text.starts_with("tcp://") {
-            return self.assign(&name, text, &Origin::Environment(variable.to_owned()));
+        if is_known && !raw.starts_with("tcp://") {
+            return self.assign(&name, raw, &Origin::Environment(variable.to_owned()));
         }
         if !NON_SETTING_VARIABLES.contains(&name.as_str()) {
             self.warnings
@@ -360,9 +360,9 @@ mod tests {
 
     #[test]
     fn errors_name_setting_value_and_bound() {
-        let text = find_refusal(&[("threads", "0")], &[]);
+        let refusal = find_refusal(&[("threads", "0")], &[]);
         assert_eq!(
-            text,
+            refusal,
             "threads (-t): \"0\" (command line) must be a whole number from 1 to 256"
         );
         assert!(
@@ -375,26 +375,26 @@ mod tests {
 
     #[test]
     fn an_option_without_a_value_shows_the_syntax() {
-        let text = find_refusal(&[], &["idle_timeout"]);
+        let refusal = find_refusal(&[], &["idle_timeout"]);
         assert!(
-            text.contains("needs a value: idle_timeout=SECONDS"),
-            "{text}"
+            refusal.contains("needs a value: idle_timeout=SECONDS"),
+            "{refusal}"
         );
     }
 
     #[test]
     fn unsupported_memcached_options_are_named() {
-        let text = find_refusal(&[], &["ssl_ciphers=HIGH"]);
-        assert!(text.contains("the cipher suites are fixed"), "{text}");
+        let refusal = find_refusal(&[], &["ssl_ciphers=HIGH"]);
+        assert!(refusal.contains("the cipher suites are fixed"), "{refusal}");
         assert!(find_refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
     }
 
     #[test]
     fn tls_that_protects_nothing_or_lacks_a_file_is_refused() {
-        let text = find_refusal(&[], &["ssl_chain_cert=/a"]);
+        let refusal = find_refusal(&[], &["ssl_chain_cert=/a"]);
         assert!(
-            text.contains("nothing is encrypted without enable-ssl"),
-            "{text}"
+            refusal.contains("nothing is encrypted without enable-ssl"),
+            "{refusal}"
         );
         let tls = ("enable-ssl", "true");
         assert!(find_refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
@@ -408,8 +408,8 @@ mod tests {
                 "{warnings:?}"
             );
         }
-        let text = find_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
-        assert!(text.contains("has no TLS"), "{text}");
+        let refusal = find_refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
+        assert!(refusal.contains("has no TLS"), "{refusal}");
         assert!(find_refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
         assert!(find_refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
     }
@@ -421,10 +421,10 @@ mod tests {
         let mut all_sources = new_sources(&[], &[]);
         all_sources.file = Some(&path);
         std::fs::write(&path, "[server]\nport = 1").unwrap();
-        let text = resolve(&all_sources).err().unwrap();
+        let refusal = resolve(&all_sources).err().unwrap();
         assert!(
-            text.contains("settings belong at the top of the file"),
-            "{text}"
+            refusal.contains("settings belong at the top of the file"),
+            "{refusal}"
         );
         std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
         let resolved = resolve(&all_sources).unwrap();

@@ -86,7 +86,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "memory for items, index and connection buffers, in megabytes; a fiftieth and 5 more are for the index alone",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, MIB, MIB, 1 << 40).map(|number| settings.memory_bytes = number)
+            parse_size(raw, MIB, MIB, 1 << 40).map(|bytes| settings.memory_bytes = bytes)
         },
         show: |settings| (settings.memory_bytes / MIB).to_string(),
     },
@@ -106,8 +106,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "largest item, with suffix k or m; at most half of -m",
         no_effect_reason: None,
         parse_into: |settings, raw| {
-            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT)
-                .map(|number| settings.item_bytes_max = number)
+            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|bytes| settings.item_bytes_max = bytes)
         },
         show: |settings| format_size(settings.item_bytes_max),
     },

@@ -32,23 +32,23 @@ fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
         .split(',')
         .map(str::trim)
         .collect();
-    let find_column = |wanted: &str| header.iter().position(|name| *name == wanted);
-    let size_column = find_column(SIZE_COLUMN).ok_or_else(|| {
+    let find_column_index = |wanted: &str| header.iter().position(|title| *title == wanted);
+    let size_index = find_column_index(SIZE_COLUMN).ok_or_else(|| {
         TraceError::file(
             name,
             format!("has no column {SIZE_COLUMN}, so it is not a table of clusters"),
         )
     })?;
-    let rate_column = find_column(RATE_COLUMN);
+    let rate_index = find_column_index(RATE_COLUMN);
     let mut counts = Vec::new();
     for line in lines {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-        let read_number = |column: usize| -> Option<f64> {
-            let number: f64 = cells.get(column)?.parse().ok()?;
+        let read_number = |column_index: usize| -> Option<f64> {
+            let number: f64 = cells.get(column_index)?.parse().ok()?;
             (number.is_finite() && number > 0.0).then_some(number)
         };
-        let weight = rate_column.map_or(Some(1.0), read_number);
-        if let (Some(mean_bytes), Some(weight)) = (read_number(size_column), weight) {
+        let weight = rate_index.map_or(Some(1.0), read_number);
+        if let (Some(mean_bytes), Some(weight)) = (read_number(size_index), weight) {
             counts.push((
                 mean_bytes.round() as u32,
                 (weight * COUNTS_PER_KQPS).ceil() as u64,

@@ -59,13 +59,13 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
     {
-        let row = row_index as u64 + 1;
-        let (size, count) = line
-            .split_once(',')
-            .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;
+        let row_number = row_index as u64 + 1;
+        let (size, count) = line.split_once(',').ok_or_else(|| {
+            TraceError::row(name, row_number, "expected two columns, size and count")
+        })?;
         counts.push((
-            parse_number(name, row, "size", size)?,
-            parse_number(name, row, "count", count)?,
+            parse_number(name, row_number, "size", size)?,
+            parse_number(name, row_number, "count", count)?,
         ));
     }
     Ok(Histogram {
@@ -76,14 +76,14 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
 
 fn parse_number<T: std::str::FromStr>(
     name: &str,
-    row: u64,
+    row_number: u64,
     column: &'static str,
     text: &str,
 ) -> Result<T, TraceError> {
     let not_a_number = |_| {
         TraceError::row(
             name,
-            row,
+            row_number,
             format!("expected a whole number, found \"{}\"", text.trim()),
         )
     };

@@ -69,9 +69,9 @@ impl BulkRead {
         totals: &mut ReadTotals,
         handle_value: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<(), Error> {
-        let start = Instant::now();
+        let began_at = Instant::now();
         totals.value_bytes += self.for_each_value(reply, handle_value)?;
-        totals.decoding_time += start.elapsed();
+        totals.decoding_time += began_at.elapsed();
         Ok(())
     }
 

@@ -39,19 +39,19 @@ pub struct BulkReply<'r> {
 /// so that no two bulk calls wait for each other.
 pub(crate) fn request_rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
-    for (index, (slot, _)) in requests.iter().enumerate() {
+    for (request_index, (slot, _)) in requests.iter().enumerate() {
         let earlier_count = requests
             .iter()
-            .take(index)
+            .take(request_index)
             .filter(|(request_slot, _)| request_slot == slot)
             .count();
         match rounds.get_mut(earlier_count) {
-            Some(round) => round.push(index),
-            None => rounds.push(vec![index]),
+            Some(round) => round.push(request_index),
+            None => rounds.push(vec![request_index]),
         }
     }
     for round in &mut rounds {
-        round.sort_by_key(|&index| requests.get(index).map(|(slot, _)| *slot));
+        round.sort_by_key(|&request_index| requests.get(request_index).map(|(slot, _)| *slot));
     }
     rounds
 }
@@ -120,7 +120,9 @@ impl Client {
         round: &[usize],
         budget: &Budget<'_>,
     ) -> Result<Vec<CallWithError<'a>>, Error> {
-        let round_requests = round.iter().filter_map(|&index| requests.get(index));
+        let round_requests = round
+            .iter()
+            .filter_map(|&request_index| requests.get(request_index));
         round_requests
             .map(|(slot, request)| {
                 let server = self.server(*slot)?;

@@ -10,7 +10,7 @@ use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::operation::{Store, store_outcome};
-use crate::engine::{BulkResult, ItemAndSlot, Items, StoreManySteps};
+use crate::engine::{BulkResult, IndexAndSlot, Items, StoreManySteps};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::request::{Item, Request};
@@ -33,7 +33,7 @@ pub struct BulkStore {
 /// The failures in the replies so far.
 #[derive(Debug, Default)]
 pub struct StoreFailures {
-    failed_items: VecDeque<(ItemAndSlot, Error)>,
+    failed_items: VecDeque<(IndexAndSlot, Error)>,
     /// Partitions in which a value was refused without being named.
     partitions_with_unnamed_refusals: Vec<usize>,
 }
@@ -138,7 +138,7 @@ impl BulkStore {
         store_failures: StoreFailures,
     ) -> StoreManySteps<I> {
         let mut failed_items = store_failures.failed_items;
-        let mut to_retry = VecDeque::new();
+        let mut items_to_retry = VecDeque::new();
         for (partition_index, (partition, bulk_result)) in
             self.partitions.iter().zip(results).enumerate()
         {
@@ -149,7 +149,7 @@ impl BulkStore {
                     .partitions_with_unnamed_refusals
                     .contains(&partition_index)
             {
-                to_retry.extend(
+                items_to_retry.extend(
                     partition
                         .indices
                         .iter()
@@ -165,7 +165,12 @@ impl BulkStore {
         // This client's own limit refused them: slot 0 stands for no server.
         let too_long_failures = self.too_long_failures.iter().cloned();
         failed_items.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed_items)
+        StoreManySteps::new(
+            items,
+            (self.mode, self.exptime),
+            items_to_retry,
+            failed_items,
+        )
     }
 }
 

@@ -96,8 +96,8 @@ pub struct Call<'a> {
     unread_reply: Option<Reply>,
     /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
-    /// It has waited since it had its connection, so that much time may have passed.
-    has_waited: bool,
+    /// It may have waited since it had its connection, so that `connected_at` no longer serves as the present.
+    may_have_waited: bool,
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
             presumes_classic: false,
             unread_reply: None,
             early_reply: None,
-            has_waited: false,
+            may_have_waited: false,
             requests_offset: 0,
             write_batch: None,
             has_taken_batch: false,
@@ -269,7 +269,7 @@ impl<'a> Call<'a> {
             return;
         };
         socket_connection.state_machine.release();
-        socket_connection.expects_large = self.received_body_directly;
+        socket_connection.expects_large_value = self.received_body_directly;
         if !socket_connection.state_machine.awaits_replies() {
             self.finish();
         }

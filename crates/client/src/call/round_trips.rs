@@ -26,7 +26,7 @@ impl Call<'_> {
     /// Submits the requests to the connection, which the call has had since `connected_at`.
     pub(super) fn submit_requests(&mut self, connected_at: Instant) -> Result<(), StepError> {
         self.times.connected_at = connected_at;
-        self.has_waited = false;
+        self.may_have_waited = false;
         let attempt = self.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         if let Some(write_batch) = &mut self.write_batch {
@@ -81,7 +81,7 @@ impl Call<'_> {
             self.stage = CallStage::Receiving;
             return Ok(None);
         }
-        self.has_waited = true;
+        self.may_have_waited = true;
         if !socket_connection.state_machine.awaits_replies() {
             return Err(WaitError::WouldBlock.into());
         }
@@ -132,12 +132,12 @@ impl Call<'_> {
         }
         if socket_connection.state_machine.has_received_nothing() && !self.is_noreply {
             // The first wait needs no clock reading: the call has only just got its connection.
-            let now = if self.has_waited {
+            let now = if self.may_have_waited {
                 Instant::now()
             } else {
                 self.times.connected_at
             };
-            self.has_waited = true;
+            self.may_have_waited = true;
             socket_connection.receive(1, self.deadline, wait_limit, now)?;
         }
         match socket_connection.state_machine.poll() {
@@ -217,7 +217,7 @@ impl Call<'_> {
                 receive_result => receive_result,
             };
             match receive_result {
-                Ok(new_bytes) => received_bytes += new_bytes,
+                Ok(newly_received_bytes) => received_bytes += newly_received_bytes,
                 Err(WaitError::Interrupted) => {
                     self.received_body_bytes = Some(received_bytes);
                     return Ok(false);

@@ -51,7 +51,7 @@ impl BulkResult {
     ) -> impl Iterator<Item = (usize, Error)> {
         let unreplied_indices = key_indices.iter().skip(self.reply_count);
         let error = self.error.clone();
-        unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
+        unreplied_indices.filter_map(move |&key_index| Some((key_index, error.clone()?)))
     }
 }
 
@@ -95,7 +95,7 @@ impl BulkRequests {
     pub fn unsent(&self) -> impl Iterator<Item = (usize, usize)> {
         let requests = self.requests.iter().enumerate();
         let unsent = requests.filter(|(_, request)| request.send_state == SendState::Unsent);
-        unsent.map(|(index, request)| (index, request.slot))
+        unsent.map(|(request_index, request)| (request_index, request.slot))
     }
 
     /// Whether all have ended.
@@ -113,26 +113,26 @@ impl BulkRequests {
     /// that.
     pub fn begin_attempt(
         &mut self,
-        index: usize,
+        request_index: usize,
         has_connection: bool,
         (now, deadline): (Instant, Instant),
         deadline_error: impl FnOnce() -> Error,
     ) -> Option<RetryState> {
-        let request = self.requests.get_mut(index)?;
+        let request = self.requests.get_mut(request_index)?;
         if has_connection && now < deadline {
             request.send_state = SendState::InFlight;
             return Some(request.retry_state);
         }
         if !request.retry_state.count_connection_wait(now, deadline) {
-            self.fail(index, deadline_error());
+            self.fail(request_index, deadline_error());
         }
         None
     }
 
     /// The index, among the replies to a request, of the one that comes next; `None` if an error has ended it, so that
     /// what still comes counts for no key.
-    pub fn next_reply_index(&self, index: usize) -> Option<usize> {
-        let result = self.results.get(index)?;
+    pub fn next_reply_index(&self, request_index: usize) -> Option<usize> {
+        let result = self.results.get(request_index)?;
         result.error.is_none().then_some(result.reply_count)
     }
 
@@ -140,11 +140,11 @@ impl BulkRequests {
     /// flight until its last reply, so that none of its replies meets the next step of the call.
     pub fn record_reply_result(
         &mut self,
-        index: usize,
+        request_index: usize,
         reply_result: Result<(), Error>,
         is_last: bool,
     ) {
-        if let Some(result) = self.results.get_mut(index)
+        if let Some(result) = self.results.get_mut(request_index)
             && result.error.is_none()
         {
             match reply_result {
@@ -152,28 +152,29 @@ impl BulkRequests {
                 Err(error) => result.error = Some(error),
             }
         }
-        if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
+        if let Some(request) = self.requests.get_mut(request_index).filter(|_| is_last) {
             request.send_state = SendState::Ended;
         }
     }
 
     /// Records that a request got no reply: it is repeated, or it ends.
-    pub fn record_failure(&mut self, index: usize, failure: Failure) {
-        let is_refused = self.next_reply_index(index).is_none();
-        match (failure.decision, self.requests.get_mut(index)) {
+    pub fn record_failure(&mut self, request_index: usize, failure: Failure) {
+        let is_refused = self.next_reply_index(request_index).is_none();
+        match (failure.decision, self.requests.get_mut(request_index)) {
             (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) if !is_refused => {
                 request.send_state = SendState::Unsent;
                 request.retry_state.is_retry = true;
             }
-            _ => self.fail(index, failure.error),
+            _ => self.fail(request_index, failure.error),
         }
     }
 
     /// Ends a request by an error, or by the one that a reply to it was.
-    pub fn fail(&mut self, index: usize, error: Error) {
-        if let (Some(request), Some(result)) =
-            (self.requests.get_mut(index), self.results.get_mut(index))
-        {
+    pub fn fail(&mut self, request_index: usize, error: Error) {
+        if let (Some(request), Some(result)) = (
+            self.requests.get_mut(request_index),
+            self.results.get_mut(request_index),
+        ) {
             request.send_state = SendState::Ended;
             result.error.get_or_insert(error);
         }
@@ -185,8 +186,8 @@ impl BulkRequests {
             .unsent()
             .filter(|&(_, unsent_slot)| unsent_slot == slot)
             .collect();
-        for (index, _) in unsent {
-            self.fail(index, error.clone());
+        for (request_index, _) in unsent {
+            self.fail(request_index, error.clone());
         }
     }
 }

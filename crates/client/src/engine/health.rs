@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn pauses_keep_within_their_bounds() {
         for jitter_seed in 0..1000 {
-            let pause = probe_pause(jitter_seed).as_millis();
-            assert!((70..=130).contains(&pause));
+            let pause_ms = probe_pause(jitter_seed).as_millis();
+            assert!((70..=130).contains(&pause_ms));
         }
     }
 }

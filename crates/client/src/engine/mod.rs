@@ -23,7 +23,7 @@ pub use bulk_requests::{BulkRequests, BulkResult, RetryState};
 pub use counter::{Counter, InitialNumber};
 pub use refused_value::RefusedValueSteps;
 pub use step::{Step, StepOutcome};
-pub(crate) use store_many::ItemAndSlot;
+pub(crate) use store_many::IndexAndSlot;
 pub use store_many::{Items, StoreManySteps};
 
 use crate::error::Error;

@@ -9,8 +9,8 @@ use super::{Failures, RefusedValueSteps, Step, StepOutcome, Steps};
 use crate::error::Error;
 use crate::request::{Item, Request};
 
-/// A value of a bulk store: its index in the call, and the slot of its server.
-pub(crate) type ItemAndSlot = (usize, usize);
+/// The index of an item in its bulk store, and the slot of its server.
+pub(crate) type IndexAndSlot = (usize, usize);
 
 /// The items of a bulk store, wherever they are kept.
 pub trait Items {
@@ -30,26 +30,26 @@ pub struct StoreManySteps<I> {
     items: I,
     /// On which condition, and with which expiry, they are stored.
     mode_and_exptime: (StoreMode, i64),
-    to_retry: VecDeque<ItemAndSlot>,
-    failed_items: VecDeque<(ItemAndSlot, Error)>,
-    refused_value_steps: Option<(ItemAndSlot, RefusedValueSteps)>,
+    items_to_retry: VecDeque<IndexAndSlot>,
+    failed_items: VecDeque<(IndexAndSlot, Error)>,
+    refused_value_steps: Option<(IndexAndSlot, RefusedValueSteps)>,
     /// The limits that servers have reported, by slot.
     limits_by_slot: BTreeMap<usize, u64>,
     result: Result<Failures, Error>,
 }
 
 impl<I: Items> StoreManySteps<I> {
-    /// Follows a store of `items`, of which `to_retry` are stored again and `failed_items` were not stored.
+    /// Follows a store of `items`, of which `items_to_retry` are stored again and `failed_items` were not stored.
     pub(crate) fn new(
         items: I,
         mode_and_exptime: (StoreMode, i64),
-        to_retry: VecDeque<ItemAndSlot>,
-        failed_items: VecDeque<(ItemAndSlot, Error)>,
+        items_to_retry: VecDeque<IndexAndSlot>,
+        failed_items: VecDeque<(IndexAndSlot, Error)>,
     ) -> Self {
         let mut steps = Self {
             items,
             mode_and_exptime,
-            to_retry,
+            items_to_retry,
             failed_items,
             refused_value_steps: None,
             limits_by_slot: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl<I: Items> StoreManySteps<I> {
 
     /// Continues with the next failure that needs steps, once nothing is to be stored again.
     fn take_next_refusal(&mut self) {
-        while self.to_retry.is_empty() && self.refused_value_steps.is_none() {
+        while self.items_to_retry.is_empty() && self.refused_value_steps.is_none() {
             let Some(((index, slot), mut error)) = self.failed_items.pop_front() else {
                 return;
             };
@@ -78,7 +78,7 @@ impl<I: Items> StoreManySteps<I> {
         }
     }
 
-    fn fail(&mut self, (index, _): ItemAndSlot, error: Error) {
+    fn fail(&mut self, (index, _): IndexAndSlot, error: Error) {
         if let Ok(failures) = &mut self.result {
             failures.push((index, error));
         }
@@ -93,7 +93,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
             _ => {
-                let &(index, _) = self.to_retry.front()?;
+                let &(index, _) = self.items_to_retry.front()?;
                 let item = self.items.item(index)?;
                 let (mode, exptime) = self.mode_and_exptime;
                 let noreply = false;
@@ -125,7 +125,8 @@ impl<I: Items> Steps for StoreManySteps<I> {
                 self.limits_by_slot.insert(slot, limit);
             }
             self.fail((index, slot), error);
-        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), step_result)
+        } else if let (Some(index_and_slot), Err(error)) =
+            (self.items_to_retry.pop_front(), step_result)
         {
             self.failed_items.push_back((index_and_slot, error));
         }
@@ -192,9 +193,9 @@ mod tests {
     #[test]
     fn a_refused_value_is_removed_and_the_limit_of_its_server_queried_once() {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
-        let to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
+        let items_to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed_items = VecDeque::from([((3, 0), too_large(9))]);
-        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed_items);
+        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, items_to_retry, failed_items);
         let (requests, failures) = run_steps(steps, |request_text| match request_text {
             "store b" => Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
             "store a" | "store c" => Err(too_large(0)),

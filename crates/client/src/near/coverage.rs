@@ -40,7 +40,7 @@ enum ServeUntil {
 impl Coverage {
     /// Expects reports of the servers in these slots; those of others end.
     pub(super) fn set_expected_slots(&mut self, slots: &[usize]) {
-        let state_of = |&slot: &usize| {
+        let slot_and_state = |&slot: &usize| {
             let known_watch = self
                 .watches
                 .iter()
@@ -50,7 +50,7 @@ impl Coverage {
                 known_watch.map_or(WatchState::Waiting, |&(_, state)| state),
             )
         };
-        self.watches = slots.iter().map(state_of).collect();
+        self.watches = slots.iter().map(slot_and_state).collect();
         self.update_serve_until();
     }
 

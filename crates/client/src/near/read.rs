@@ -97,7 +97,7 @@ impl NearRead {
             let (keys, reason) = match self.stage {
                 NearReadStage::Load => {
                     self.stage = NearReadStage::Page;
-                    (self.keys_to_load(now), FetchReason::Load)
+                    (self.begin_load(now), FetchReason::Load)
                 }
                 NearReadStage::Page => {
                     self.stage = NearReadStage::Items;
@@ -125,7 +125,7 @@ impl NearRead {
         }
     }
 
-    fn keys_to_load(&mut self, now: Instant) -> Vec<NearKey> {
+    fn begin_load(&mut self, now: Instant) -> Vec<NearKey> {
         let is_due = self.near.current().state().begin_load(now);
         self.load_started_at = is_due.then_some(now);
         if is_due {
@@ -225,9 +225,9 @@ impl NearRead {
 
     fn set_value(&mut self, index: usize, value: Option<NearValue>, needs_no_fetch: bool) {
         let old_value = self.values.get_mut(index);
-        let old_flag = self.needs_no_fetch.get_mut(index);
-        if let Some((old_value, old_flag)) = old_value.zip(old_flag) {
-            (*old_value, *old_flag) = (value, needs_no_fetch);
+        let old_needs_no_fetch = self.needs_no_fetch.get_mut(index);
+        if let Some((old_value, old_needs_no_fetch)) = old_value.zip(old_needs_no_fetch) {
+            (*old_value, *old_needs_no_fetch) = (value, needs_no_fetch);
         }
     }
 
@@ -482,8 +482,9 @@ pub fn only_value(
 
 /// The keys for which a call found no value.
 fn find_absent_keys(fetch: &Fetch, items: &[Option<FetchedItem>]) -> AbsentKeys {
-    let keys = fetch.keys.iter().zip(&fetch.generations).zip(items);
-    let absent = keys.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
+    let keys_and_items = fetch.keys.iter().zip(&fetch.generations).zip(items);
+    let absent =
+        keys_and_items.filter(|(_, item)| item.as_ref().is_some_and(|item| item.value.is_none()));
     absent
         .filter_map(|((key, generation), _)| Some((key.clone(), (*generation)?)))
         .collect()

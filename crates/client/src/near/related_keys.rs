@@ -68,8 +68,8 @@ impl RelatedKeys {
 
     /// A kept key as the application writes it; one in base64 as it goes on the wire.
     pub(super) fn name_of(&self, key: &NearKey) -> String {
-        let wire = wire_key(key);
-        let name = self.without_namespace(key).unwrap_or(wire.bytes);
+        let wire_form = wire_key(key);
+        let name = self.without_namespace(key).unwrap_or(wire_form.bytes);
         String::from_utf8_lossy(name).into_owned()
     }
 

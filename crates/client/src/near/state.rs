@@ -169,7 +169,7 @@ impl NearState {
             .get(key, |entry| entry.is_fresh(now))?
             .value
             .clone()?;
-        self.count_hit(if is_fixed {
+        self.count_read(if is_fixed {
             Location::Fixed
         } else {
             Location::Local
@@ -189,7 +189,7 @@ impl NearState {
         self.may_serve(now) && pause_ends.all(|&pause_end| now >= pause_end)
     }
 
-    fn count_hit(&mut self, location: Location) {
+    fn count_read(&mut self, location: Location) {
         self.stats.reads += 1;
         match location {
             Location::Fixed => self.stats.fixed_hits += 1,
@@ -236,7 +236,7 @@ impl NearState {
                 now,
                 &mut keys_of_lookup,
             );
-            self.count_hit(location);
+            self.count_read(location);
             lookup.needs_no_fetch.push(location != Location::Missing);
             lookup.values.push(value);
             let new_keys = keys_of_lookup.drain(..).filter(|new_key| {
@@ -273,7 +273,7 @@ impl NearState {
         let is_unchanged = self.writes.generation(key) == Some(generation);
         let may_use = is_unchanged && !self.is_available(key, scope_state, now);
         if may_use {
-            self.count_hit(Location::AlreadyRequested);
+            self.count_read(Location::AlreadyRequested);
         }
         may_use
     }

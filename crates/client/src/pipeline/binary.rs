@@ -269,8 +269,8 @@ impl ReplyScan {
             let refusals = std::mem::take(&mut self.refusals);
             return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
         }
-        let index = response.head.request.opaque.wrapping_sub(first_opaque);
-        if index >= count {
+        let request_index = response.head.request.opaque.wrapping_sub(first_opaque);
+        if request_index >= count {
             return Err(Fault::WrongOpaque);
         }
         self.count_quiet_reply(count)?;
@@ -288,7 +288,9 @@ impl ReplyScan {
             WriteStatus::Done => return Err(Fault::WrongOpaque),
             // As in meta: a quiet removal, addition or touch of nothing is not reported.
             WriteStatus::NotFound if !is_store => {}
-            outcome => self.failed_replies.push((index as usize, code_of(outcome))),
+            outcome => self
+                .failed_replies
+                .push((request_index as usize, code_of(outcome))),
         }
         Ok(ParseStep::Continue)
     }

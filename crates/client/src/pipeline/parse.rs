@@ -301,13 +301,13 @@ impl ReplyScan {
                 flags: meta_flags,
                 ..
             } => {
-                let index = meta_flags
+                let request_index = meta_flags
                     .opaque
                     .map(|opaque| opaque.wrapping_sub(first_opaque));
-                let index = index.filter(|&index| index < count);
-                let index = index.ok_or(Fault::WrongOpaque)?;
+                let request_index = request_index.filter(|&request_index| request_index < count);
+                let request_index = request_index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
-                self.failed_replies.push((index as usize, *code));
+                self.failed_replies.push((request_index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
             meta_protocol::Line::Error(error_line)
@@ -338,9 +338,9 @@ fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, u
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
-fn parse_digits(digits: &[u8]) -> Option<(u32, &[u8])> {
+fn parse_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first_byte, mut unparsed) = digits.split_first()?;
+    let (first_byte, mut unparsed) = text.split_first()?;
     let mut number = u64::from(digit_of(first_byte)?);
     loop {
         let (byte, remaining) = unparsed.split_first()?;

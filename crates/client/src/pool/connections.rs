@@ -37,7 +37,7 @@ struct PoolState {
     open_count: usize,
     waiting_calls: usize,
     /// The server left the client: what comes back is closed.
-    has_left: bool,
+    has_server_left: bool,
 }
 
 impl PoolState {
@@ -117,7 +117,7 @@ impl ConnectionPool {
 
     fn return_connection(&self, socket_connection: Box<SocketConnection>) {
         let mut state = self.state();
-        if state.has_left {
+        if state.has_server_left {
             state.open_count = state.open_count.saturating_sub(1);
         } else {
             state.idle.push(socket_connection);
@@ -155,15 +155,15 @@ impl ConnectionPool {
 
     /// Notes whether the server is one of the client's; the idle connections to one that left are closed.
     pub(crate) fn set_present(&self, is_present: bool) {
-        self.state().has_left = !is_present;
+        self.state().has_server_left = !is_present;
         if !is_present {
             self.close_idle();
         }
     }
 
     /// Whether the server left the client.
-    pub(crate) fn has_left(&self) -> bool {
-        self.state().has_left
+    pub(crate) fn has_server_left(&self) -> bool {
+        self.state().has_server_left
     }
 
     /// Closes the idle connections, outside the lock.

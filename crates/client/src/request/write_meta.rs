@@ -103,12 +103,12 @@ impl Request<'_> {
 
     /// The key, flags and quietness of an `mg` command, if the request is sent as one.
     fn mg_command_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
-        let (value, defaults) = (true, GetFields::default());
+        let defaults = GetFields::default();
         Some(match *self {
             Self::Get { key, cas } if key.is_base64 => (
                 key,
                 GetFields {
-                    value,
+                    value: true,
                     cas,
                     ..defaults
                 },
@@ -125,7 +125,7 @@ impl Request<'_> {
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);
                 let fields = GetFields {
-                    value,
+                    value: true,
                     touch,
                     ..defaults
                 };
@@ -133,7 +133,7 @@ impl Request<'_> {
             }
             Self::Inspect { key } => {
                 let fields = GetFields {
-                    value,
+                    value: true,
                     cas: true,
                     metadata: true,
                     ..defaults

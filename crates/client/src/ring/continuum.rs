@@ -39,8 +39,8 @@ impl Continuum {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (server_index, server) in servers.iter().enumerate() {
-            for point_index in 0..ketama_digests(server.weight, total_weight, servers.len()) {
-                let words = hash::md5_words(point_name(server, point_index).as_bytes());
+            for digest_index in 0..ketama_digest_count(server.weight, total_weight, servers.len()) {
+                let words = hash::md5_words(point_name(server, digest_index).as_bytes());
                 points.extend(words.map(|value| Point {
                     value,
                     server_index,
@@ -86,7 +86,7 @@ impl Continuum {
     }
 
     /// The index of the server whose point `key_hash` belongs to, wrapping round the circle.
-    pub(super) fn server_of(&self, key_hash: u32) -> usize {
+    pub(super) fn server_index_of(&self, key_hash: u32) -> usize {
         let points = &self.points;
         let point = match self.search {
             PointSearch::AtOrAfter => points
@@ -105,7 +105,7 @@ impl Continuum {
 }
 
 /// libmemcached's count of digests for a weight: every step in float32, for a double rounds elsewhere.
-fn ketama_digests(weight: u32, total_weight: u64, server_count: usize) -> usize {
+fn ketama_digest_count(weight: u32, total_weight: u64, server_count: usize) -> usize {
     let weight_fraction = weight as f32 / total_weight as f32;
     (weight_fraction * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor()
         as usize

@@ -242,7 +242,7 @@ impl Ring {
             PlacementTable::Points {
                 continuum,
                 hash_key,
-            } => continuum.server_of(hash_key(key)),
+            } => continuum.server_index_of(hash_key(key)),
             PlacementTable::Buckets { buckets, hash_key } => {
                 bucket_at(buckets, hash_key(key) as usize % buckets.len().max(1))
             }
@@ -284,12 +284,13 @@ fn check_servers(servers: &[RingServer], placement: Placement) -> Result<(), Rin
 
 /// Server indexes, each repeated `weight` times in list order: what python-memcached and pecl do with weights.
 fn build_buckets(servers: &[RingServer]) -> Vec<usize> {
-    let repeat = |(index, server): (usize, &RingServer)| vec![index; server.weight as usize];
+    let repeat =
+        |(server_index, server): (usize, &RingServer)| vec![server_index; server.weight as usize];
     servers.iter().enumerate().flat_map(repeat).collect()
 }
 
-fn bucket_at(buckets: &[usize], index: usize) -> usize {
-    buckets.get(index).copied().unwrap_or(0)
+fn bucket_at(buckets: &[usize], bucket_index: usize) -> usize {
+    buckets.get(bucket_index).copied().unwrap_or(0)
 }
 
 /// pymemcache's rule: murmur3 of `name-key`, a tie goes to the greater name.
@@ -300,5 +301,5 @@ fn highest_scoring_server(names: &[String], key: &[u8]) -> usize {
         .iter()
         .enumerate()
         .max_by_key(|(_, name)| (score(name), *name));
-    best_name.map_or(0, |(index, _)| index)
+    best_name.map_or(0, |(server_index, _)| server_index)
 }

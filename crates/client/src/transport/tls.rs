@@ -62,8 +62,8 @@ impl TlsSession {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         self.flush(fd)?;
-        let written_bytes = self.connection.writer().write_vectored(pieces);
-        let written_bytes = written_bytes.map_err(|error| to_errno(&error))?;
+        let write_result = self.connection.writer().write_vectored(pieces);
+        let written_bytes = write_result.map_err(|error| to_errno(&error))?;
         match self.flush(fd) {
             Ok(()) | Err(Errno::AGAIN) => Ok(written_bytes),
             Err(error) => Err(error),
@@ -95,8 +95,8 @@ impl TlsSession {
         let mut flags = flags & RecvFlags::DONTWAIT;
         loop {
             if self.decrypted_bytes > 0 {
-                let read_bytes = self.connection.reader().read(buffer);
-                let read_bytes = read_bytes.map_err(|error| to_errno(&error))?;
+                let read_result = self.connection.reader().read(buffer);
+                let read_bytes = read_result.map_err(|error| to_errno(&error))?;
                 self.decrypted_bytes = self.decrypted_bytes.saturating_sub(read_bytes);
                 return Ok(read_bytes);
             }
@@ -124,8 +124,8 @@ impl TlsSession {
 
     /// Reads once and decrypts; 0 is the end of the stream.
     fn read_records(&mut self, fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
-        let record_bytes = self.connection.read_tls(&mut SocketIo { fd, flags });
-        let record_bytes = record_bytes.map_err(|error| to_errno(&error))?;
+        let read_result = self.connection.read_tls(&mut SocketIo { fd, flags });
+        let record_bytes = read_result.map_err(|error| to_errno(&error))?;
         match self.connection.process_new_packets() {
             Ok(io_state) => {
                 self.decrypted_bytes = io_state.plaintext_bytes_to_read();

@@ -246,9 +246,9 @@ impl Codec {
         if unpacked_bytes <= bytes_max {
             return Ok(());
         }
-        let count = numbers.len();
+        let number_count = numbers.len();
         Err(self.unwritable_error(&ValueRefusal(
-            format!("{count} whole numbers, {unpacked_bytes} bytes unpacked, limit {bytes_max} (decompressed_bytes_max)").into(),
+            format!("{number_count} whole numbers, {unpacked_bytes} bytes unpacked, limit {bytes_max} (decompressed_bytes_max)").into(),
         )))
     }
 
@@ -420,9 +420,9 @@ impl Codec {
 const TIMED_BYTES_MIN: usize = 512;
 
 fn add_elapsed<T>(total_time: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
+    let began_at = Instant::now();
     let result = work();
-    *total_time += start.elapsed();
+    *total_time += began_at.elapsed();
     result
 }
 

@@ -342,7 +342,9 @@ impl Listener {
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match rustix::net::acceptfrom_with(&bound.socket, flags) {
-                Ok((socket, peer)) => self.add_connection(socket, peer, listener_index),
+                Ok((socket, peer_address)) => {
+                    self.add_connection(socket, peer_address, listener_index);
+                }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return self.wait_before_accepting();
                 }

@@ -47,24 +47,24 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
     let next_logged_part = if is_binary { next_header } else { next_line };
     let descriptor = context.connection.id.descriptor;
     // Bytes of a value that are still to be skipped.
-    let mut skip_bytes = 0;
+    let mut bytes_to_skip = 0;
     for part in out.parts() {
         let mut bytes = match part {
             OutputPart::Bytes(bytes) => bytes,
             OutputPart::Value(item) => {
-                skip_bytes -= (item.value_bytes() as usize).min(skip_bytes);
+                bytes_to_skip -= (item.value_bytes() as usize).min(bytes_to_skip);
                 continue;
             }
         };
         loop {
-            let skipped_bytes = skip_bytes.min(bytes.len());
+            let skipped_bytes = bytes_to_skip.min(bytes.len());
             bytes = bytes.get(skipped_bytes..).unwrap_or_default();
-            skip_bytes -= skipped_bytes;
+            bytes_to_skip -= skipped_bytes;
             let Some(logged_part) = next_logged_part(bytes) else {
                 break;
             };
             bytes = bytes.get(logged_part.part_bytes..).unwrap_or_default();
-            skip_bytes = logged_part.value_bytes;
+            bytes_to_skip = logged_part.value_bytes;
             context
                 .shared
                 .log

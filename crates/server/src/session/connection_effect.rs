@@ -1,14 +1,14 @@
-//! What a command requires of its connection, besides sending the reply.
+//! How a connection continues after a command whose reply is written.
 
 use crate::session::dump::Dump;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::watchers::WatchFilter;
 
-/// How the connection continues after a command.
+/// What the connection does after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEffect {
-    /// It was executed; the connection continues.
-    Done,
+    /// The connection takes further commands.
+    Continue,
     /// Send the pending output and close.
     Close(CloseReason),
     /// From now on the connection is a log of events.

@@ -34,7 +34,7 @@ impl Session {
     }
 
     /// Appends its fields.
-    pub(crate) fn write_state(&self, writer: &mut FieldWriter) {
+    pub(crate) fn write_fields(&self, writer: &mut FieldWriter) {
         writer.u8(match self.protocol {
             Protocol::Unknown => 0,
             Protocol::Text => 1,
@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is
+    /// Reads what [`Session::write_fields`] wrote. A connection that needed no login before has to log in if that is
     /// required now, and one that speaks a protocol that is not allowed any more is closed.
     pub(crate) fn read_fields(
         reader: &mut FieldReader<'_>,
@@ -151,9 +151,9 @@ mod tests {
         ]
     }
 
-    fn write_fields(session: &Session) -> Vec<u8> {
+    fn encode_session(session: &Session) -> Vec<u8> {
         let mut writer = FieldWriter::default();
-        session.write_state(&mut writer);
+        session.write_fields(&mut writer);
         writer.0
     }
 
@@ -164,11 +164,11 @@ mod tests {
                 state,
                 protocol: Protocol::Text,
             };
-            let written_fields = write_fields(&session);
+            let written_fields = encode_session(&session);
             let mut reader = FieldReader(&written_fields);
             let read_session = Session::read_fields(&mut reader, true, true, Protocols::Any);
             assert!(reader.is_at_end());
-            assert_eq!(write_fields(&read_session.unwrap()), written_fields);
+            assert_eq!(encode_session(&read_session.unwrap()), written_fields);
             for end in 0..written_fields.len() {
                 let cut_fields = &written_fields[..end];
                 assert!(
@@ -187,7 +187,7 @@ mod tests {
                 state,
                 protocol: Protocol::Text,
             };
-            let written_fields = write_fields(&session);
+            let written_fields = encode_session(&session);
             let read_session = Session::read_fields(
                 &mut FieldReader(&written_fields),
                 true,
@@ -216,7 +216,7 @@ mod tests {
             state: State::Command,
             protocol: Protocol::Binary,
         };
-        let written_fields = write_fields(&session);
+        let written_fields = encode_session(&session);
         let read_session = Session::read_fields(
             &mut FieldReader(&written_fields),
             false,

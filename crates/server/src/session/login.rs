@@ -64,10 +64,10 @@ impl Session {
 
     /// Whether an attempt to log in is being verified.
     pub(crate) fn is_login_pending(&self) -> bool {
-        let State::Login(login) = &self.state else {
+        let State::Login(login_state) = &self.state else {
             return false;
         };
-        let attempt = login.attempt.as_ref();
+        let attempt = login_state.attempt.as_ref();
         attempt.is_some_and(|attempt| attempt.was_accepted().is_none())
     }
 
@@ -76,14 +76,14 @@ impl Session {
         if let Some(run_end) = run.check_limits() {
             return Some(run_end);
         }
-        let State::Login(login) = &mut self.state else {
+        let State::Login(login_state) = &mut self.state else {
             return None;
         };
-        if let Some(attempt) = &login.attempt {
+        if let Some(attempt) = &login_state.attempt {
             let Some(is_accepted) = attempt.was_accepted() else {
                 return Some(RunEnd::WaitForLogin);
             };
-            login.attempt = None;
+            login_state.attempt = None;
             return self.finish_login(is_accepted, run);
         }
         run.command_count += 1;
@@ -214,7 +214,7 @@ impl Session {
         let connections = &context.shared.connections;
         connections.set_awaits_login(context.connection, true);
         match std::mem::take(&mut self.state) {
-            State::Login(login) => *login,
+            State::Login(login_state) => *login_state,
             _ => LoginState::default(),
         }
     }
@@ -235,14 +235,14 @@ impl Session {
     fn finish_login(&mut self, is_accepted: bool, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let context = run.context;
         let is_binary = self.protocol == Protocol::Binary;
-        let State::Login(login) = &mut self.state else {
+        let State::Login(login_state) = &mut self.state else {
             return None;
         };
         let out = &mut run.out.bytes;
         context.counters.auth_cmds.bump();
         if is_accepted {
             if is_binary {
-                binary::write_text(out, login.request, b"Authenticated");
+                binary::write_text(out, login_state.request, b"Authenticated");
             } else {
                 out.extend_from_slice(replies::STORED);
             }
@@ -254,12 +254,12 @@ impl Session {
             return None;
         }
         if is_binary {
-            binary::write_error(out, login.request, Status::AuthFailure);
+            binary::write_error(out, login_state.request, Status::AuthFailure);
         } else {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
-        login.failures += 1;
-        let is_last_attempt = login.failures >= FAILURES_MAX;
+        login_state.failures += 1;
+        let is_last_attempt = login_state.failures >= FAILURES_MAX;
         count_failure(context);
         is_last_attempt.then_some(RunEnd::Close(CloseReason::LoginFailed))
     }

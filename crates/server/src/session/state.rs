@@ -181,7 +181,7 @@ impl RunEnd {
     /// How a run ends after a command; `None` if it continues.
     pub(super) fn after_command(effect: ConnectionEffect) -> Option<RunEnd> {
         match effect {
-            ConnectionEffect::Done => None,
+            ConnectionEffect::Continue => None,
             ConnectionEffect::Close(reason) => Some(RunEnd::Close(reason)),
             ConnectionEffect::Watch(filter) => Some(RunEnd::Watch(filter)),
             ConnectionEffect::Dump(dump) => Some(RunEnd::Dump(dump)),

@@ -70,14 +70,14 @@ impl Session {
             return None;
         };
         while !upload.reservation.is_complete() {
-            let following_input = run.remaining_input();
-            if following_input.is_empty() {
+            let input = run.remaining_input();
+            if input.is_empty() {
                 return Some(RunEnd::NeedsInput);
             }
             let space = upload
                 .reservation
                 .space(run.context.store_worker, run.context.now);
-            let copied_bytes = space.len().min(following_input.len());
+            let copied_bytes = space.len().min(input.len());
             if copied_bytes == 0 {
                 let reservation = &upload.reservation;
                 return if reservation.is_blocked_by_uploads()
@@ -90,10 +90,9 @@ impl Session {
                     self.refuse_upload(run)
                 };
             }
-            if let (Some(target), Some(source)) = (
-                space.get_mut(..copied_bytes),
-                following_input.get(..copied_bytes),
-            ) {
+            if let (Some(target), Some(source)) =
+                (space.get_mut(..copied_bytes), input.get(..copied_bytes))
+            {
                 target.copy_from_slice(source);
             }
             upload.reservation.advance(copied_bytes);

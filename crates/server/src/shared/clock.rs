@@ -35,13 +35,13 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        Clock::new_at(since_boot_ns(), wall_unix_s())
+        Clock::new_at(read_since_boot_ns(), read_wall_unix_s())
     }
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
     /// time, because then the time since is not known.
     pub(crate) fn resumed_from(stop: StopTime) -> Option<Clock> {
-        Clock::resumed_from_at(stop, since_boot_ns(), wall_unix_ms())
+        Clock::resumed_from_at(stop, read_since_boot_ns(), read_wall_unix_ms())
     }
 
     fn resumed_from_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
@@ -64,11 +64,11 @@ impl Clock {
 
     /// The current time, as the time of a stop.
     pub(crate) fn stop_time(&self) -> StopTime {
-        let since_boot_ns = since_boot_ns();
+        let since_boot_ns = read_since_boot_ns();
         let since_second_ns = (since_boot_ns - self.start_since_boot_ns).rem_euclid(1_000_000_000);
         StopTime {
             second: self.second_at(since_boot_ns),
-            unix_ms: wall_unix_ms() - since_second_ns / 1_000_000,
+            unix_ms: read_wall_unix_ms() - since_second_ns / 1_000_000,
         }
     }
 
@@ -85,7 +85,7 @@ impl Clock {
     /// [`Clock::inherited`].
     pub(crate) fn handover_state(&self) -> [i64; 3] {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
-        [self.start_since_boot_ns, shift_s, self.origin()]
+        [self.start_since_boot_ns, shift_s, self.origin_unix_s()]
     }
 
     /// The clock of the server that this one replaces.
@@ -111,7 +111,7 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        self.second_at(since_boot_ns())
+        self.second_at(read_since_boot_ns())
     }
 
     /// The second that is this many nanoseconds after boot.
@@ -124,7 +124,7 @@ impl Clock {
 
     /// Follows the wall clock if it was set; called about once a second.
     pub(crate) fn follow_wall_clock(&self) {
-        self.follow_wall_clock_at(since_boot_ns(), wall_unix_s());
+        self.follow_wall_clock_at(read_since_boot_ns(), read_wall_unix_s());
     }
 
     fn follow_wall_clock_at(&self, since_boot_ns: i64, wall_unix_s: i64) {
@@ -134,13 +134,13 @@ impl Clock {
     /// Follows the wall clock, which is at `wall_unix_s` in the second `now` of this clock.
     pub(crate) fn set_wall_clock(&self, wall_unix_s: i64, now: Seconds) {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
-        let origin = wall_unix_s - (i64::from(now.0) - shift_s);
-        if origin.abs_diff(self.origin()) >= ORIGIN_JUMP_S_MIN {
-            self.origin_unix_s.store(origin, Ordering::Relaxed);
+        let origin_unix_s = wall_unix_s - (i64::from(now.0) - shift_s);
+        if origin_unix_s.abs_diff(self.origin_unix_s()) >= ORIGIN_JUMP_S_MIN {
+            self.origin_unix_s.store(origin_unix_s, Ordering::Relaxed);
         }
     }
 
-    fn origin(&self) -> i64 {
+    fn origin_unix_s(&self) -> i64 {
         // LOSSY: a worker may see a wall clock that was set one command late.
         self.origin_unix_s.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ impl Clock {
 
     /// The Unix time of a second of this clock.
     pub(crate) fn unix_time(&self, second: Seconds) -> i64 {
-        self.origin() + i64::from(second.0)
+        self.origin_unix_s() + i64::from(second.0)
     }
 
     /// The expiry that an exptime in a request means at `now`: 0 never, negative expired at once, up to 30 days
@@ -162,23 +162,23 @@ impl Clock {
             0 => return Expiry::Never,
             ..0 => 1,
             1..=RELATIVE_S_MAX => i64::from(now.0) + exptime,
-            _ => exptime.saturating_sub(self.origin()).max(1),
+            _ => exptime.saturating_sub(self.origin_unix_s()).max(1),
         };
         Expiry::At(Seconds(u32::try_from(second).unwrap_or(u32::MAX)))
     }
 }
 
 /// Nanoseconds since boot, suspensions included.
-fn since_boot_ns() -> i64 {
+fn read_since_boot_ns() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn wall_unix_s() -> i64 {
-    wall_unix_ms() / 1000
+fn read_wall_unix_s() -> i64 {
+    read_wall_unix_ms() / 1000
 }
 
-fn wall_unix_ms() -> i64 {
+fn read_wall_unix_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as i64)
@@ -223,12 +223,12 @@ mod tests {
     #[test]
     fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
         let clock = Clock::new_at(SECOND_NS / 2, 1_700_000_000);
-        let origin = clock.origin();
+        let origin_unix_s = clock.origin_unix_s();
         clock.follow_wall_clock_at(10 * SECOND_NS, 1_700_000_010);
         clock.follow_wall_clock_at(10 * SECOND_NS, 1_700_000_009);
         clock.shift(1000);
         clock.follow_wall_clock_at(20 * SECOND_NS, 1_700_000_020);
-        assert_eq!(clock.origin(), origin);
+        assert_eq!(clock.origin_unix_s(), origin_unix_s);
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
             "the time is not known"
         );
         // The present, saved and resumed.
-        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND_NS, wall_unix_s());
+        let clock = Clock::new_at(read_since_boot_ns() - 77 * SECOND_NS, read_wall_unix_s());
         let resumed = Clock::resumed_from(clock.stop_time()).unwrap();
         assert!(
             resumed
@@ -275,15 +275,18 @@ mod tests {
 
     #[test]
     fn a_server_that_replaces_another_continues_its_clock() {
-        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND_NS, wall_unix_s() - 77);
+        let clock = Clock::new_at(
+            read_since_boot_ns() - 77 * SECOND_NS,
+            read_wall_unix_s() - 77,
+        );
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handover_state());
-        let since_boot_ns = since_boot_ns();
+        let since_boot_ns = read_since_boot_ns();
         assert_eq!(
             inherited.second_at(since_boot_ns),
             clock.second_at(since_boot_ns)
         );
-        assert_eq!(inherited.origin(), clock.origin());
+        assert_eq!(inherited.origin_unix_s(), clock.origin_unix_s());
         assert!(inherited.start_second().0 >= 1079);
     }
 

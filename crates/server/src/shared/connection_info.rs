@@ -43,8 +43,8 @@ pub(crate) struct ConnectionInfo {
     state: AtomicU8,
 }
 
-/// The state of a connection, as memcached names it.
-const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
+/// memcached's names of the states of a connection.
+const STATE_NAMES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
 /// States of [`ConnectionInfo::set_state`].
 pub(crate) const STATE_READING: u8 = 0;
 pub(crate) const STATE_READING_VALUE: u8 = 1;
@@ -89,10 +89,10 @@ impl ConnectionInfo {
         let _ = self.proxied_client.set(client);
     }
 
-    /// The state of the connection.
-    pub(crate) fn state(&self) -> &'static str {
-        let state = usize::from(self.state.load(Ordering::Relaxed));
-        STATES.get(state).copied().unwrap_or("conn_read")
+    /// memcached's name of its state.
+    pub(crate) fn state_name(&self) -> &'static str {
+        let state_index = usize::from(self.state.load(Ordering::Relaxed));
+        STATE_NAMES.get(state_index).copied().unwrap_or("conn_read")
     }
 
     pub(crate) fn set_state(&self, state: u8) {

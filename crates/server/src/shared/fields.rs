@@ -82,8 +82,8 @@ impl<'b> FieldReader<'b> {
         Some(bytes)
     }
 
-    /// Reads the address that was written, if there is one.
-    pub(crate) fn address(&mut self) -> Option<Vec<SocketAddr>> {
+    /// Reads what [`FieldWriter::address`] wrote: a list of one address, or of none.
+    pub(crate) fn addresses(&mut self) -> Option<Vec<SocketAddr>> {
         let text = std::str::from_utf8(self.bytes()?).ok()?;
         let addresses = text.split_terminator(' ').map(|text| text.parse().ok());
         addresses.collect()
@@ -117,8 +117,8 @@ mod tests {
                 reader.u32()?,
                 reader.i64()?,
                 reader.bytes()?.to_vec(),
-                reader.address()?,
-                reader.address()?,
+                reader.addresses()?,
+                reader.addresses()?,
             );
             reader.is_at_end().then_some(fields)
         };

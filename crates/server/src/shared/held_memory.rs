@@ -103,8 +103,9 @@ impl ParkedConnections {
         self.parked_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn subtract(&self, connections: usize) {
-        self.parked_count.fetch_sub(connections, Ordering::Relaxed);
+    pub(crate) fn subtract(&self, connection_count: usize) {
+        self.parked_count
+            .fetch_sub(connection_count, Ordering::Relaxed);
     }
 
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to

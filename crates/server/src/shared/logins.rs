@@ -21,9 +21,9 @@ use crate::shared::wake::Waker;
 /// The logins of a server; by default it has no users and requires no login.
 #[derive(Default)]
 pub(crate) struct Logins {
-    user_table: Option<(UsersFile, Mutex<UserTable>)>,
+    file_and_user_table: Option<(UsersFile, Mutex<UserTable>)>,
     /// `None` decides each attempt at once, in the calling thread.
-    queue: Option<Sender<LoginMessage>>,
+    message_sender: Option<Sender<LoginMessage>>,
 }
 
 /// The users, and the version by which a change of their file is detected.
@@ -87,22 +87,22 @@ impl Logins {
             users: Arc::new(users),
         };
         Ok(Logins {
-            user_table: Some((file.clone(), Mutex::new(user_table))),
-            queue: None,
+            file_and_user_table: Some((file.clone(), Mutex::new(user_table))),
+            message_sender: None,
         })
     }
 
     /// Makes the logins send attempts to the returned receiver from now on.
     pub(crate) fn with_thread(mut self) -> (Logins, Receiver<LoginMessage>) {
         let (sender, receiver) = channel();
-        self.queue = self.user_table.is_some().then_some(sender);
+        self.message_sender = self.file_and_user_table.is_some().then_some(sender);
         (self, receiver)
     }
 
     /// Whether connections have to log in.
     #[inline]
     pub(crate) fn are_required(&self) -> bool {
-        self.user_table.is_some()
+        self.file_and_user_table.is_some()
     }
 
     /// Submits an attempt; `None` for credentials that no user can have, which are refused like wrong ones.
@@ -121,11 +121,11 @@ impl Logins {
             outcome: AtomicU8::new(0),
             waker: waker.clone(),
         });
-        match &self.queue {
+        match &self.message_sender {
             None => attempt.decide(self.verify(&attempt)),
-            Some(queue) => {
+            Some(message_sender) => {
                 // Without the thread no client can log in any more: the server is ending.
-                if queue
+                if message_sender
                     .send(LoginMessage::Attempt(Arc::clone(&attempt)))
                     .is_err()
                 {
@@ -138,7 +138,7 @@ impl Logins {
 
     /// Whether the users have these credentials.
     pub(crate) fn verify(&self, attempt: &Attempt) -> bool {
-        let Some((_, user_table)) = &self.user_table else {
+        let Some((_, user_table)) = &self.file_and_user_table else {
             return false;
         };
         let users = Arc::clone(&lock(user_table).users);
@@ -147,21 +147,21 @@ impl Logins {
 
     /// Reads the file again if it has changed since, and returns a sentence about that.
     pub(crate) fn reload_if_changed(&self) -> Option<String> {
-        let (file, user_table) = self.user_table.as_ref()?;
+        let (file, user_table) = self.file_and_user_table.as_ref()?;
         let has_changed = file_version(&file.path) != lock(user_table).version;
         has_changed.then(|| reload(file, user_table))
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
     pub(crate) fn reload(&self) -> Option<String> {
-        let (file, user_table) = self.user_table.as_ref()?;
+        let (file, user_table) = self.file_and_user_table.as_ref()?;
         Some(reload(file, user_table))
     }
 
     /// Ends the thread after the attempts so far.
     pub(crate) fn end(&self) {
-        if let Some(queue) = &self.queue {
-            let _ = queue.send(LoginMessage::End);
+        if let Some(message_sender) = &self.message_sender {
+            let _ = message_sender.send(LoginMessage::End);
         }
     }
 }
@@ -173,9 +173,12 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
     user_table.version = version;
     match read_result {
         Ok(users) => {
-            let count = users.password_count();
+            let password_count = users.password_count();
             user_table.users = Arc::new(users);
-            file_message(&file.path, &format!("was read again, {count} passwords"))
+            file_message(
+                &file.path,
+                &format!("was read again, {password_count} passwords"),
+            )
         }
         Err(error_text) => file_message(
             &file.path,

@@ -225,9 +225,9 @@ impl MemoryFile {
     }
 
     /// Saves the store of a server that has ended, memory first and snapshot last.
-    pub(crate) fn save(&self, store: &Store, stop: StopTime) -> io::Result<()> {
+    pub(crate) fn save(&self, store: &Store, stop_time: StopTime) -> io::Result<()> {
         let encoded_snapshot = store
-            .snapshot(stop)
+            .snapshot(stop_time)
             .ok_or_else(|| io::Error::other("a worker has not ended"))?;
         self.file.sync_all()?;
         let new_path = self.with_ending(".meta.new");
@@ -291,7 +291,7 @@ impl MemoryFile {
         config: &Config,
         snapshot: &Snapshot,
     ) -> Result<Result<PreparedStore, String>, Error> {
-        let start = Instant::now();
+        let began_at = Instant::now();
         let Some(clock) = Clock::resumed_from(snapshot.stop()) else {
             return Ok(Err(
                 "the clock is before the time when it was saved".to_owned()
@@ -315,7 +315,7 @@ impl MemoryFile {
             "{}: {} items are back after {} ms",
             self.path.display(),
             store.counters().items,
-            start.elapsed().as_millis()
+            began_at.elapsed().as_millis()
         );
         Ok(Ok(PreparedStore {
             store,

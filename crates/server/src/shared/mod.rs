@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) tuning: Tuning,
     pub(crate) connections: Connections,
     /// Each worker's counters and waker.
-    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    pub(crate) counters_and_wakers: Vec<(Arc<Counters>, Waker)>,
     /// The listening addresses, and the descriptor of each socket.
     pub(crate) addresses: Vec<(i32, Address)>,
     /// How much is logged on stderr.
@@ -116,13 +116,16 @@ impl Shared {
             cluster,
             logins,
             tls,
-            workers,
+            counters_and_wakers,
             addresses,
             listener_waker,
             control_waker,
             log,
         } = parts;
-        let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
+        let wakers = counters_and_wakers
+            .iter()
+            .map(|(_, waker)| waker.clone())
+            .collect();
         let peer_memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
@@ -149,7 +152,7 @@ impl Shared {
             cluster,
             logins,
             tls,
-            workers,
+            counters_and_wakers,
             addresses,
             listener_waker,
             control_waker,
@@ -207,7 +210,7 @@ impl Shared {
     /// Wakes the serving threads, so that they check the phase.
     pub(crate) fn wake_all(&self) {
         self.listener_waker.wake();
-        for (_, waker) in &self.workers {
+        for (_, waker) in &self.counters_and_wakers {
             waker.wake();
         }
     }
@@ -232,7 +235,7 @@ impl Shared {
     /// All workers' counts since the start.
     pub(crate) fn lifetime_totals(&self) -> Totals {
         let mut totals = Totals::default();
-        for (counters, _) in &self.workers {
+        for (counters, _) in &self.counters_and_wakers {
             totals.add(counters);
         }
         totals
@@ -244,7 +247,7 @@ impl Shared {
             totals: self.lifetime_totals(),
             removed_items: self.removed_items_total(),
         };
-        for (counters, _) in &self.workers {
+        for (counters, _) in &self.counters_and_wakers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
             counters.iteration_examined_max.clear();
@@ -278,15 +281,16 @@ impl Shared {
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.
     pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
         (0..ITERATION_TIME_BUCKETS)
-            .map(|index| {
-                let bucket_count =
-                    |counters: &Counters| counters.iteration_times.get(index).map(Counter::get);
+            .map(|bucket_index| {
+                let bucket_count = |counters: &Counters| {
+                    counters.iteration_times.get(bucket_index).map(Counter::get)
+                };
                 let count = self
-                    .workers
+                    .counters_and_wakers
                     .iter()
                     .filter_map(|(counters, _)| bucket_count(counters))
                     .sum();
-                (1 << index, count)
+                (1 << bucket_index, count)
             })
             .collect()
     }
@@ -319,7 +323,7 @@ pub(crate) struct SharedParts {
     pub(crate) cluster: Cluster,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,
-    pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
+    pub(crate) counters_and_wakers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener_waker: Waker,
     pub(crate) control_waker: Waker,

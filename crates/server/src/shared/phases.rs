@@ -110,11 +110,15 @@ impl<H> Phases<H> {
         true
     }
 
-    /// Waits until `workers` workers wait, or for the maximum time.
+    /// Waits until `worker_count` workers wait, or for the maximum time.
     ///
     /// # Errors
     /// They did not pause in time, one of them failed, or the server was stopped.
-    pub(crate) fn wait_for_workers(&self, workers: usize, timeout: Duration) -> Result<(), String> {
+    pub(crate) fn wait_for_workers(
+        &self,
+        worker_count: usize,
+        timeout: Duration,
+    ) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
         loop {
@@ -124,7 +128,7 @@ impl<H> Phases<H> {
             if state.phase != Phase::Pausing {
                 return Err("the server is stopping".to_owned());
             }
-            if state.paused_workers >= workers {
+            if state.paused_workers >= worker_count {
                 return Ok(());
             }
             let time_left = deadline.saturating_duration_since(Instant::now());

@@ -140,8 +140,8 @@ impl SlabClassTable {
         value: u64,
         is_decrement: bool,
     ) {
-        let digits = value.checked_ilog10().unwrap_or(0) + 1;
-        let (class, _) = self.class_and_size(key.len(), digits, 0);
+        let digit_count = value.checked_ilog10().unwrap_or(0) + 1;
+        let (class, _) = self.class_and_size(key.len(), digit_count, 0);
         if let Some(class_counters) = counters.by_class.get(class) {
             if is_decrement {
                 class_counters.decr_hits.bump();

@@ -100,7 +100,7 @@ fn mark_for_close(info: Option<&Arc<ConnectionInfo>>, shared: &Shared) {
 }
 
 fn wake_all(shared: &Shared) {
-    for (_, waker) in &shared.workers {
+    for (_, waker) in &shared.counters_and_wakers {
         waker.wake();
     }
 }

@@ -89,15 +89,12 @@ impl Tls {
     }
 
     /// Makes the server's end of a new TLS connection.
-    pub(crate) fn accept(
-        &self,
-        client_certificate: ClientCertificate,
-    ) -> Result<ServerConnection, String> {
-        let index = self
+    pub(crate) fn accept(&self, demand: ClientCertificate) -> Result<ServerConnection, String> {
+        let demand_index = self
             .client_certificate_demands
             .iter()
-            .position(|other| *other == client_certificate);
-        let config = index.and_then(|index| lock(&self.configs).get(index).cloned());
+            .position(|other| *other == demand);
+        let config = demand_index.and_then(|index| lock(&self.configs).get(index).cloned());
         let config = config.ok_or("the listener has no TLS configuration")?;
         let mut connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
         connection.set_buffer_limit(Some(self.settings.write_buffer_bytes));
@@ -150,8 +147,8 @@ fn read_configs(
         .collect()
 }
 
-fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let describe_error = |reason: &str| format!("{name}: {} {reason}", path.display());
+fn read_certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let describe_error = |reason: &str| format!("{setting}: {} {reason}", path.display());
     let text = file_version::read_bounded(path).map_err(|reason| describe_error(&reason))?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
@@ -185,19 +182,19 @@ fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
 
 /// The verifier of client certificates; `None` where they are not requested.
 fn build_client_verifier(
-    client_certificate: ClientCertificate,
+    demand: ClientCertificate,
     authorities: Option<&Arc<RootCertStore>>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    if client_certificate == ClientCertificate::NotRequested {
+    if demand == ClientCertificate::NotRequested {
         return Ok(None);
     }
     let Some(authorities) = authorities else {
-        let is_required = client_certificate == ClientCertificate::Required;
+        let is_required = demand == ClientCertificate::Required;
         return Ok(Some(Arc::new(WithoutAuthorities { is_required })));
     };
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), crypto_provider());
-    let builder = match client_certificate {
+    let builder = match demand {
         ClientCertificate::Required => builder,
         _ => builder.allow_unauthenticated(),
     };

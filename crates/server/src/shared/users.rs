@@ -19,6 +19,7 @@ const ENTRY_BYTES_MAX: usize = glasscache_protocol::limits::LOGIN_BYTES_MAX;
 /// The users of one file.
 pub(crate) struct Users {
     salt: [u8; 16],
+    /// Each user with a password.
     plain_passwords: Vec<(Digest, Digest)>,
     /// At most one entry for each user.
     hashed_passwords: Vec<(Digest, PasswordHash)>,
@@ -85,7 +86,7 @@ impl Users {
         Ok(())
     }
 
-    /// The number of lines.
+    /// The number of passwords; a line of a SASL database has several.
     pub(crate) fn password_count(&self) -> usize {
         self.plain_passwords.len() + self.hashed_passwords.len()
     }

@@ -228,11 +228,11 @@ impl Watchers {
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let id = self.last_line_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let line_id = self.last_line_id.fetch_add(1, Ordering::Relaxed) + 1;
         // Writing to a vector cannot fail.
         let _ = write!(
             line,
-            "ts={}.{} gid={id} ",
+            "ts={}.{} gid={line_id} ",
             time.as_secs(),
             time.subsec_micros()
         );

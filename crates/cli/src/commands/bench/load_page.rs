@@ -13,14 +13,14 @@ const CHART_PERCENTS: [f64; 12] = [
 
 /// Builds the page.
 pub(super) fn build_page(target_descriptions: &[String], result: &LoadResult) -> Page {
-    let targets: Vec<(&String, &LoadMeasurement)> = target_descriptions
+    let described_measurements: Vec<(&String, &LoadMeasurement)> = target_descriptions
         .iter()
         .zip(
             std::iter::once(&result.measured)
                 .chain(result.other_and_ratio.as_ref().map(|(other, _)| other)),
         )
         .collect();
-    let mut charts = vec![build_percentile_chart(&targets)];
+    let mut charts = vec![build_percentile_chart(&described_measurements)];
     if result.measured.series.len() > 2 {
         charts.push(build_latency_chart(&result.measured));
         charts.push(build_rate_chart(&result.measured));
@@ -29,12 +29,12 @@ pub(super) fn build_page(target_descriptions: &[String], result: &LoadResult) ->
         title: format!("Load on {}", target_descriptions.join(" beside ")),
         sentence: format_sentence(target_descriptions, result),
         charts,
-        tables: vec![build_figures_table(&targets)],
+        tables: vec![build_figures_table(&described_measurements)],
         ..Page::default()
     }
 }
 
-fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
+fn build_percentile_chart(described_measurements: &[(&String, &LoadMeasurement)]) -> Chart {
     let new_series = |label: &str, value_at: &dyn Fn(f64) -> f64| Series {
         label: label.to_owned(),
         points: CHART_PERCENTS
@@ -43,12 +43,12 @@ fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
         ..Series::default()
     };
     let mut series = Vec::new();
-    for (name, measured) in targets {
+    for (target_description, measured) in described_measurements {
         let tally = &measured.tally;
-        // With one target its name is in the title.
-        let series_label = |time: &str| match targets.len() {
+        // With one target its description is in the title.
+        let series_label = |time: &str| match described_measurements.len() {
             1 => format!("from the {time} time"),
-            _ => format!("{name}, from the {time} time"),
+            _ => format!("{target_description}, from the {time} time"),
         };
         series.push(new_series(&series_label("intended"), &|percent| {
             tally.latency_us(percent)
@@ -119,7 +119,7 @@ fn build_latency_chart(measured: &LoadMeasurement) -> Chart {
     }
 }
 
-fn build_figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
+fn build_figures_table(described_measurements: &[(&String, &LoadMeasurement)]) -> Table {
     let header = [
         "",
         "requests/s",
@@ -130,10 +130,10 @@ fn build_figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
         "generator CPU us",
         "wrong",
     ];
-    let row = |(name, measured): &(&String, &LoadMeasurement)| {
+    let row = |(target_description, measured): &(&String, &LoadMeasurement)| {
         let latency = measured.latency_us.intended;
         vec![
-            (*name).clone(),
+            (*target_description).clone(),
             format_count(measured.requests_per_second as u64),
             format_decimal(latency.p50),
             format_decimal(latency.p99),
@@ -148,6 +148,6 @@ fn build_figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
     Table {
         title: "Figures".to_owned(),
         header: header.map(str::to_owned).to_vec(),
-        rows: targets.iter().map(row).collect(),
+        rows: described_measurements.iter().map(row).collect(),
     }
 }

@@ -23,13 +23,13 @@ pub(super) struct LoadResult {
 /// Everything that the command prints.
 pub(super) fn format_result(target_descriptions: &[String], result: &LoadResult) -> String {
     let mut text = wrap(&format_sentence(target_descriptions, result)) + "\n";
-    let targets = std::iter::once(&result.measured)
+    let all_measured = std::iter::once(&result.measured)
         .chain(result.other_and_ratio.as_ref().map(|(other, _)| other));
-    for (name, measured) in target_descriptions.iter().zip(targets) {
+    for (target_description, measured) in target_descriptions.iter().zip(all_measured) {
         let _ = write!(
             text,
             "\n{}\n{}\n{}",
-            wrap(name),
+            wrap(target_description),
             build_latency_table(measured),
             build_cost_table(measured)
         );
@@ -58,7 +58,7 @@ pub(super) fn format_result(target_descriptions: &[String], result: &LoadResult)
 /// The conclusion in some sentences.
 pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResult) -> String {
     let measured = &result.measured;
-    let name = target_descriptions.first().map_or("", String::as_str);
+    let description = target_descriptions.first().map_or("", String::as_str);
     let rate = format_count(measured.requests_per_second.round() as u64);
     let latency_us = &measured.latency_us.intended;
     let (p50, p99) = (
@@ -67,11 +67,11 @@ pub(super) fn format_sentence(target_descriptions: &[String], result: &LoadResul
     );
     let mut sentence = match &result.objective_and_rates {
         Some((objective, _)) => format!(
-            "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
+            "{description} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
             objective.percent,
             format_decimal(objective.latency_us)
         ),
-        None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
+        None => format!("{description} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
     };
     if let (Some((_, ratio)), Some(other_description)) =
         (&result.other_and_ratio, target_descriptions.get(1))

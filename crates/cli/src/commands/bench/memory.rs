@@ -26,14 +26,14 @@ pub(super) struct Args {
     #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
     memory_mib: Vec<u64>,
     /// Only this value size; may be repeated.
-    #[arg(long, value_name = "BYTES", value_parser = list_size_names())]
-    size: Vec<String>,
+    #[arg(id = "size", long = "size", value_name = "BYTES", value_parser = list_size_names())]
+    size_names: Vec<String>,
     /// Only this part; may be repeated.
-    #[arg(long = "part", value_name = "PART", value_enum)]
-    section: Vec<Section>,
+    #[arg(id = "section", long = "part", value_name = "PART", value_enum)]
+    sections: Vec<Section>,
     /// Only this bound; may be repeated.
-    #[arg(long, value_name = "NAME", value_parser = list_bound_names())]
-    bound: Vec<String>,
+    #[arg(id = "bound", long = "bound", value_name = "NAME", value_parser = list_bound_names())]
+    bound_names: Vec<String>,
     /// Leave memcached out, for a quick check of a change.
     #[arg(long)]
     alone: bool,
@@ -65,7 +65,7 @@ impl Args {
             ..self.common.find_servers()?
         };
         let is_selected =
-            |section: Section| self.section.is_empty() || self.section.contains(&section);
+            |section: Section| self.sections.is_empty() || self.sections.contains(&section);
         let mut results = Vec::new();
         let outcome = self.run_sections(&servers, is_selected, &mut results);
         if !out.is_json() && !results.is_empty() {
@@ -78,13 +78,15 @@ impl Args {
             .map(|result| (result.name.to_owned(), result.figures));
         let our_version = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
-        let sections = self
-            .section
+        let section_names = self
+            .sections
             .iter()
             .map(|section| format!("{section:?}").to_lowercase());
         let name = super::format_record_name(
             "memory",
-            sections.chain(self.size.clone()).chain(self.bound.clone()),
+            section_names
+                .chain(self.size_names.clone())
+                .chain(self.bound_names.clone()),
         );
         let record = Record::new(
             &name,
@@ -118,7 +120,7 @@ impl Args {
     }
 
     fn run_fills(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
-        let mut rows = Vec::new();
+        let mut fill_documents = Vec::new();
         let mut fills = Vec::new();
         let mut table = Table::new(&[
             "value bytes",
@@ -135,14 +137,16 @@ impl Args {
         ]);
         for &memory_mib in &self.memory_mib {
             for size in FillSize::all_sizes() {
-                if !self.size.is_empty() && self.size.iter().all(|name| name != size.name) {
+                if !self.size_names.is_empty()
+                    && self.size_names.iter().all(|name| name != size.name)
+                {
                     continue;
                 }
                 let fill =
                     Fill::measure(servers, memory_mib, &size, self.alone).map_err(failure)?;
                 eprintln!("  {}", fill.describe());
                 table.push_row(fill.format_row());
-                rows.push(fill.to_json());
+                fill_documents.push(fill.to_json());
                 fills.push(fill);
             }
         }
@@ -151,7 +155,7 @@ impl Args {
             conclusion: format_fills_conclusion(&fills),
             title: "User bytes per resident byte after a fill of at least twice the limit, all read back:".to_owned(),
             table,
-            figures: Value::Array(rows),
+            figures: Value::Array(fill_documents),
         })
     }
 
@@ -187,7 +191,7 @@ impl Args {
     fn check_bounds(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
         let mut findings: Vec<Finding> = Vec::new();
         for (name, check) in bounds::ALL_CHECKS {
-            if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
+            if self.bound_names.is_empty() || self.bound_names.iter().any(|wanted| wanted == name) {
                 eprintln!("  checking {name}");
                 findings.extend(check(servers).map_err(failure)?);
             }
@@ -326,11 +330,11 @@ impl Fill {
     }
 
     fn format_row(&self) -> [String; 11] {
-        let format_their_density = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
+        let format_their_density = |select_side: fn(&(FillResult, FillResult)) -> &FillResult| {
             self.theirs
                 .as_ref()
                 .map_or("-".to_owned(), |default_and_best| {
-                    format!("{:.3}", side(default_and_best).density())
+                    format!("{:.3}", select_side(default_and_best).density())
                 })
         };
         let ratio_to_best = self

@@ -30,16 +30,17 @@ pub(super) struct Args {
     #[command(flatten)]
     common: CommonOptions,
     /// A folder of key streams (Parquet).
-    traces: PathBuf,
+    #[arg(id = "traces", value_name = "TRACES")]
+    traces_folder: PathBuf,
     /// Only the trace of this name (the file name without its extension); may be repeated.
-    #[arg(long, value_name = "NAME")]
-    trace: Vec<String>,
+    #[arg(id = "trace", long = "trace", value_name = "NAME")]
+    trace_names: Vec<String>,
     /// `-m` as a share of the footprint; may be repeated.
-    #[arg(long, value_name = "SHARE", default_values_t = [0.1, 0.2, 0.35, 0.5])]
-    fraction: Vec<f64>,
+    #[arg(id = "fraction", long = "fraction", value_name = "SHARE", default_values_t = [0.1, 0.2, 0.35, 0.5])]
+    fractions: Vec<f64>,
     /// Only this many requests from the start of each trace.
-    #[arg(long, value_name = "N")]
-    requests: Option<usize>,
+    #[arg(id = "requests", long = "requests", value_name = "N")]
+    requests_max: Option<usize>,
     /// Give each value N bytes, whatever the trace says.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     value_bytes: Option<u32>,
@@ -59,36 +60,37 @@ impl Args {
             ..self.common.find_servers()?
         };
         let mut points = Vec::new();
-        let mut trace_names = Vec::new();
-        for path in list_trace_files(&self.traces).map_err(failure)? {
+        let mut found_trace_names = Vec::new();
+        for path in list_trace_files(&self.traces_folder).map_err(failure)? {
             let trace_name = path
                 .file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            trace_names.push(trace_name.clone());
-            if !self.trace.is_empty() && !self.trace.contains(&trace_name) {
+            found_trace_names.push(trace_name.clone());
+            if !self.trace_names.is_empty() && !self.trace_names.contains(&trace_name) {
                 continue;
             }
-            let trace = Trace::read(&path, self.requests, self.value_bytes).map_err(failure)?;
+            let trace = Trace::read(&path, self.requests_max, self.value_bytes).map_err(failure)?;
             let trace = Arc::new(trace);
-            let (requests, keys) = (
+            let (requests_text, keys_text) = (
                 format_count(trace.requests_of_all_copies()),
                 format_count(trace.first_uses()),
             );
             eprintln!(
-                "  {trace_name}: {requests} requests of {keys} keys in {} copies",
+                "  {trace_name}: {requests_text} requests of {keys_text} keys in {} copies",
                 trace.copies
             );
             points.extend(self.measure_points(&servers, &trace)?);
         }
         if points.is_empty() {
-            let folder = self.traces.display();
+            let folder = self.traces_folder.display();
             let no_trace_failure = Failure::usage(format!("no trace to replay in {folder}"));
-            return Err(if trace_names.is_empty() {
+            return Err(if found_trace_names.is_empty() {
                 no_trace_failure
             } else {
-                no_trace_failure.with_hint(format!("traces there: {}", trace_names.join(", ")))
+                no_trace_failure
+                    .with_hint(format!("traces there: {}", found_trace_names.join(", ")))
             });
         }
         let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
@@ -97,9 +99,9 @@ impl Args {
         }
         let our_version = bounds::request_version(&servers).map_err(failure)?;
         let settings =
-            json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
+            json!({ "fractions": self.fractions, "requests_max": self.requests_max, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": find_worst_ratio(&ratios) });
-        let record_name = super::format_record_name("misses", self.trace.iter().cloned());
+        let record_name = super::format_record_name("misses", self.trace_names.iter().cloned());
         let record = Record::new(
             &record_name,
             &[("glasscache", &our_version)],
@@ -126,7 +128,7 @@ impl Args {
     ) -> Result<Vec<ReplayComparison>, Failure> {
         let measure_all = |server_memory: Option<&ServerMemory<'_>>| {
             let mut points = Vec::new();
-            for &fraction in &self.fraction {
+            for &fraction in &self.fractions {
                 let point = measure_point(servers, trace, fraction, self.alone, server_memory)
                     .map_err(failure)?;
                 eprintln!("  {}", describe_point(&point));
@@ -165,21 +167,22 @@ fn build_forecasts_table(points: &[ReplayComparison]) -> Table {
         let Some(forecast) = point.forecast else {
             continue;
         };
-        let format_ratio =
-            |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
-        let miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
+        let format_miss_ratio = |miss_ratio: Option<f64>| {
+            miss_ratio.map_or("-".to_owned(), |miss_ratio| format!("{miss_ratio:.4}"))
+        };
+        let compute_miss_ratio = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
         table.push_row([
             point.trace_name.clone(),
             point.memory_mib.to_string(),
-            format_ratio(miss_ratio(point.ours.misses)),
-            format_ratio(Some(forecast.ours)),
-            format_ratio(
+            format_miss_ratio(compute_miss_ratio(point.ours.misses)),
+            format_miss_ratio(Some(forecast.ours)),
+            format_miss_ratio(
                 point
                     .theirs
                     .as_ref()
-                    .and_then(|theirs| miss_ratio(theirs.misses)),
+                    .and_then(|theirs| compute_miss_ratio(theirs.misses)),
             ),
-            format_ratio(Some(forecast.theirs)),
+            format_miss_ratio(Some(forecast.theirs)),
             if is_forecast_met(point) {
                 "met"
             } else {
@@ -200,7 +203,7 @@ fn find_worst_ratio(ratios: &[f64]) -> f64 {
 }
 
 fn describe_point(point: &ReplayComparison) -> String {
-    let their_result = match (&point.theirs, point.ratio()) {
+    let their_text = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
             format!(
                 "memcached {}, ratio {ratio:.3}",
@@ -210,7 +213,7 @@ fn describe_point(point: &ReplayComparison) -> String {
         _ => "memcached left out".to_owned(),
     };
     format!(
-        "{} at {} of its footprint (-m {}): avoidable misses {}, {their_result}, exact LRU in our density {}; {} requests/s",
+        "{} at {} of its footprint (-m {}): avoidable misses {}, {their_text}, exact LRU in our density {}; {} requests/s",
         point.trace_name,
         point.fraction,
         point.memory_mib,

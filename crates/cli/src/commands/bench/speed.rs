@@ -73,15 +73,20 @@ impl Args {
         });
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
-        let versions_text = versions
+        let names_and_versions = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
         let name = super::format_record_name("speed", self.scenario_names.iter().cloned());
-        let record = Record::new(&name, &versions_text, settings, json!(scenario_results));
+        let record = Record::new(
+            &name,
+            &names_and_versions,
+            settings,
+            json!(scenario_results),
+        );
         if !scenario_results.is_empty() && out.is_json() {
             out.set_result(&json!(record));
         } else if !scenario_results.is_empty() {
-            print(out, &scenario_results, &versions_text, &layout)?;
+            print(out, &scenario_results, &names_and_versions, &layout)?;
         }
         // What was measured before an end or an error has been printed, and is not kept.
         outcome?;
@@ -235,11 +240,11 @@ fn format_notes(scenario_result: &ScenarioResult) -> String {
         ));
     }
     let count_generator_bound =
-        |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
+        |select_side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
             scenario_result
                 .rounds
                 .iter()
-                .filter(|round| side(round).is_generator_bound)
+                .filter(|round| select_side(round).is_generator_bound)
                 .count()
         };
     let (our_count, their_count) = (

@@ -32,14 +32,14 @@ pub(super) fn measure_forms(
     let mut forms: Vec<FormCosts> = Vec::new();
     for serialiser_costs in all_serialiser_costs {
         let mut compressor_costs = Vec::new();
-        for compressor in COMPRESSORS {
+        for named_compressor in COMPRESSORS {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let measured_count = forms.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
             let costs = measure(
-                &mut CodecCompressor::new(compressor)?,
+                &mut CodecCompressor::new(named_compressor)?,
                 &serialiser_costs.bodies,
             );
             result.compressor_mismatches += costs.wrong_values;

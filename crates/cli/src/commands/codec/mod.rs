@@ -333,14 +333,18 @@ impl Args {
             .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
         let by_serialiser: Vec<(&SerialiserCosts, &[CompressorCosts])> = forms
             .iter()
-            .filter(|(serialiser, _)| {
-                serialiser.name.is_empty() || serialiser.name.starts_with("Codec")
+            .filter(|(serialiser_costs, _)| {
+                serialiser_costs.name.is_empty() || serialiser_costs.name.starts_with("Codec")
             })
-            .map(|(serialiser, compressors)| (serialiser, compressors.as_slice()))
+            .map(|(serialiser_costs, compressor_costs)| {
+                (serialiser_costs, compressor_costs.as_slice())
+            })
             .collect();
-        if let Some((baseline, best)) = choose(&by_serialiser, &result.call_times, &objective) {
-            result.measured_calls = Some(caller.measure(&best, measured_samples)?);
-            (result.baseline, result.recommended) = (Some(baseline), Some(best));
+        if let Some((baseline, recommended)) =
+            choose(&by_serialiser, &result.call_times, &objective)
+        {
+            result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
+            (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
         }
         Ok(())
     }
@@ -358,16 +362,17 @@ impl Args {
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
         let blocks = split_into_blocks(&all_contents);
-        for (index, compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
-            bar.set_position(600 + 80 * index as u64);
+        for (compressor_index, named_compressor) in STORAGE_COMPRESSORS.into_iter().enumerate() {
+            let (compressor_name, _) = named_compressor;
+            bar.set_position(600 + 80 * compressor_index as u64);
             let run = StorageRun {
                 blocks: &blocks,
-                key_prefix: format!("glasscache-codec:{:x}:{}:", self.seed, compressor.0),
+                key_prefix: format!("glasscache-codec:{:x}:{compressor_name}:", self.seed),
                 seed: self.seed,
                 stop,
             };
             let stored_row =
-                store_and_read_blocks(&run, &mut CodecCompressor::new(compressor)?, store);
+                store_and_read_blocks(&run, &mut CodecCompressor::new(named_compressor)?, store);
             let Some(stored_row) = stored_row.map_err(|error| failure(&error))? else {
                 return Ok(());
             };

@@ -90,24 +90,26 @@ pub(super) fn format_result(result: &CodecResult, prints_all: bool) -> String {
 
 /// The recommendation in some sentences.
 pub(super) fn format_sentence(result: &CodecResult) -> String {
-    let (Some(baseline), Some(best)) = (&result.baseline, &result.recommended) else {
+    let (Some(baseline), Some(recommended)) = (&result.baseline, &result.recommended) else {
         return "Nothing was measured to the end.".to_owned();
     };
-    let network = result.network_mbit.map_or_else(
+    let network_text = result.network_mbit.map_or_else(
         || "on the network as measured".to_owned(),
         |mbit| format!("at {} Mbit/s", format_count(mbit as u64)),
     );
-    let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == baseline.serialiser {
+    let mut sentence = if recommended.threshold_bytes.is_none()
+        && recommended.serialiser == baseline.serialiser
+    {
         format!(
-            "{}: no compression makes a call faster {network}",
-            format_codec_expression(best)
+            "{}: no compression makes a call faster {network_text}",
+            format_codec_expression(recommended)
         )
     } else {
         format!(
-            "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network}, compared with {}",
-            format_codec_expression(best),
-            100.0 * best.bytes as f64 / baseline.bytes.max(1) as f64,
-            100.0 * best.call_us / baseline.call_us.max(1e-9),
+            "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network_text}, compared with {}",
+            format_codec_expression(recommended),
+            100.0 * recommended.bytes as f64 / baseline.bytes.max(1) as f64,
+            100.0 * recommended.call_us / baseline.call_us.max(1e-9),
             format_codec_expression(baseline)
         )
     };
@@ -123,9 +125,9 @@ pub(super) fn format_sentence(result: &CodecResult) -> String {
             result.client_name.trim_start_matches("the "),
             format_decimal(measured.get_us),
             result.server_name,
-            format_decimal(best.get_us_p50),
+            format_decimal(recommended.get_us_p50),
             format_decimal(measured.set_us),
-            format_decimal(best.set_us_p50)
+            format_decimal(recommended.set_us_p50)
         );
     }
     sentence

@@ -65,12 +65,14 @@ mod tests {
             miss_s: 0.01,
         };
         // (bytes, misses): the second gigabyte saves 200 s for 100 s, the third 50 s.
-        let sizes = [
+        let sizes_and_misses = [
             (1_000_000_000, 30_000.0),
             (2_000_000_000, 10_000.0),
             (3_000_000_000, 5_000.0),
         ];
-        let best = find_cheapest(sizes, |&(bytes, misses)| costs.total_seconds(bytes, misses));
+        let best = find_cheapest(sizes_and_misses, |&(bytes, misses)| {
+            costs.total_seconds(bytes, misses)
+        });
         assert_eq!(best.map(|(bytes, _)| bytes), Some(2_000_000_000));
         assert!((costs.total_seconds(2_000_000_000, 10_000.0) - 300.0).abs() < 1e-9);
     }

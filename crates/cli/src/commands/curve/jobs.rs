@@ -59,13 +59,13 @@ impl JobPlan<'_> {
     pub(super) fn run(&self, trace: &PreparedTrace) -> Result<CurveResults, Failure> {
         let jobs = self.list_jobs();
         let job_order = slowest_first_order(&jobs);
-        let run = |index: usize| jobs[job_order[index]].run(trace);
+        let run = |position: usize| jobs[job_order[position]].run(trace);
         let outcome = run_in_parallel(jobs.len(), self.threads, "replaying", run)?;
-        let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
-        for (&index, result) in job_order.iter().zip(outcome.results) {
-            results[index] = result.flatten();
+        let mut job_results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
+        for (&job_index, job_result) in job_order.iter().zip(outcome.results) {
+            job_results[job_index] = job_result.flatten();
         }
-        Ok(collect_results(&jobs, results))
+        Ok(collect_results(&jobs, job_results))
     }
 
     fn list_jobs(&self) -> Vec<Job> {
@@ -88,10 +88,10 @@ impl JobPlan<'_> {
         let curves: Vec<Job> = match self.sample_keys {
             None => vec![Job::ExactCurve],
             Some(keys_max) => {
-                let sample = |index| {
+                let sample = |seed_index| {
                     Job::Sample(SampleOptions {
                         keys_max,
-                        seed: self.seed.wrapping_add(index),
+                        seed: self.seed.wrapping_add(seed_index),
                     })
                 };
                 (0..SAMPLE_SEEDS).map(sample).collect()
@@ -137,14 +137,14 @@ impl Job {
 /// The indexes of the jobs, slowest first, so that no long job is left for the end.
 fn slowest_first_order(jobs: &[Job]) -> Vec<usize> {
     let mut job_order: Vec<usize> = (0..jobs.len()).collect();
-    job_order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].relative_cost()));
+    job_order.sort_by_key(|&job_index| std::cmp::Reverse(jobs[job_index].relative_cost()));
     job_order
 }
 
-fn collect_results(jobs: &[Job], results: Vec<Option<JobResult>>) -> CurveResults {
+fn collect_results(jobs: &[Job], job_results: Vec<Option<JobResult>>) -> CurveResults {
     let (mut points, mut curves, mut is_complete) = (Vec::new(), Vec::new(), true);
-    for (job, result) in jobs.iter().zip(results) {
-        match (job, result) {
+    for (job, job_result) in jobs.iter().zip(job_results) {
+        match (job, job_result) {
             (Job::Replay(task), Some(JobResult::Replay(result, cpu_s))) => {
                 points.push(ReplayedPoint {
                     policy: task.policy,

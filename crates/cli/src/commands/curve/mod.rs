@@ -226,15 +226,15 @@ impl Args {
             ModeFlag::Objects => Mode::Objects,
             ModeFlag::Bytes => Mode::Bytes,
         };
-        let name = self.trace_path.to_string_lossy();
+        let trace_name = self.trace_path.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
             ..Columns::ALL
         };
         let mut stream = self.input.open(&self.trace_path, columns)?;
-        let interned = InternedTrace::read(&name, &mut *stream, mode)?;
+        let interned = InternedTrace::read(&trace_name, &mut *stream, mode)?;
         let row_count = interned.ids.len() as u64 + interned.without_size;
-        report_left_out(&name, row_count, &*stream);
+        report_left_out(&trace_name, row_count, &*stream);
         if interned.without_size > 0 {
             eprintln!(
                 "note: {} requests of unknown size are left out",
@@ -242,12 +242,14 @@ impl Args {
             );
         }
         if interned.without_effect > 0 {
-            let row_text = format_count(interned.without_effect);
-            eprintln!("note: {row_text} rows that neither get, set nor delete are left out");
+            let row_count_text = format_count(interned.without_effect);
+            eprintln!("note: {row_count_text} rows that neither get, set nor delete are left out");
         }
         if interned.without_clock > 0 {
-            let row_text = format_count(interned.without_clock);
-            eprintln!("note: {name} has no times, so the TTLs of {row_text} rows are not honoured");
+            let row_count_text = format_count(interned.without_clock);
+            eprintln!(
+                "note: {trace_name} has no times, so the TTLs of {row_count_text} rows are not honoured"
+            );
         }
         let are_sizes_known = interned.without_size == 0;
         let has_times = interned.without_clock == 0;
@@ -260,19 +262,19 @@ impl Args {
             };
             return Err(Failure::new(
                 Exit::BadData,
-                format!("{name}: has no {missing_request}"),
+                format!("{trace_name}: has no {missing_request}"),
             ));
         }
         let timeline = trace.timeline();
         if timeline.is_none_or(|timeline| timeline.rows_with_ttl() == 0) {
             let missing = if has_times { "TTLs" } else { "times" };
             self.input.refuse_times(&format!(
-                "{name} has no {missing}, so the times of its rows do not matter: leave it out"
+                "{trace_name} has no {missing}, so the times of its rows do not matter: leave it out"
             ))?;
         }
         if !stream.facts().has_unitless_time {
             self.input.refuse_time_unit(&format!(
-                "the times of {name} state their own unit: leave it out"
+                "the times of {trace_name} state their own unit: leave it out"
             ))?;
         }
         if self.sample_keys.is_some() && timeline.is_some() {

@@ -40,25 +40,28 @@ struct MemorySizeRow {
 /// Computes and prints the curve over `-m`.
 pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Exit, Failure> {
     let costs = Costs::from_args(args);
-    let sizes = choose_memory_sizes(args, trace)?;
+    let memory_sizes = choose_memory_sizes(args, trace)?;
     let server_memory = ServerMemory::new(trace, args.key_bytes());
-    let replay_count = sizes.len() * REPLAYS_PER_SIZE;
+    let replay_count = memory_sizes.len() * REPLAYS_PER_SIZE;
     let replay_outcome =
         run_in_parallel(replay_count, args.threads, "replaying", |replay_index| {
-            let m_bytes = sizes[replay_index / REPLAYS_PER_SIZE];
+            let m_bytes = memory_sizes[replay_index / REPLAYS_PER_SIZE];
             match replay_index % REPLAYS_PER_SIZE {
                 0 => server_memory.glasscache_miss_ratio(m_bytes, args.seed),
                 1 => server_memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
                 _ => server_memory.memcached_miss_ratio(m_bytes),
             }
         })?;
-    let rows: Vec<MemorySizeRow> = sizes
+    let rows: Vec<MemorySizeRow> = memory_sizes
         .iter()
         .enumerate()
         .filter_map(|(size_index, &m_bytes)| {
             let first_replay_index = size_index * REPLAYS_PER_SIZE;
-            let miss_ratio =
-                |replay: usize| *replay_outcome.results.get(first_replay_index + replay)?;
+            let miss_ratio = |replay_offset: usize| {
+                *replay_outcome
+                    .results
+                    .get(first_replay_index + replay_offset)?
+            };
             Some(MemorySizeRow {
                 m_bytes,
                 memcached_items: server_memory.memcached_items(m_bytes),
@@ -95,19 +98,22 @@ fn choose_memory_sizes(args: &Args, trace: &PreparedTrace) -> Result<Vec<u64>, F
     if args.capacities.is_empty() {
         let footprint_mib = (trace.footprint() >> 20).max(1).next_power_of_two();
         let sizes_mib = (0..7).map(|halvings| (footprint_mib * 2) >> halvings);
-        let mut sizes: Vec<u64> = sizes_mib
+        let mut memory_sizes: Vec<u64> = sizes_mib
             .filter(|&mib| mib >= 2)
             .map(|mib| mib << 20)
             .collect();
-        sizes.sort_unstable();
-        return Ok(sizes);
+        memory_sizes.sort_unstable();
+        return Ok(memory_sizes);
     }
-    let sizes = sizes::parse_sizes(&args.capacities, trace)?;
-    if let Some(size) = sizes.iter().find(|&&size| size < SERVER_STORE_BYTES_MIN) {
+    let memory_sizes = sizes::parse_sizes(&args.capacities, trace)?;
+    if let Some(size) = memory_sizes
+        .iter()
+        .find(|&&size| size < SERVER_STORE_BYTES_MIN)
+    {
         let message = format!("a server needs {SERVER_STORE_BYTES_MIN} bytes, not {size}");
         return Err(Failure::usage(message).with_hint("--capacities 64m,128m are values of -m"));
     }
-    Ok(sizes)
+    Ok(memory_sizes)
 }
 
 fn print(

@@ -159,7 +159,7 @@ impl Summary {
 
     /// The summary as JSON.
     pub(super) fn to_document(&self) -> Value {
-        let knee = self
+        let knee_document = self
             .knee
             .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
         let trade_off_document = self.trade_off.as_ref().map(|(size, trade_off)| {
@@ -175,7 +175,7 @@ impl Summary {
         });
         json!({
             "sentence": self.format_text(),
-            "knee": knee,
+            "knee": knee_document,
             "wanted_miss_ratio": self.miss_ratio_wanted,
             "size_for_wanted": self.size_at_wanted_ratio,
             "least_miss_ratio": self.first_use_ratio,

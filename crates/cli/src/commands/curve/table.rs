@@ -11,7 +11,7 @@ use glasscache_sim::trace::intern::Mode;
 use super::jobs::{CurveResults, ReplayedPoint};
 use super::summary::{Summary, find_nearest_replayed_size, format_size};
 use super::{Args, ModeFlag};
-use crate::page_table::format_best_rows;
+use crate::page_table::format_first_rows;
 use crate::table::{format_count, format_count_of};
 use crate::word_wrap::wrap;
 
@@ -150,7 +150,7 @@ pub(super) fn format_results(
     let grid = Grid::best_first(results, summary);
     if !grid.policies.is_empty() {
         let table = grid.to_table(args, trace);
-        text.push_str(&format_best_rows(&table, args.prints_all_policies()));
+        text.push_str(&format_first_rows(&table, args.prints_all_policies()));
         text.push_str(&wrap(
             "* fewest misses of a realisable policy; the Belady policies know the future",
         ));

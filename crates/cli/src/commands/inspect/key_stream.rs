@@ -17,7 +17,7 @@ use crate::traces::InputArgs;
 struct Counts {
     requests: u64,
     /// Requests of each key.
-    uses: Vec<u32>,
+    requests_by_key: Vec<u32>,
     bytes: u64,
     sized_requests: u64,
     /// How often each operation occurs, in the order of first use.
@@ -35,10 +35,10 @@ impl Counts {
         self.requests += batch.len() as u64;
         for &key in &batch.key {
             let id = interner.intern(key, 0) as usize;
-            if id == self.uses.len() {
-                self.uses.push(0);
+            if id == self.requests_by_key.len() {
+                self.requests_by_key.push(0);
             }
-            self.uses[id] = self.uses[id].saturating_add(1);
+            self.requests_by_key[id] = self.requests_by_key[id].saturating_add(1);
         }
         for size in batch.size.iter().flatten() {
             self.bytes += u64::from(*size);
@@ -85,8 +85,12 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
     if counts.requests == 0 {
         return Err(no_request_failure(path, stream.facts().skipped_lines));
     }
-    let distinct_keys = counts.uses.len() as u64;
-    let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
+    let distinct_keys = counts.requests_by_key.len() as u64;
+    let keys_used_once = counts
+        .requests_by_key
+        .iter()
+        .filter(|&&requests| requests == 1)
+        .count() as u64;
     let number_or_null = |value: f64| {
         if counts.sized_requests > 0 {
             json!(value)
@@ -101,7 +105,7 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         Fact::new("seen_once", keys_used_once),
         Fact::new(
             "most_used_key_requests",
-            counts.uses.iter().max().copied().unwrap_or(0),
+            counts.requests_by_key.iter().max().copied().unwrap_or(0),
         ),
         Fact::new(
             "bytes_requested",

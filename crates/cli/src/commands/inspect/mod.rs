@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::layout::format_two_columns;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::format_best_rows;
+use crate::page_table::format_first_rows;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 use fact::Fact;
@@ -65,7 +65,7 @@ impl Args {
             out.print_bytes(format_two_columns(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.print_line("")?;
-                out.print_bytes(format_best_rows(table, self.all).as_bytes())?;
+                out.print_bytes(format_first_rows(table, self.all).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {
@@ -79,7 +79,7 @@ impl Args {
 /// Rows of a table on the page.
 const PAGE_ROWS_MAX: usize = 50;
 
-fn limit_rows(mut table: Table) -> Table {
+fn limit_page_rows(mut table: Table) -> Table {
     table.rows.truncate(PAGE_ROWS_MAX);
     table
 }
@@ -112,7 +112,7 @@ impl Contents {
             title,
             sentence: self.sentence,
             tables: std::iter::once(facts_table)
-                .chain(self.tables.into_iter().map(limit_rows))
+                .chain(self.tables.into_iter().map(limit_page_rows))
                 .collect(),
             ..Page::default()
         }

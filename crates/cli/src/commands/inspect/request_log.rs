@@ -29,15 +29,15 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     let FolderLog { log, left_out } = read_log(folder)?;
     let prepared = PreparedLog::new(&log, |_| true);
     let usage = LogUsage::new(&prepared);
-    let rows = items_histogram(&log);
+    let histogram_rows = items_histogram(&log);
     let mut facts = list_count_facts(&log);
-    facts.push(compute_cache_share(folder, &log, &prepared)?);
-    facts.extend(list_usage_facts(&log, &usage, measure_log_files(folder)));
+    facts.push(new_cache_time_fact(folder, &log, &prepared)?);
+    facts.extend(list_usage_facts(&log, &usage, sum_log_file_bytes(folder)));
     facts.extend(list_range_facts(&log));
     facts.push(new_left_out_fact(&left_out));
     facts.push(Fact::in_table(
         "requests_by_items",
-        rows.iter().map(build_histogram_document),
+        histogram_rows.iter().map(build_histogram_document),
     ));
     let to_document = |item_usage: &ItemUsage| build_item_document(&log, *item_usage);
     let items = usage.items.iter().take(ROWS_MAX);
@@ -50,7 +50,7 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     Ok(Contents {
         facts,
         tables: vec![
-            build_histogram_table(&rows, log.requests.len()),
+            build_histogram_table(&histogram_rows, log.requests.len()),
             build_items_table(&log, &usage),
             build_prefixes_table(&usage, log.requests.len()),
         ],
@@ -59,16 +59,16 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
 }
 
 fn format_sentence(log: &RequestLog, usage: &LogUsage) -> String {
-    let requests = log.requests.len() as u64;
+    let request_count = log.requests.len() as u64;
     let reads_text = format!(
         "{} read {}",
-        format_count_of(requests, "request", "requests"),
+        format_count_of(request_count, "request", "requests"),
         format_count_of(usage.items.len() as u64, "item", "items")
     );
     match usage.never_repeated_reads_share() {
         Some(share) => format!(
             "{reads_text}, {:.1} a request; {} of the reads go to items that no other request reads.",
-            usage.reads as f64 / requests.max(1) as f64,
+            usage.reads as f64 / request_count.max(1) as f64,
             format_percent(Some(share))
         ),
         None => format!("{reads_text}."),
@@ -109,11 +109,11 @@ fn list_range_facts(log: &RequestLog) -> [Fact; 3] {
 /// The parts that are not in the log, each with its reason.
 fn new_left_out_fact(left_out: &[LeftOutPart]) -> Fact {
     let parts: Vec<String> = left_out.iter().map(ToString::to_string).collect();
-    let printed = match parts.as_slice() {
+    let printed_text = match parts.as_slice() {
         [] => "none".to_owned(),
         parts => parts.join("; "),
     };
-    Fact::with_printed_text("left_out_parts", parts, Some(printed))
+    Fact::with_printed_text("left_out_parts", parts, Some(printed_text))
 }
 
 /// What never comes back, and what a day brings.
@@ -147,7 +147,7 @@ fn new_share_fact(name: &'static str, share: Option<f64>) -> Fact {
 }
 
 /// The bytes of the log's own files.
-fn measure_log_files(folder: &Path) -> u64 {
+fn sum_log_file_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let is_of_log = |name: &str| name.starts_with("requests") || name.starts_with("items");
     entries
@@ -158,7 +158,7 @@ fn measure_log_files(folder: &Path) -> u64 {
 }
 
 /// How much of the requests' time the cache takes without a strategy, if the folder has a latency table.
-fn compute_cache_share(
+fn new_cache_time_fact(
     folder: &Path,
     log: &RequestLog,
     prepared: &PreparedLog<'_>,

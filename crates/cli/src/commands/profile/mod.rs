@@ -214,8 +214,9 @@ impl Args {
         )?;
         match &self.via {
             None => Ok(Box::new(rust_client)),
-            Some(client) => {
-                let python_client = PythonClient::start(client, target, self.seed, rust_client);
+            Some(client_name) => {
+                let python_client =
+                    PythonClient::start(client_name, target, self.seed, rust_client);
                 Ok(Box::new(python_client.map_err(|error| failure(&error))?))
             }
         }

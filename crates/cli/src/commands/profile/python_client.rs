@@ -46,9 +46,9 @@ struct ReadTimes {
 }
 
 impl<'t> PythonClient<'t> {
-    /// Starts the child with `client` (such as `pylibmc`) for `target`.
+    /// Starts the child with the client of this name (such as `pylibmc`) for `target`.
     pub(super) fn start(
-        client: &str,
+        client_name: &str,
         target: &LiveTarget,
         seed: u64,
         rust_client: RustClient<'t>,
@@ -59,7 +59,7 @@ impl<'t> PythonClient<'t> {
             Protocol::Binary => "binary",
         };
         let mut child = Command::new(interpreter.unwrap_or_else(|| "python3".into()))
-            .args(["-c", PROGRAM, client, &target.address()])
+            .args(["-c", PROGRAM, client_name, &target.address()])
             .args([&format!("{seed:x}"), protocol])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

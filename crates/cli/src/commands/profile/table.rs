@@ -161,7 +161,7 @@ fn append_tables(
     measured: &ProfileMeasurement,
     is_wide: bool,
 ) {
-    let name = target.map_or_else(String::new, LiveTarget::describe);
+    let target_description = target.map_or_else(String::new, LiveTarget::describe);
     for (title, cells) in [
         ("Gets", &measured.by_size),
         ("Multi-gets", &measured.by_width),
@@ -170,7 +170,7 @@ fn append_tables(
             let _ = write!(
                 text,
                 "\n{}\n{}",
-                wrap(&format!("{title} of {name}, us:")),
+                wrap(&format!("{title} of {target_description}, us:")),
                 build_percentile_table(cells, is_wide)
             );
         }

@@ -28,8 +28,8 @@ pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
     };
     let client = Client::new(servers, Placement::Ketama, options);
     let client = client.map_err(|error| failure(&error))?;
-    let largest = items.sizes.iter().copied().max().unwrap_or(0);
-    let value_source = ValueSource::new(largest as usize, SEED);
+    let largest_bytes = items.sizes.iter().copied().max().unwrap_or(0);
+    let value_source = ValueSource::new(largest_bytes as usize, SEED);
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     for (id, (key, &size)) in items.keys.iter().zip(&items.sizes).enumerate() {
         batch.push(Item {

@@ -49,13 +49,20 @@ impl Args {
         let page = page::build_page(&folder_name.to_string_lossy(), &results, &left_out);
         page_file::write(&path, page, &[])?;
         if out.is_json() {
-            let entries: Vec<Value> = results.iter().map(ResultFile::to_list_entry).collect();
-            out.set_result(&json!({ "page": path, "results": entries, "left_out": left_out }));
+            let list_entries: Vec<Value> = results.iter().map(ResultFile::to_list_entry).collect();
+            out.set_result(&json!({ "page": path, "results": list_entries, "left_out": left_out }));
             return Ok(Exit::Success);
         }
-        let count = results.len();
-        let noun = if count == 1 { "result" } else { "results" };
-        out.print_line(wrap(&format!("{count} {noun} on {}.", path.display())))?;
+        let result_count = results.len();
+        let noun = if result_count == 1 {
+            "result"
+        } else {
+            "results"
+        };
+        out.print_line(wrap(&format!(
+            "{result_count} {noun} on {}.",
+            path.display()
+        )))?;
         for result in &results {
             out.print_line(format!("\n{}: {}", result.name, result.command_line()))?;
             out.print_line(wrap(&result.find_sentence()))?;
@@ -81,20 +88,23 @@ fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure>
     };
     let entries = std::fs::read_dir(folder).map_err(|error| read_failure(folder, error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     paths.sort_unstable();
     let (mut results, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
         let bytes = std::fs::read(&path).map_err(|error| read_failure(&path, error))?;
         let document: Value = serde_json::from_slice(&bytes).map_err(|error| {
             let message = format!("{}: not a JSON document: {error}", path.display());
             Failure::new(Exit::BadData, message)
                 .with_hint("it may have been cut; write it again, or remove it")
         })?;
-        match ResultFile::from_document(&name, &document) {
+        match ResultFile::from_document(&file_name, &document) {
             Some(result) => results.push(result),
-            None => left_out.push(name.into_owned()),
+            None => left_out.push(file_name.into_owned()),
         }
     }
     Ok((results, left_out))

@@ -21,17 +21,17 @@ pub(super) struct ResultFile {
 impl ResultFile {
     /// A document as a result; `None` if it is something else.
     pub(super) fn from_document(name: &str, document: &Value) -> Option<ResultFile> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let to_text = |value: &Value| value.as_str().map(str::to_owned);
         if document.get("schema").is_some() && document.get("result").is_some() {
-            let error = document["error"].get("message").and_then(text);
+            let error = document["error"].get("message").and_then(to_text);
             let run_json = document["result"]
                 .get("run")
                 .cloned()
                 .unwrap_or(Value::Null);
             return Some(ResultFile {
                 name: name.to_owned(),
-                command: text(&document["command"])?,
-                version: text(&document["version"]).unwrap_or_default(),
+                command: to_text(&document["command"])?,
+                version: to_text(&document["version"]).unwrap_or_default(),
                 result_json: document["result"].clone(),
                 error,
                 run_json,
@@ -41,7 +41,7 @@ impl ResultFile {
         Some(ResultFile {
             name: name.to_owned(),
             command: format!("bench ({})", document["name"].as_str()?),
-            version: text(&document["versions"]["glasscache"]).unwrap_or_default(),
+            version: to_text(&document["versions"]["glasscache"]).unwrap_or_default(),
             result_json: json!({ "settings": document["settings"], "figures": figures }),
             error: None,
             run_json: json!({ "date": document["date"], "machine": document["machine"] }),
@@ -75,15 +75,15 @@ impl ResultFile {
     /// The machine in some words, empty if unknown.
     pub(super) fn machine(&self) -> String {
         let machine = &self.run_json["machine"];
-        let text = |name: &str| machine[name].as_str().unwrap_or_default().to_owned();
+        let machine_text = |name: &str| machine[name].as_str().unwrap_or_default().to_owned();
         let Some(cores) = machine["cores"].as_u64() else {
             return String::new();
         };
         let parts = [
             format!("{cores} cores"),
-            text("cpu"),
-            text("memory"),
-            format!("Linux {}", text("kernel")),
+            machine_text("cpu"),
+            machine_text("memory"),
+            format!("Linux {}", machine_text("kernel")),
         ];
         let known_parts = parts.into_iter().filter(|part| !part.is_empty());
         known_parts.collect::<Vec<_>>().join(", ")

@@ -33,12 +33,12 @@ pub(super) fn describe_reports(reports: &Reports) -> String {
 
 /// The metrics of both groups, their difference, and the forecast with what it allows for this many requests.
 pub(super) fn format_metrics(reports: &Reports) -> String {
-    let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
+    let (strategy_group, control_group) = (&reports.measured.strategy, &reports.measured.control);
     let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
     table.push_row([
         "requests".to_owned(),
-        format_count(strategy.sum.requests),
-        format_count(control.sum.requests),
+        format_count(strategy_group.sum.requests),
+        format_count(control_group.sum.requests),
         String::new(),
         String::new(),
     ]);
@@ -48,20 +48,20 @@ pub(super) fn format_metrics(reports: &Reports) -> String {
                 .value(group)
                 .map_or_else(|| "-".to_owned(), format_decimal)
         };
-        let difference = metric.difference(strategy, control);
+        let difference = metric.difference(strategy_group, control_group);
         let forecast_line = reports
             .forecast
             .iter()
             .find(|forecast_line| forecast_line.figure == metric.name());
         table.push_row([
             metric.name().replace('_', " "),
-            format_value(strategy),
-            format_value(control),
+            format_value(strategy_group),
+            format_value(control_group),
             difference.map_or_else(|| "-".to_owned(), format_interval),
             forecast_line.map_or_else(
                 || "-".to_owned(),
                 |forecast_line| {
-                    let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
+                    let bound = forecast_bound(forecast_line, metric, strategy_group.sum.requests);
                     format!(
                         "{} (<= {})",
                         format_decimal(forecast_line.value),
@@ -91,8 +91,8 @@ fn format_interval(estimate: Estimate) -> String {
 /// The sentence with its first letter in upper case.
 pub(super) fn capitalise_first_letter(sentence: &str) -> String {
     let mut chars = sentence.chars();
-    let first = chars.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
+    let first_letter = chars.next().map(|letter| letter.to_ascii_uppercase());
+    first_letter.into_iter().chain(chars).collect()
 }
 
 /// The same as JSON.
@@ -122,7 +122,7 @@ pub(super) fn build_document(reports: &Reports, recommendation: &Recommendation)
 }
 
 fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
-    let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
+    let (strategy_group, control_group) = (&reports.measured.strategy, &reports.measured.control);
     let to_group_document = |counts| {
         let estimate = metric.estimate(counts);
         metric.value(counts).map(|value| {
@@ -133,22 +133,24 @@ fn build_metric_document(reports: &Reports, metric: Metric) -> Value {
             })
         })
     };
-    let difference = metric.difference(strategy, control).map(|difference| {
-        let Estimate { value, low, high } = difference;
-        json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
-    });
+    let difference = metric
+        .difference(strategy_group, control_group)
+        .map(|difference| {
+            let Estimate { value, low, high } = difference;
+            json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
+        });
     let forecast_line = reports
         .forecast
         .iter()
         .find(|forecast_line| forecast_line.figure == metric.name());
     let forecast = forecast_line.map(|forecast_line| {
-        let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
+        let bound = forecast_bound(forecast_line, metric, strategy_group.sum.requests);
         json!({ "value": forecast_line.value, "low": forecast_line.low, "high": forecast_line.high, "bound": bound })
     });
     json!({
         "figure": metric.name(),
-        "strategy": to_group_document(strategy),
-        "control": to_group_document(control),
+        "strategy": to_group_document(strategy_group),
+        "control": to_group_document(control_group),
         "difference": difference,
         "forecast": forecast,
     })

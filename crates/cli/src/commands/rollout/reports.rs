@@ -41,7 +41,8 @@ struct Rollout {
     strategy: String,
     share: f64,
     share_by: String,
-    disabled: Option<String>,
+    #[serde(rename = "disabled")]
+    disabled_because: Option<String>,
     warm_up_requests: u64,
     forecast: Vec<ForecastLine>,
     groups: Groups,
@@ -164,13 +165,14 @@ impl Reports {
         let measured = &mut self.measured;
         self.processes += 1;
         measured.processes += usize::from(rollout.groups.strategy.requests > 0);
-        measured.disabled_processes += usize::from(rollout.disabled.is_some());
+        measured.disabled_processes += usize::from(rollout.disabled_because.is_some());
         measured
             .strategy
             .merge(&rollout.groups.strategy.to_counts());
         measured.control.merge(&rollout.groups.control.to_counts());
         self.warm_up_requests += rollout.warm_up_requests;
-        self.disabled_because.extend(rollout.disabled.clone());
+        self.disabled_because
+            .extend(rollout.disabled_because.clone());
     }
 }
 

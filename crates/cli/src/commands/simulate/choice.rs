@@ -66,8 +66,8 @@ pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
         !matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)))
     };
-    let choices = replays.reports.iter().filter(is_eligible);
-    choices
+    let eligible_replays = replays.reports.iter().filter(is_eligible);
+    eligible_replays
         .min_by_key(|(_, report)| report.second_half.added_ns)
         .unwrap_or(&replays.reports[0])
 }

@@ -44,7 +44,7 @@ pub(super) fn build_log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>)
         "items": prepared.items.len(),
         "instances": prepared.instances(),
         "accesses": prepared.accesses,
-        "items_of_unknown_size": find_unknown_sizes(prepared).map_or(0, |(items, _)| items),
+        "items_of_unknown_size": find_unknown_sizes(prepared).map_or(0, |(item_count, _)| item_count),
         "cut_after_requests": loaded.log.truncated_after,
         "left_out_parts": loaded.left_out.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

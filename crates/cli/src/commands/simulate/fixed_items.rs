@@ -101,8 +101,8 @@ impl FixedItems {
                 .map(format_item_row)
                 .collect(),
         }];
-        let prefixes = self.list_prefix_rows();
-        if prefixes.len() > 1 {
+        let prefix_rows = self.list_prefix_rows();
+        if prefix_rows.len() > 1 {
             let format_prefix_row = |row: &PrefixRow| {
                 vec![
                     row.prefix.clone(),
@@ -114,7 +114,7 @@ impl FixedItems {
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: to_header("prefix", "items"),
-                rows: prefixes
+                rows: prefix_rows
                     .iter()
                     .take(rows_max)
                     .map(format_prefix_row)
@@ -176,12 +176,16 @@ pub(super) fn find_unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, Str
     let uses = prepared.uses(0..prepared.len());
     let sizes = &prepared.items.sizes;
     let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;
-    let items = sizes.iter().zip(&uses).filter(is_unknown).count() as u64;
-    let noun = if items == 1 { "item has" } else { "items have" };
+    let item_count = sizes.iter().zip(&uses).filter(is_unknown).count() as u64;
+    let noun = if item_count == 1 {
+        "item has"
+    } else {
+        "items have"
+    };
     let note = format!(
         "{} used {noun} an unknown size and {} as empty: calls and memory are underestimated.",
-        format_count(items),
-        if items == 1 { "counts" } else { "count" }
+        format_count(item_count),
+        if item_count == 1 { "counts" } else { "count" }
     );
-    (items > 0).then_some((items, note))
+    (item_count > 0).then_some((item_count, note))
 }

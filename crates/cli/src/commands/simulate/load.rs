@@ -21,7 +21,7 @@ pub(super) struct LoadedLog {
     pub(super) folder_name: String,
 }
 
-/// Routes to show: their names, and for each request of the log the index of its route.
+/// Routes to show: their names, and for each request of the log the index of its route in them.
 pub(super) struct Routes {
     pub(super) names: Vec<String>,
     pub(super) route_of_request: Vec<u32>,
@@ -61,62 +61,62 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     }
     let requests = &log.requests;
     // The last index belongs to the requests without a route.
-    let count_index = |route: u32| {
-        if route == NONE {
+    let index_of = |route_id: u32| {
+        if route_id == NONE {
             requests.route_names.len()
         } else {
-            route as usize
+            route_id as usize
         }
     };
     let mut request_counts = vec![0u64; requests.route_names.len() + 1];
-    for &route in &requests.routes {
-        request_counts[count_index(route)] += 1;
+    for &route_id in &requests.routes {
+        request_counts[index_of(route_id)] += 1;
     }
-    let mut routes_by_requests: Vec<usize> = (0..request_counts.len())
-        .filter(|&route| request_counts[route] > 0)
+    let mut ranked_indexes: Vec<usize> = (0..request_counts.len())
+        .filter(|&route_index| request_counts[route_index] > 0)
         .collect();
-    routes_by_requests.sort_by_key(|&route| std::cmp::Reverse(request_counts[route]));
+    ranked_indexes.sort_by_key(|&route_index| std::cmp::Reverse(request_counts[route_index]));
     let mut ranks = vec![NONE; request_counts.len()];
-    for (rank, &route) in routes_by_requests.iter().enumerate() {
-        ranks[route] = rank as u32;
+    for (rank, &route_index) in ranked_indexes.iter().enumerate() {
+        ranks[route_index] = rank as u32;
     }
-    let name_of = |route: &usize| {
+    let name_of = |route_index: &usize| {
         requests
             .route_names
-            .get(*route)
+            .get(*route_index)
             .cloned()
             .unwrap_or_else(|| "(none)".into())
     };
     Routes {
-        names: routes_by_requests.iter().map(name_of).collect(),
+        names: ranked_indexes.iter().map(name_of).collect(),
         route_of_request: requests
             .routes
             .iter()
-            .map(|&route| ranks[count_index(route)])
+            .map(|&route_id| ranks[index_of(route_id)])
             .collect(),
     }
 }
 
-/// The numbers of the routes to leave out.
-pub(super) fn find_excluded_routes(
+/// The ids of the routes to leave out.
+pub(super) fn find_excluded_route_ids(
     log: &RequestLog,
-    excluded_names: &[String],
+    names: &[String],
 ) -> Result<HashSet<u32>, Failure> {
-    let route_names = &log.requests.route_names;
-    let route_id = |name: &String| {
-        let route_index = route_names.iter().position(|route_name| route_name == name);
+    let known_names = &log.requests.route_names;
+    let find_route_id = |name: &String| {
+        let route_index = known_names.iter().position(|known_name| known_name == name);
         route_index
             .map(|route_index| route_index as u32)
             .ok_or_else(|| {
                 let message = format!("no request has the route `{name}` (--exclude)");
-                let hint = match route_names.as_slice() {
+                let hint = match known_names.as_slice() {
                     [] => "the requests of this log have no routes".to_owned(),
-                    route_names => format!("routes of this log: {}", route_names.join(", ")),
+                    known_names => format!("routes of this log: {}", known_names.join(", ")),
                 };
                 Failure::usage(message).with_hint(hint)
             })
     };
-    excluded_names.iter().map(route_id).collect()
+    names.iter().map(find_route_id).collect()
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.

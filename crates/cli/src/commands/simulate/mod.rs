@@ -23,7 +23,7 @@ use glasscache_sim::trace::log::NONE;
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::{ROWS_WITHOUT_ALL, format_best_rows};
+use crate::page_table::{ROWS_WITHOUT_ALL, format_first_rows};
 use crate::parallel;
 use crate::word_wrap::wrap;
 use load::LoadedLog;
@@ -124,17 +124,22 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log_folder, self.latency.as_deref())?;
-        let has_routes = loaded.log.requests.routes.iter().any(|&route| route != NONE);
+        let has_routes = loaded
+            .log
+            .requests
+            .routes
+            .iter()
+            .any(|&route_id| route_id != NONE);
         if self.by.is_some() && !has_routes {
             return Err(Failure::usage(
                 "--by route has no effect: the requests of this log have no routes; leave it out",
             ));
         }
         let routes = load::choose_routes(&loaded.log, self.by.is_some());
-        let excluded_routes = load::find_excluded_routes(&loaded.log, &self.exclude)?;
-        let route_of = &loaded.log.requests.routes;
+        let excluded_ids = load::find_excluded_route_ids(&loaded.log, &self.exclude)?;
+        let route_ids = &loaded.log.requests.routes;
         let prepared = PreparedLog::new(&loaded.log, |request| {
-            !excluded_routes.contains(&route_of[request])
+            !excluded_ids.contains(&route_ids[request])
         });
         load::check_halves(&self.log_folder, &prepared)?;
         if self.search {
@@ -222,11 +227,11 @@ impl Args {
             named_strategies.len(),
             self.threads,
             "replaying",
-            |index| {
+            |strategy_index| {
                 report(
                     prepared,
                     &loaded.cost_model,
-                    &named_strategies[index].strategy,
+                    &named_strategies[strategy_index].strategy,
                     options,
                 )
             },
@@ -264,7 +269,7 @@ fn print(
             prints_all_others
         };
         out.print_line("")?;
-        out.print_bytes(format_best_rows(table, prints_all).as_bytes())?;
+        out.print_bytes(format_first_rows(table, prints_all).as_bytes())?;
     }
     out.print_line("")?;
     page.notes

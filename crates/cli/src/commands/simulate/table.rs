@@ -138,29 +138,29 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     let (first_named, first_report) = &replays.reports[0];
     let (best_named, best_report) = choice::find_best_replay(replays);
     let total_requests = first_report.second_half.requests.max(1);
-    let first_figures = |route: usize| {
-        let (_, figures) = &first_report.routes[route];
+    let first_figures = |route_index: usize| {
+        let (_, figures) = &first_report.routes[route_index];
         figures
     };
-    let mut routes_worst_first: Vec<usize> = (0..routes.len())
-        .filter(|&route| first_figures(route).requests > 0)
+    let mut indexes_worst_first: Vec<usize> = (0..routes.len())
+        .filter(|&route_index| first_figures(route_index).requests > 0)
         .collect();
-    routes_worst_first.sort_by(|&a, &b| {
+    indexes_worst_first.sort_by(|&a, &b| {
         first_figures(b)
             .added_ms()
             .total_cmp(&first_figures(a).added_ms())
     });
-    let format_row = |&route: &usize| {
-        let before = first_figures(route);
-        let (_, after) = &best_report.routes[route];
+    let format_row = |&route_index: &usize| {
+        let under_first = first_figures(route_index);
+        let (_, under_best) = &best_report.routes[route_index];
         vec![
-            routes[route].clone(),
-            before.requests.to_string(),
-            format_percent(before.requests as f64 / total_requests as f64),
-            format!("{:.3}", before.added_ms()),
-            format_percent_with_interval(before),
-            format!("{:.3}", after.added_ms()),
-            format_percent_with_interval(after),
+            routes[route_index].clone(),
+            under_first.requests.to_string(),
+            format_percent(under_first.requests as f64 / total_requests as f64),
+            format!("{:.3}", under_first.added_ms()),
+            format_percent_with_interval(under_first),
+            format!("{:.3}", under_best.added_ms()),
+            format_percent_with_interval(under_best),
         ]
     };
     let header = [
@@ -175,7 +175,7 @@ fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
     Table {
         title: "By route, the worst first (second half)".into(),
         header: header.to_vec(),
-        rows: routes_worst_first.iter().map(format_row).collect(),
+        rows: indexes_worst_first.iter().map(format_row).collect(),
     }
 }
 

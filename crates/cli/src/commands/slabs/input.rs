@@ -59,14 +59,14 @@ fn new_plan_input(
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
 /// to classes.
 fn read_server_input(address: &str) -> Result<PlanInput, Failure> {
-    let sizes = server::read(address)?;
+    let server_sizes = server::read(address)?;
     let mut demand = Demand::default();
-    for (item_bytes, count) in sizes.counts {
-        add_items(&mut demand, &sizes.config, 1, (item_bytes, count));
+    for (item_bytes, count) in server_sizes.counts {
+        add_items(&mut demand, &server_sizes.config, 1, (item_bytes, count));
     }
     Ok(PlanInput {
-        is_glasscache: sizes.is_glasscache,
-        ..new_plan_input(address, sizes.config, demand, sizes.notes)?
+        is_glasscache: server_sizes.is_glasscache,
+        ..new_plan_input(address, server_sizes.config, demand, server_sizes.notes)?
     })
 }
 
@@ -111,24 +111,24 @@ fn count_trace_demand(
     };
     let mut stream = input_args.open(path, columns)?;
     let (mut batch, mut row_count) = (trace::Batch::default(), 0);
-    let mut sizes: HashMap<u64, u32> = HashMap::new();
+    let mut size_by_key: HashMap<u64, u32> = HashMap::new();
     while stream.read(&mut batch)? > 0 {
         row_count += batch.len() as u64;
         for (key, size) in batch.key.iter().zip(&batch.size) {
             if let Some(size) = size {
-                sizes.insert(*key, *size);
+                size_by_key.insert(*key, *size);
             }
         }
     }
     let name = path.to_string_lossy();
     report_left_out(&name, row_count, &*stream);
-    if sizes.is_empty() {
+    if size_by_key.is_empty() {
         return Err(TraceError::file(&name, "has no value sizes")
             .in_column("size")
             .into());
     }
     let mut demand = Demand::default();
-    for size in sizes.into_values() {
+    for size in size_by_key.into_values() {
         demand.add(config, head_bytes(key_bytes, false), size, 1);
     }
     Ok(demand)

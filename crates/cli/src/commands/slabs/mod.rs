@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::format_best_rows;
+use crate::page_table::format_first_rows;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 
@@ -41,8 +41,14 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = 1.25, value_name = "F")]
     factor: f64,
     /// Minimum space for key, value and flags in bytes, as -n of memcached
-    #[arg(short = 'n', long, default_value_t = 48, value_name = "BYTES")]
-    chunk: u32,
+    #[arg(
+        id = "chunk",
+        short = 'n',
+        long = "chunk",
+        default_value_t = 48,
+        value_name = "BYTES"
+    )]
+    chunk_bytes_min: u32,
     /// Largest item, as -I of memcached
     #[arg(short = 'I', long, default_value = "1m", value_name = "BYTES")]
     item_max: String,
@@ -110,7 +116,7 @@ impl Args {
         };
         Ok(SlabConfig {
             factor: self.factor,
-            chunk_bytes_min: self.chunk,
+            chunk_bytes_min: self.chunk_bytes_min,
             item_bytes_max: parse_u32_amount(&self.item_max, "--item-max")?,
             slab_chunk_bytes_max: parse_u32_amount(&self.slab_chunk_max, "--slab-chunk-max")?,
             slab_sizes: self.slab_sizes.clone(),
@@ -126,7 +132,7 @@ fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
     }
     for table in &page.tables {
         out.print_line("")?;
-        out.print_bytes(format_best_rows(table, prints_all).as_bytes())?;
+        out.print_bytes(format_first_rows(table, prints_all).as_bytes())?;
     }
     if !page.notes.is_empty() {
         out.print_line("")?;

@@ -382,20 +382,20 @@ impl<'a> Comparison<'a> {
             json!({
                 "name": class_list.name,
                 "memcached_options": class_list.start_options,
-                "chunk_sizes": class_list.plan.classes.iter().map(|class_use| class_use.chunk_bytes).collect::<Vec<_>>(),
+                "chunk_sizes": class_list.plan.classes.iter().map(|class| class.chunk_bytes).collect::<Vec<_>>(),
                 "used_classes": class_list.plan.used_classes(),
                 "waste": class_list.plan.waste(),
                 "items_that_fit": class_list.items,
                 "small_factor_trap_above_bytes": class_list.plan.last_class_before_gap(),
             })
         };
-        let class_document = |(index, class_use): (usize, &ClassUse)| {
+        let class_document = |(index, class): (usize, &ClassUse)| {
             json!({
                 "class": index + 1,
-                "chunk_bytes": class_use.chunk_bytes,
-                "chunks": class_use.chunks,
-                "asked_bytes": class_use.requested_bytes as f64,
-                "wasted_bytes": class_use.wasted_bytes(),
+                "chunk_bytes": class.chunk_bytes,
+                "chunks": class.chunks,
+                "asked_bytes": class.requested_bytes as f64,
+                "wasted_bytes": class.wasted_bytes(),
             })
         };
         json!({

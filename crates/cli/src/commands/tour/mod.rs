@@ -214,10 +214,10 @@ fn run_stages(
         );
         let is_done = AtomicBool::new(false);
         let stage_result = std::thread::scope(|scope| {
-            let (bar, done, progress_seen) = (&bar, &is_done, &progress);
+            let (bar, is_done, progress) = (&bar, &is_done, &progress);
             scope.spawn(move || {
-                while !done.load(Ordering::Relaxed) {
-                    bar.set_position(progress_seen.load(Ordering::Relaxed));
+                while !is_done.load(Ordering::Relaxed) {
+                    bar.set_position(progress.load(Ordering::Relaxed));
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
@@ -227,7 +227,7 @@ fn run_stages(
                 server_under_test.address,
                 &server_under_test.meter,
                 stop,
-                &progress,
+                progress,
             );
             is_done.store(true, Ordering::Relaxed);
             stage_result

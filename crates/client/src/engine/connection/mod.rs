@@ -64,7 +64,7 @@ pub struct Connection {
     /// The opaque of the next request that has one.
     next_opaque: u32,
     /// Quiet writes without a request for acknowledgement after them.
-    pending: PendingWrites,
+    pending_writes: PendingWrites,
     in_flight: VecDeque<InFlightRequest>,
     /// Requests for acknowledgement in flight.
     acknowledgements_in_flight: usize,
@@ -95,7 +95,7 @@ impl Connection {
             presumes_classic: false,
             output: Output::new(body_end),
             next_opaque: first_opaque,
-            pending: PendingWrites::default(),
+            pending_writes: PendingWrites::default(),
             in_flight: VecDeque::new(),
             acknowledgements_in_flight: 0,
             failed_calls: VecDeque::new(),
@@ -267,26 +267,26 @@ impl Connection {
         self.output.discard_sent();
         let command_set = self.command_set();
         let (mut is_noreply, mut is_repeatable) = (true, true);
-        let (mut has_quiet, mut may_leave_keys_uncertain) = (false, false);
+        let (mut has_quiet_request, mut may_leave_keys_uncertain) = (false, false);
         for request in requests {
             let is_quiet = request.is_noreply();
             is_noreply &= is_quiet;
-            has_quiet |= is_quiet;
+            has_quiet_request |= is_quiet;
             is_repeatable &= request.is_repeatable();
             may_leave_keys_uncertain |= request.may_leave_keys_uncertain();
         }
         let mut removals = Vec::new();
         if !is_noreply {
-            if self.server.uncertain.has_keys() || !self.pending.is_empty() {
+            if self.server.uncertain.has_keys() || !self.pending_writes.is_empty() {
                 removals = self.remove_uncertain(command_set);
             }
-        } else if self.pending.opaque_count >= UNACKNOWLEDGED_WRITES_MAX {
+        } else if self.pending_writes.opaque_count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
         let (begin_offset, in_flight_before) =
             (self.appended_bytes(), self.pipeline.in_flight_count());
         let near_write_guard = self.server.guard_writes(requests, attempt.deadline);
-        if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
+        if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet_request) {
             // No reply will confirm these removals, so another call repeats them.
             self.server.uncertain.add(removals);
             return Err(unsupported);
@@ -326,12 +326,12 @@ impl Connection {
             self.begin_pending_writes();
             let acknowledged_count =
                 write_removals(&removals, &mut self.request_writer(command_set));
-            self.pending.add_removals(acknowledged_count);
+            self.pending_writes.add_removals(acknowledged_count);
         }
-        if !self.pending.is_empty() {
-            let pending = std::mem::take(&mut self.pending);
+        if !self.pending_writes.is_empty() {
+            let pending_writes = std::mem::take(&mut self.pending_writes);
             self.request_acknowledgement_of(
-                pending,
+                pending_writes,
                 std::mem::take(&mut removals),
                 self.appended_bytes(),
             );
@@ -344,15 +344,15 @@ impl Connection {
         &mut self,
         requests: &[Request<'_>],
         command_set: CommandSet,
-        has_quiet: bool,
+        has_quiet_request: bool,
     ) -> Result<(), Error> {
-        let awaits_acknowledgement = has_quiet && command_set != CommandSet::Classic;
+        let awaits_acknowledgement = has_quiet_request && command_set != CommandSet::Classic;
         if awaits_acknowledgement {
             self.begin_pending_writes();
         }
-        for (index, request) in requests.iter().enumerate() {
+        for (request_index, request) in requests.iter().enumerate() {
             if let Err(unsupported) = request.write(&mut self.request_writer(command_set)) {
-                if index > 0 {
+                if request_index > 0 {
                     self.fail_all_and_close(); // replies to those before it could not be delivered
                 }
                 return Err(Error::Unsupported {
@@ -366,7 +366,7 @@ impl Connection {
                 self.output.push_body(body);
             }
             if awaits_acknowledgement && request.is_noreply() {
-                self.pending.add_write(request);
+                self.pending_writes.add_write(request);
             }
         }
         Ok(())
@@ -384,12 +384,12 @@ impl Connection {
     }
 
     /// Submits quiet writes from the write buffer, and requests their acknowledgement.
-    pub fn submit_buffered_writes(&mut self, encoded_writes: &[u8], pending: PendingWrites) {
+    pub fn submit_buffered_writes(&mut self, encoded_writes: &[u8], pending_writes: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
         let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(encoded_writes);
-        self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
+        self.request_acknowledgement_of(pending_writes, Vec::new(), begin_offset);
         if let Some(in_flight_request) = self.in_flight.back_mut() {
             in_flight_request.was_buffered = true;
         }
@@ -398,10 +398,10 @@ impl Connection {
     /// Requests an acknowledgement of the quiet writes so far. A driver of many calls does so before it sends its
     /// output, so that a refusal is read as a reply and not as unsolicited bytes.
     pub fn request_acknowledgement(&mut self) {
-        if !self.pending.is_empty() {
+        if !self.pending_writes.is_empty() {
             let begin_offset = self.appended_bytes();
-            let pending = std::mem::take(&mut self.pending);
-            self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
+            let pending_writes = std::mem::take(&mut self.pending_writes);
+            self.request_acknowledgement_of(pending_writes, Vec::new(), begin_offset);
         }
     }
 
@@ -422,16 +422,16 @@ impl Connection {
 
     /// Whether quiet writes were not acknowledged yet.
     pub fn has_unacknowledged_writes(&self) -> bool {
-        !self.pending.is_empty() || self.acknowledgements_in_flight > 0
+        !self.pending_writes.is_empty() || self.acknowledgements_in_flight > 0
     }
 
     fn request_acknowledgement_of(
         &mut self,
-        pending: PendingWrites,
+        pending_writes: PendingWrites,
         removals: Vec<OwnedKey>,
         begin_offset: u64,
     ) {
-        let (first_opaque, count) = (pending.first_opaque, pending.opaque_count);
+        let (first_opaque, count) = (pending_writes.first_opaque, pending_writes.opaque_count);
         if self.command_set() == CommandSet::Binary {
             let opaque = self.take_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
@@ -450,7 +450,7 @@ impl Connection {
         }
         self.acknowledgements_in_flight += 1;
         let mut in_flight_request = InFlightRequest::new(
-            ReplyReceiver::Acknowledgement(Box::new(pending)),
+            ReplyReceiver::Acknowledgement(Box::new(pending_writes)),
             begin_offset,
         );
         if !removals.is_empty() {
@@ -469,8 +469,8 @@ impl Connection {
     }
 
     fn begin_pending_writes(&mut self) {
-        if self.pending.is_empty() {
-            self.pending = PendingWrites::new(&self.server, self.next_opaque);
+        if self.pending_writes.is_empty() {
+            self.pending_writes = PendingWrites::new(&self.server, self.next_opaque);
         }
     }
 

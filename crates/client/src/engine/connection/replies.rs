@@ -34,8 +34,8 @@ impl Connection {
         }
         loop {
             // What has come then are refusals of quiet writes, which are read once an acknowledgement is requested.
-            if self.in_flight.is_empty() && !self.pending.is_empty() {
-                if self.pipeline.received_bytes() > self.pending.refusals_bytes_max() {
+            if self.in_flight.is_empty() && !self.pending_writes.is_empty() {
+                if self.pipeline.received_bytes() > self.pending_writes.refusals_bytes_max() {
                     self.fail_protocol(pipeline::Fault::TooManyRows);
                 }
                 return ConnectionEvent::Idle;
@@ -95,8 +95,11 @@ impl Connection {
                 Some(ConnectionEvent::Reply(ticket, reply))
             }
             (ReplyReceiver::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
-                if let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver {
-                    std::mem::take(&mut **pending).acknowledge(&failed_replies, refusals.len());
+                if let ReplyReceiver::Acknowledgement(pending_writes) =
+                    &mut in_flight_request.receiver
+                {
+                    std::mem::take(&mut **pending_writes)
+                        .acknowledge(&failed_replies, refusals.len());
                 }
                 self.end_reply();
                 None
@@ -196,18 +199,25 @@ impl Connection {
     /// requests, and is closed at once if one of theirs was not sent.
     pub fn tick(&mut self, now: Instant) {
         let mut health_effect = HealthEffect::None;
-        for index in 0..self.in_flight.len() {
-            let expired_call = self.in_flight.get(index).and_then(|in_flight_request| {
-                let (ticket, attempt) = in_flight_request
-                    .ticket_and_attempt()
-                    .filter(|(_, candidate)| candidate.deadline <= now)?;
-                Some((
-                    ticket,
-                    self.failure_without_reply(in_flight_request, attempt, NoReplyReason::Deadline),
-                ))
-            });
+        for in_flight_index in 0..self.in_flight.len() {
+            let expired_call = self
+                .in_flight
+                .get(in_flight_index)
+                .and_then(|in_flight_request| {
+                    let (ticket, attempt) = in_flight_request
+                        .ticket_and_attempt()
+                        .filter(|(_, candidate)| candidate.deadline <= now)?;
+                    Some((
+                        ticket,
+                        self.failure_without_reply(
+                            in_flight_request,
+                            attempt,
+                            NoReplyReason::Deadline,
+                        ),
+                    ))
+                });
             let (Some((ticket, failure)), Some(in_flight_request)) =
-                (expired_call, self.in_flight.get_mut(index))
+                (expired_call, self.in_flight.get_mut(in_flight_index))
             else {
                 continue;
             };
@@ -242,7 +252,7 @@ impl Connection {
         let failure = self.failure_without_reply(&in_flight_request, attempt, no_reply_reason);
         self.server.health.apply_effect(failure.health_effect());
         let was_sent = begin_offset < self.sent_bytes();
-        self.pending.exclude_reported(requests, was_sent);
+        self.pending_writes.exclude_reported(requests, was_sent);
         failure
     }
 
@@ -273,7 +283,7 @@ impl Connection {
         if !was_closing {
             self.server.health.apply_effect(health_effect);
         }
-        drop(std::mem::take(&mut self.pending));
+        drop(std::mem::take(&mut self.pending_writes));
     }
 
     /// Notes that the server broke the protocol: nothing received on this connection can be trusted any more.
@@ -304,7 +314,7 @@ impl Connection {
             self.record_uncertain_keys(&in_flight_request);
         }
         self.acknowledgements_in_flight = 0;
-        drop(std::mem::take(&mut self.pending));
+        drop(std::mem::take(&mut self.pending_writes));
     }
 
     /// The error for the caller of a request without a reply, and what follows.
@@ -381,16 +391,16 @@ impl Connection {
     fn save_unsent_buffered_writes(&mut self, in_flight_request: &mut InFlightRequest) {
         if in_flight_request.was_buffered
             && in_flight_request.begin_offset >= self.sent_bytes()
-            && let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver
+            && let ReplyReceiver::Acknowledgement(pending_writes) = &mut in_flight_request.receiver
         {
-            self.unsent_buffered_writes = Some(std::mem::take(&mut **pending));
+            self.unsent_buffered_writes = Some(std::mem::take(&mut **pending_writes));
         }
     }
 
     /// In a child after a fork: ends all calls, and forgets what is in flight, which is the parent's.
     pub fn abandon(&mut self) {
         self.stage = ConnectionStage::Closed;
-        std::mem::take(&mut self.pending).drop_uncounted();
+        std::mem::take(&mut self.pending_writes).drop_uncounted();
         for mut in_flight_request in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, _)) = in_flight_request.ticket_and_attempt() {
                 let context = Context {
@@ -405,8 +415,9 @@ impl Connection {
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            if let ReplyReceiver::Acknowledgement(pending) = &mut in_flight_request.receiver {
-                std::mem::take(&mut **pending).drop_uncounted();
+            if let ReplyReceiver::Acknowledgement(pending_writes) = &mut in_flight_request.receiver
+            {
+                std::mem::take(&mut **pending_writes).drop_uncounted();
             }
         }
         self.acknowledgements_in_flight = 0;

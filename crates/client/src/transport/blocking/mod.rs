@@ -76,7 +76,7 @@ pub(crate) struct SocketConnection {
     pub(crate) last_thread_id: usize,
     /// The last reply was a large value: the next is expected to be one, so only its head is received
     /// into the pipeline, and the rest directly into its target.
-    pub(crate) expects_large: bool,
+    pub(crate) expects_large_value: bool,
     receive_timeout: Option<Duration>,
 }
 
@@ -94,7 +94,7 @@ impl SocketConnection {
             process: Process::current(),
             idle_since: now,
             last_thread_id: 0,
-            expects_large: false,
+            expects_large_value: false,
             receive_timeout: None,
         }
     }
@@ -159,10 +159,10 @@ impl SocketConnection {
                         IoSlice::new(body.get(body_offset..).unwrap_or_default()),
                         IoSlice::new(body_end.get(body_end_offset..).unwrap_or_default()),
                     ];
-                    let no_control = &mut SendAncillaryBuffer::default();
+                    let no_ancillary_data = &mut SendAncillaryBuffer::default();
                     match tls {
                         Some(tls) => tls.send(self.socket.as_fd(), &slices),
-                        None => sendmsg(&self.socket, &slices, no_control, flags),
+                        None => sendmsg(&self.socket, &slices, no_ancillary_data, flags),
                     }
                 }
             };
@@ -197,7 +197,8 @@ impl SocketConnection {
         } else {
             RecvFlags::DONTWAIT
         };
-        let is_head = self.expects_large && self.state_machine.pipeline().has_no_reply_bytes();
+        let is_head =
+            self.expects_large_value && self.state_machine.pipeline().has_no_reply_bytes();
         let buffer = self.state_machine.receive_space(missing_bytes);
         let buffer = match buffer.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
@@ -249,8 +250,8 @@ impl SocketConnection {
         if is_current_timeout_near {
             return Ok(true);
         }
-        let micros = timeout_max.as_micros().min(1 << 40) as u64;
-        let rounded_timeout = Duration::from_micros(1 << micros.max(1).ilog2());
+        let timeout_max_us = timeout_max.as_micros().min(1 << 40) as u64;
+        let rounded_timeout = Duration::from_micros(1 << timeout_max_us.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
         let timeout = if is_first {

@@ -63,7 +63,7 @@ impl InheritedState {
             listener_index: reader.u32()? as usize,
             last_command_s: reader.u32()?,
             has_proxy_header: reader.bool()?,
-            proxied_client: reader.address()?.first().copied(),
+            proxied_client: reader.addresses()?.first().copied(),
         };
         let state = InheritedState {
             is_closing: reader.bool()?,
@@ -119,7 +119,7 @@ impl Connection {
         writer.bytes(
             &pending_output.map_or_else(Vec::new, |pending_output| pending_output.copy_unsent()),
         );
-        self.session.write_state(writer);
+        self.session.write_fields(writer);
         true
     }
 

@@ -355,8 +355,8 @@ impl Connection {
             if send_outcome == SendOutcome::Failed {
                 break NextStep::Close(CloseReason::Error);
             }
-            if let RunEnd::NeedsBytes(bytes) = progress.run_end {
-                command_bytes = bytes;
+            if let RunEnd::NeedsBytes(needed_bytes) = progress.run_end {
+                command_bytes = needed_bytes;
             }
             let Some(mut next_step) =
                 self.next_step_after(progress.run_end, send_outcome, quota_left, context)
@@ -443,9 +443,12 @@ impl Connection {
             self.read_interest = Interest::Writable;
             return NextStep::Wait;
         }
-        let mut receive_max = RECV_BYTES;
+        let mut receive_bytes_max = RECV_BYTES;
         loop {
-            let target = buffers.input.get_mut(..receive_max).unwrap_or_default();
+            let target = buffers
+                .input
+                .get_mut(..receive_bytes_max)
+                .unwrap_or_default();
             let filled_bytes = match peek(self.stream.socket(), target, context.counters) {
                 Ok(Some(filled_bytes)) => filled_bytes,
                 Ok(None) => return NextStep::Wait,
@@ -472,10 +475,10 @@ impl Connection {
                 // The next peek has the incomplete command at its start.
                 return NextStep::Requeue;
             }
-            if filled_bytes < receive_max || receive_max == INPUT_BYTES {
+            if filled_bytes < receive_bytes_max || receive_bytes_max == INPUT_BYTES {
                 return self.wait_for_rest(&run_end, context);
             }
-            receive_max = INPUT_BYTES;
+            receive_bytes_max = INPUT_BYTES;
         }
     }
 
@@ -502,20 +505,20 @@ impl Connection {
         if self.is_half_closed {
             return NextStep::Close(CloseReason::Normal);
         }
-        let RunEnd::NeedsBytes(bytes) = *run_end else {
+        let RunEnd::NeedsBytes(command_bytes) = *run_end else {
             self.read_interest = Interest::NewInput;
             return NextStep::Wait;
         };
         if let Some(charge) = context
             .shared
             .peer_memory
-            .try_charge(bytes, context.is_first_waiter)
+            .try_charge(command_bytes, context.is_first_waiter)
         {
-            self.pending_input = PendingInput::with_capacity(bytes, charge);
+            self.pending_input = PendingInput::with_capacity(command_bytes, charge);
             return NextStep::Wait;
         }
         self.read_interest = Interest::NewInput;
-        NextStep::WaitForMemory(bytes)
+        NextStep::WaitForMemory(command_bytes)
     }
 
     /// Consumes the first bytes that were peeked; false if the socket no longer has them.
@@ -562,9 +565,9 @@ impl Connection {
             }
             _ if step_after_output.is_some() => step_after_output,
             RunEnd::NeedsInput | RunEnd::NeedsBytes(_) => Some(NextStep::Wait),
-            RunEnd::WaitForMemory(bytes) => {
+            RunEnd::WaitForMemory(missing_bytes) => {
                 self.read_interest = Interest::Nothing;
-                Some(NextStep::WaitForMemory(bytes))
+                Some(NextStep::WaitForMemory(missing_bytes))
             }
             RunEnd::WaitForLogin => {
                 self.read_interest = Interest::Nothing;

@@ -22,7 +22,7 @@ impl Connection {
         buffers: &mut Buffers,
     ) -> Result<ReceivedInput, NextStep> {
         let filled_bytes = self.copy_pending_input(buffers);
-        let receive_max = match filled_bytes {
+        let receive_bytes_max = match filled_bytes {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.has_just_uploaded) => RECV_BYTES_AFTER_UPLOAD,
             0 => RECV_BYTES,
@@ -30,7 +30,7 @@ impl Connection {
             _ => INPUT_BYTES,
         };
         let target = buffers.input.get_mut(filled_bytes..).unwrap_or_default();
-        let target_bytes = target.len().min(receive_max);
+        let target_bytes = target.len().min(receive_bytes_max);
         if target_bytes == 0 {
             // The buffer is full of commands: these are served first.
             return Ok(ReceivedInput::not_full(filled_bytes));

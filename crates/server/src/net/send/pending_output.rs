@@ -75,18 +75,18 @@ impl PendingOutput {
             held_bytes: 0,
             first_part_sent_bytes: 0,
         };
-        let mut skip_bytes = sent_bytes;
+        let mut bytes_to_skip = sent_bytes;
         for part in out.parts() {
             match part {
                 OutputPart::Bytes(bytes) => {
-                    let skipped_bytes = skip_bytes.min(bytes.len());
-                    skip_bytes -= skipped_bytes;
+                    let skipped_bytes = bytes_to_skip.min(bytes.len());
+                    bytes_to_skip -= skipped_bytes;
                     pending_output.append_copy(bytes.get(skipped_bytes..).unwrap_or_default(), 0);
                 }
                 OutputPart::Value(item) => {
                     let length = item.value_bytes() as usize;
-                    let skipped_bytes = skip_bytes.min(length);
-                    skip_bytes -= skipped_bytes;
+                    let skipped_bytes = bytes_to_skip.min(length);
+                    bytes_to_skip -= skipped_bytes;
                     if skipped_bytes == length {
                         continue;
                     }
@@ -138,10 +138,10 @@ impl PendingOutput {
     /// A copy of the unsent bytes.
     pub(crate) fn copy_unsent(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.unsent_bytes());
-        let mut skip_bytes = self.first_part_sent_bytes;
+        let mut bytes_to_skip = self.first_part_sent_bytes;
         for piece in self.parts.iter().flat_map(PendingPart::pieces) {
-            let skipped_bytes = skip_bytes.min(piece.len());
-            skip_bytes -= skipped_bytes;
+            let skipped_bytes = bytes_to_skip.min(piece.len());
+            bytes_to_skip -= skipped_bytes;
             copy.extend_from_slice(piece.get(skipped_bytes..).unwrap_or_default());
         }
         copy
@@ -223,16 +223,16 @@ impl PendingOutput {
         }
     }
 
-    /// Copies `pieces` without their first `skip_bytes` bytes, which leaves `remaining_bytes`.
+    /// Copies `pieces` without their first `bytes_to_skip` bytes, which leaves `remaining_bytes`.
     fn append_copies<'p>(
         &mut self,
         pieces: impl Iterator<Item = &'p [u8]>,
-        mut skip_bytes: usize,
+        mut bytes_to_skip: usize,
         mut remaining_bytes: usize,
     ) {
         for piece in pieces {
-            let skipped_bytes = skip_bytes.min(piece.len());
-            skip_bytes -= skipped_bytes;
+            let skipped_bytes = bytes_to_skip.min(piece.len());
+            bytes_to_skip -= skipped_bytes;
             let piece = piece.get(skipped_bytes..).unwrap_or_default();
             remaining_bytes = remaining_bytes.saturating_sub(piece.len());
             self.append_copy(piece, remaining_bytes);

@@ -51,7 +51,7 @@ pub(super) struct Deferred {
     /// Connections that wait for memory that others hold.
     parked_uploads: ParkedUploads,
     /// When they were last queued.
-    parked_retried_at: Instant,
+    uploads_retried_at: Instant,
     /// The number of releases of upload memory at that time.
     upload_releases_seen: u64,
     /// Connections whose next command waits for a segment, oldest first.
@@ -65,7 +65,7 @@ pub(super) struct Deferred {
     /// Whether the first in line has to be checked without an event: it is new, or more may be granted.
     must_check_memory: bool,
     /// The number of releases when they were last checked, and in which second that was.
-    memory_releases_seen: (u64, u32),
+    memory_releases_and_second: (u64, u32),
     /// Whether one that waited got memory, so that the next may get some too.
     has_upload_progress: bool,
     /// When the iteration began.
@@ -90,14 +90,14 @@ impl Deferred {
         Deferred {
             queue: VecDeque::new(),
             parked_uploads: ParkedUploads::default(),
-            parked_retried_at: now,
+            uploads_retried_at: now,
             upload_releases_seen: 0,
             waiting_writes: VecDeque::new(),
             writes_retried_at: now,
             must_retry_writes: false,
             memory_queue: VecDeque::new(),
             must_check_memory: false,
-            memory_releases_seen: (0, 0),
+            memory_releases_and_second: (0, 0),
             has_upload_progress: false,
             iteration_began_at: now,
             last_small_request_at: now,
@@ -229,14 +229,14 @@ impl Worker {
     /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
     /// and once a second.
     pub(super) fn serve_memory_queue(&mut self) {
-        let memory_releases_seen = (self.shared.peer_memory.releases(), self.now.0);
+        let memory_releases_and_second = (self.shared.peer_memory.releases(), self.now.0);
         if self.deferred.memory_queue.is_empty()
             || (!self.deferred.must_check_memory
-                && self.deferred.memory_releases_seen == memory_releases_seen)
+                && self.deferred.memory_releases_and_second == memory_releases_and_second)
         {
             return;
         }
-        self.deferred.memory_releases_seen = memory_releases_seen;
+        self.deferred.memory_releases_and_second = memory_releases_and_second;
         self.deferred.must_check_memory = false;
         for _ in 0..MEMORY_QUEUE_SERVED_MAX {
             let Some(slot_key) = self.deferred.memory_queue.pop_front() else {
@@ -316,11 +316,11 @@ impl Worker {
         self.deferred.writes_retried_at = now;
         let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
-            let waiting = self
+            let parked_connection = self
                 .connections
                 .get_mut(slot_key)
                 .filter(|connection| connection.is_parked);
-            if let Some(connection) = waiting {
+            if let Some(connection) = parked_connection {
                 if retried_count >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
@@ -341,7 +341,7 @@ impl Worker {
         };
         let queue_number = connection.upload_queue_number.take();
         if std::mem::take(&mut connection.is_parked) {
-            // Something else woke it. A key that stays in the queue is skipped when it is first.
+            // Something else woke it. A slot key that stays in the queue is skipped when it is first.
             if let Some(queue_number) = queue_number {
                 self.deferred
                     .parked_uploads
@@ -371,12 +371,12 @@ impl Worker {
             return;
         }
         let releases = self.shared.parked_connections.releases();
-        let is_due = now.duration_since(self.deferred.parked_retried_at) >= PARK_TIME;
+        let is_due = now.duration_since(self.deferred.uploads_retried_at) >= PARK_TIME;
         let got_memory = std::mem::take(&mut self.deferred.has_upload_progress);
         if !is_due && !got_memory && releases == self.deferred.upload_releases_seen {
             return;
         }
-        self.deferred.parked_retried_at = now;
+        self.deferred.uploads_retried_at = now;
         self.deferred.upload_releases_seen = releases;
         for has_begun in [true, false] {
             let mut retried_count = 0;

@@ -96,7 +96,7 @@ pub(crate) struct Worker {
 #[derive(Clone, Copy)]
 enum ServeReason {
     Input,
-    /// Input that was read ahead, and its index there.
+    /// Input that was read ahead for the event with this index.
     ReadAhead(usize),
     /// Its socket is writable, or what it waited for has come.
     Resume,
@@ -229,8 +229,8 @@ impl Worker {
         self.counters.iterations.bump();
         for event_group in events.chunks(READ_AHEAD_CONNECTIONS) {
             self.receive_ahead(event_group);
-            for (index, event) in event_group.iter().enumerate() {
-                self.handle_event(index, event);
+            for (event_index, event) in event_group.iter().enumerate() {
+                self.handle_event(event_index, event);
             }
         }
         self.serve_queue();
@@ -244,7 +244,7 @@ impl Worker {
         self.record_iteration_time(began_at);
     }
 
-    fn handle_event(&mut self, index: usize, event: &epoll::Event) {
+    fn handle_event(&mut self, event_index: usize, event: &epoll::Event) {
         // The kernel's structure is packed: its fields are copied, never borrowed.
         let (slot_key, flags) = ({ event.data }.u64(), { event.flags });
         if slot_key == WAKE_TOKEN {
@@ -257,8 +257,8 @@ impl Worker {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(slot_key, ServeReason::Resume);
-        } else if self.read_ahead.has_received(index) {
-            self.serve(slot_key, ServeReason::ReadAhead(index));
+        } else if self.read_ahead.has_received(event_index) {
+            self.serve(slot_key, ServeReason::ReadAhead(event_index));
         } else {
             self.serve_or_queue(slot_key, ServeReason::Input);
         }
@@ -327,10 +327,10 @@ impl Worker {
             logs_commands: self.shared.logs_at(2),
             may_refuse: &may_refuse,
         };
-        let moved_before = self.counters.bytes_moved();
+        let moved_bytes_before = self.counters.bytes_moved();
         let next_step = match reason {
-            ServeReason::ReadAhead(index) => connection.serve_read_ahead(
-                self.read_ahead.received_input(index),
+            ServeReason::ReadAhead(event_index) => connection.serve_read_ahead(
+                self.read_ahead.received_input(event_index),
                 &context,
                 &mut self.buffers,
             ),
@@ -340,7 +340,7 @@ impl Worker {
             _ => connection.resume(&context, &mut self.buffers),
         };
         let next_step = connection.requeue_if_received(next_step);
-        let moved_bytes = self.counters.bytes_moved() - moved_before;
+        let moved_bytes = self.counters.bytes_moved() - moved_bytes_before;
         connection.request_bytes += moved_bytes;
         if connection.awaits_login() {
             self.logins

@@ -134,7 +134,7 @@ impl Worker {
             self.counters.progress_counter.count_iteration();
             let is_all_sent = slot_keys
                 .iter()
-                .all(|key| output_end_times.contains_key(key));
+                .all(|slot_key| output_end_times.contains_key(slot_key));
             std::thread::sleep(if is_all_sent {
                 LINGER_INTERVAL
             } else {

@@ -37,16 +37,16 @@ impl ReadAhead {
         }
     }
 
-    /// Whether the connection of the event at `index` was read ahead.
-    pub(super) fn has_received(&self, index: usize) -> bool {
-        matches!(self.receive_results.get(index), Some(Some(_)))
+    /// Whether the connection of the event at `event_index` was read ahead.
+    pub(super) fn has_received(&self, event_index: usize) -> bool {
+        matches!(self.receive_results.get(event_index), Some(Some(_)))
     }
 
-    /// The input of the connection of the event at `index`, or how it ended.
-    pub(super) fn received_input(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
-        match self.receive_results.get(index) {
+    /// The input of the connection of the event at `event_index`, or how it ended.
+    pub(super) fn received_input(&self, event_index: usize) -> Result<Option<&[u8]>, CloseReason> {
+        match self.receive_results.get(event_index) {
             Some(Some(Ok(Some(received_bytes)))) => {
-                let input_start = index * READ_AHEAD_BYTES;
+                let input_start = event_index * READ_AHEAD_BYTES;
                 Ok(self.input.get(input_start..input_start + received_bytes))
             }
             Some(Some(Err(reason))) => Err(*reason),

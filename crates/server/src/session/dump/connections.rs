@@ -11,20 +11,20 @@ use crate::shared::connection_info::{ConnectionInfo, Peer};
 const SLICE_CONNECTIONS: usize = 256;
 
 /// Appends a slice of the rows: first the listening sockets, then the connections after the serial number
-/// `after_serial`, at last END; true when it is complete.
-pub(super) fn write_rows(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
-    if *after_serial == 0 {
+/// `resume_after`, at last END; true when it is complete.
+pub(super) fn write_rows(resume_after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
+    if *resume_after == 0 {
         write_listeners(context, &mut Rows::new(out));
     }
     let connections = context
         .shared
         .connections
-        .list_after(*after_serial, SLICE_CONNECTIONS);
+        .list_after(*resume_after, SLICE_CONNECTIONS);
     context.counters.examined.add(connections.len() as u64);
     let mut rows = Rows::new(out);
     for info in &connections {
         write_connection(info, context, &mut rows);
-        *after_serial = info.id.serial;
+        *resume_after = info.id.serial;
     }
     let is_done = connections.len() < SLICE_CONNECTIONS;
     if is_done {
@@ -37,8 +37,8 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
         rows.write_row(format_args!("{descriptor}:addr"), format_address(address));
         rows.write_row(format_args!("{descriptor}:state"), "conn_listening");
-        let uptime = context.shared.clock.uptime_s(context.now);
-        rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
+        let uptime_s = context.shared.clock.uptime_s(context.now);
+        rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), uptime_s);
     }
     for (index, address) in context.shared.config.display.udp.iter().enumerate() {
         // The caller holds these; they have a number that none of our sockets can have.
@@ -60,16 +60,16 @@ fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Row
     };
     let is_requester = info.id == context.connection.id;
     rows.write_row(format_args!("{descriptor}:addr"), address);
-    if let Some((_, listener)) = context.shared.addresses.get(info.listener_index) {
+    if let Some((_, listener_address)) = context.shared.addresses.get(info.listener_index) {
         rows.write_row(
             format_args!("{descriptor}:listen_addr"),
-            format_address(listener),
+            format_address(listener_address),
         );
     }
     let state = if is_requester {
         "conn_parse_cmd"
     } else {
-        info.state()
+        info.state_name()
     };
     rows.write_row(format_args!("{descriptor}:state"), state);
     let idle_s = context

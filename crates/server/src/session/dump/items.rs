@@ -184,7 +184,7 @@ fn write_metadump_line(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
-    let expiry = match item.expiry() {
+    let expiry_unix_s = match item.expiry() {
         Expiry::Never => -1,
         Expiry::At(expires_at) => context.shared.clock.unix_time(expires_at),
     };
@@ -193,7 +193,7 @@ fn write_metadump_line(
     // Writing to a vector cannot fail.
     let _ = writeln!(
         out,
-        " exp={expiry} la={} cas={} fetch={} cls={class} size={size_bytes} flags={} ",
+        " exp={expiry_unix_s} la={} cas={} fetch={} cls={class} size={size_bytes} flags={} ",
         context.shared.clock.unix_time(item.last_access()),
         context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
@@ -226,14 +226,14 @@ fn write_cachedump_line(
         return;
     }
     let line_start = out.len();
-    let expiry = match item.expiry() {
+    let expiry_unix_s = match item.expiry() {
         Expiry::Never => 0,
         Expiry::At(expires_at) => context.shared.clock.unix_time(expires_at),
     };
     out.extend_from_slice(b"ITEM ");
     out.extend_from_slice(key);
     // Writing to a vector cannot fail.
-    let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
+    let _ = write!(out, " [{} b; {expiry_unix_s} s]\r\n", item.value_bytes());
     limits.lines_left -= 1;
     limits.bytes_left = limits.bytes_left.saturating_sub(out.len() - line_start);
 }

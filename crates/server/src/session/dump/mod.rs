@@ -34,7 +34,7 @@ impl Dump {
     /// Appends a slice; true when the reply is complete.
     pub(crate) fn append_slice(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         match self {
-            Dump::Items(items) => items.append_slice(context, out),
+            Dump::Items(item_dump) => item_dump.append_slice(context, out),
             Dump::Connections { resume_after } => {
                 connections::write_rows(resume_after, context, &mut out.bytes)
             }
@@ -43,7 +43,7 @@ impl Dump {
                 context.counters,
                 &mut out.bytes,
             ),
-            Dump::Framed(framed) => framed.append_slice(context, out),
+            Dump::Framed(framed_dump) => framed_dump.append_slice(context, out),
             Dump::DiscardedPrefixes(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.free_some(SLICE_EXAMINED);
@@ -59,8 +59,8 @@ impl Dump {
     /// Bytes of memory that the next slice may need.
     pub(crate) fn needed_bytes(&self, context: &Context<'_>) -> usize {
         match self {
-            Dump::Items(items) => SLICE_BYTES + items.needed_bytes(context),
-            Dump::Framed(framed) => framed.needed_bytes(context),
+            Dump::Items(item_dump) => SLICE_BYTES + item_dump.needed_bytes(context),
+            Dump::Framed(framed_dump) => framed_dump.needed_bytes(context),
             _ => SLICE_BYTES,
         }
     }

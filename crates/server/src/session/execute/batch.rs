@@ -253,7 +253,7 @@ pub(crate) enum StopReason {
 }
 
 impl<'b> Batch<'b, '_> {
-    /// Cuts the batch before the lookup at `index`, if there is no memory for its reply.
+    /// Stops the batch before the lookup at `index`, if there is no memory for its reply.
     #[cold]
     fn stop_for_memory(
         &self,
@@ -271,7 +271,7 @@ impl<'b> Batch<'b, '_> {
         }
     }
 
-    /// Cuts the batch before the lookup at `index`.
+    /// Stops the batch before the lookup at `index`.
     #[cold]
     fn stop_before(&self, index: usize, reason: StopReason) -> Option<StoppedLookup<'b>> {
         let lookups_left = self.lookups.get(index..).unwrap_or_default();

@@ -57,7 +57,7 @@ pub(crate) fn run_command<'w>(
             return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
-    Ok(ConnectionEffect::Done)
+    Ok(ConnectionEffect::Continue)
 }
 
 /// Reports the usual outcome, unless the request is quiet.
@@ -148,7 +148,7 @@ fn run_stats(
     );
     if !is_supported {
         binary::write_error(out, request, Status::NotFound);
-        return ConnectionEffect::Done;
+        return ConnectionEffect::Continue;
     }
     let mut text_reply = Output::from_rendered(Vec::new());
     match stats::run_stats(tokens, context, &mut text_reply) {

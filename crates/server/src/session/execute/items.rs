@@ -41,14 +41,14 @@ pub(super) fn apply_delete(
 ) -> Result<DeleteOutcome, NoRoomYet> {
     let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let is_observed = context.shared.is_observed();
-    let deletion_line =
+    let observed_deletion =
         is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store_worker.peek(key, hash, context.now);
     let result = store_worker.try_delete(key, hash, options, context.now);
     let outcome = context.refuse_if_overdue(result, || {
         store_worker.delete(key, hash, options, context.now)
     })?;
-    if let Some(deletion_line) = deletion_line {
+    if let Some(deletion_line) = observed_deletion {
         context.shared.prefix_table.record_delete(key);
         if let Some(deletion_line) = deletion_line {
             events::publish_deletion(context.shared, key, &deletion_line);

@@ -94,7 +94,7 @@ pub(crate) fn run_command<'w>(
             return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
-    Ok(ConnectionEffect::Done)
+    Ok(ConnectionEffect::Continue)
 }
 
 fn write_reply(noreply: bool, out: &mut Output<'_>, text: &'static [u8]) {

@@ -149,10 +149,10 @@ impl<'b> StoreWrite<'b> {
         };
         // With append and prepend 0 requests nothing; in other modes it is a unique that no item has.
         let is_extension = matches!(mode, SetMode::Append | SetMode::Prepend);
-        let has_compare =
+        let compares_unique =
             flags.has(b'C') && mode != SetMode::Add && !(is_extension && flags.required_cas == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
-        let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
+        let is_cas = compares_unique && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
             mode: if is_cas { SetMode::Set } else { mode },
             flags: flags.client_flags,
@@ -161,7 +161,7 @@ impl<'b> StoreWrite<'b> {
             } else {
                 context.expiry(0)
             },
-            required_cas: has_compare.then_some(CasUnique(flags.required_cas)),
+            required_cas: compares_unique.then_some(CasUnique(flags.required_cas)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
             // No unique is below 0: memcached takes such a comparison as one that fails.
             invalidate: is_cas && flags.has(b'I') && flags.required_cas != 0,
@@ -199,7 +199,7 @@ impl<'b> StoreWrite<'b> {
     }
 
     /// Whether even an error gets no reply.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn has_no_error_reply(&self) -> bool {
         matches!(self.request_form, RequestForm::Text { noreply: true })
     }
 
@@ -285,11 +285,11 @@ impl<'b> StoreWrite<'b> {
     /// Refuses a value that is not followed by a line ending: the stream continues where memcached's would, but a
     /// client that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_data_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
-        if self.is_quiet() {
+        if self.has_no_error_reply() {
             return ConnectionEffect::Close(CloseReason::MalformedInput);
         }
         out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
-        ConnectionEffect::Done
+        ConnectionEffect::Continue
     }
 
     #[inline]

@@ -38,8 +38,8 @@ pub(crate) static GENERAL_ROWS: &[Row] = &[
     // Not linked: exporters that print it need a value that looks like a version.
     Row::new("libevent", "", "always \"none\"; libevent is not used", |_| "none".into()),
     Row::new("pointer_size", "bits", "size of a pointer", |_| usize::BITS.into()),
-    Row::new("rusage_user", "s", "CPU time in user mode", |s| s.cpu_s.0.clone().into()),
-    Row::new("rusage_system", "s", "CPU time in kernel mode", |s| s.cpu_s.1.clone().into()),
+    Row::new("rusage_user", "s", "CPU time in user mode", |s| s.user_cpu_s.clone().into()),
+    Row::new("rusage_system", "s", "CPU time in kernel mode", |s| s.system_cpu_s.clone().into()),
     Row::new("max_connections", "", "limit of open connections (`-c`)", |s| s.context.shared.config.connections_max.into()),
     Row::new("curr_connections", "", "open connections", current_connections),
     Row::new("total_connections", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),

@@ -13,17 +13,17 @@ pub(super) fn write_glasscache_rows(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     Snapshot::new(context).write_table(GLASSCACHE_ROWS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
-        rows.write_row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
+        rows.write_row(format_args!("{ITERATIONS_BELOW_PREFIX}{bound_us}"), count);
     }
     rows.end();
 }
 
 /// Below the bound in microseconds: iterations of the event loop that took less, and at least the previous bound.
-pub(crate) const ITERATIONS_BELOW: &str = "iteration_us_below_";
+pub(crate) const ITERATIONS_BELOW_PREFIX: &str = "iteration_us_below_";
 
 /// The largest value of a counter among the workers.
 fn largest_of_workers(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
-    let workers = snapshot.context.shared.workers.iter();
+    let workers = snapshot.context.shared.counters_and_wakers.iter();
     let values = workers.map(|(counters, _)| counter(counters).get());
     values.max().unwrap_or(0)
 }

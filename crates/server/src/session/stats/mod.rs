@@ -49,7 +49,7 @@ pub(crate) fn run_stats(
         }
         _ => reply.extend_from_slice(replies::ERROR),
     }
-    ConnectionEffect::Done
+    ConnectionEffect::Continue
 }
 
 fn set_detail_enabled(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {

@@ -12,9 +12,9 @@ const PAGE_BYTES: u64 = 1 << 20;
 
 /// One class that has items.
 struct ClassInUse {
-    /// Its number, from 1.
-    number: usize,
-    items: u64,
+    /// Its number, which counts from 1.
+    class: usize,
+    item_count: u64,
     item_bytes: u64,
     chunk_bytes: u64,
     evicted: u64,
@@ -24,20 +24,21 @@ struct ClassInUse {
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
     let counters = context.store_worker.store().counters();
     let chunk_sizes = context.shared.slab_classes.chunk_sizes();
-    let describe_class = |(index, ((items, item_bytes), chunk)): (usize, (&(u64, u64), &u32))| {
-        let chunk_bytes = u64::from(*chunk);
-        let evicted = counters.evicted_by_slab_class.get(index).copied();
-        let (evicted, evicted_with_ttl) = evicted.unwrap_or_default();
-        let class_in_use = ClassInUse {
-            number: index + 1,
-            items: *items,
-            item_bytes: *item_bytes,
-            chunk_bytes,
-            evicted,
-            evicted_with_ttl,
+    let describe_class =
+        |(index, ((item_count, item_bytes), chunk_size)): (usize, (&(u64, u64), &u32))| {
+            let chunk_bytes = u64::from(*chunk_size);
+            let evicted_counts = counters.evicted_by_slab_class.get(index).copied();
+            let (evicted, evicted_with_ttl) = evicted_counts.unwrap_or_default();
+            let class_in_use = ClassInUse {
+                class: index + 1,
+                item_count: *item_count,
+                item_bytes: *item_bytes,
+                chunk_bytes,
+                evicted,
+                evicted_with_ttl,
+            };
+            (*item_count > 0).then_some(class_in_use)
         };
-        (*items > 0).then_some(class_in_use)
-    };
     counters
         .by_slab_class
         .iter()
@@ -73,8 +74,8 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     let has_lru_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for ClassInUse {
-        number: class,
-        items,
+        class,
+        item_count,
         item_bytes,
         evicted,
         evicted_with_ttl,
@@ -82,11 +83,11 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     } in classes_in_use(context)
     {
         let row_name = |field: &str| format!("items:{class}:{field}");
-        rows.write_row(row_name("number"), items);
+        rows.write_row(row_name("number"), item_count);
         if has_lru_segments {
             rows.write_row(row_name("number_hot"), 0);
             rows.write_row(row_name("number_warm"), 0);
-            rows.write_row(row_name("number_cold"), items);
+            rows.write_row(row_name("number_cold"), item_count);
             rows.write_row(row_name("age_hot"), 0);
             rows.write_row(row_name("age_warm"), 0);
         }
@@ -124,24 +125,27 @@ pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active_classes, mut malloced_bytes) = (0, 0);
     for ClassInUse {
-        number: class,
-        items,
+        class,
+        item_count,
         chunk_bytes,
         ..
     } in classes_in_use(context)
     {
         let row_name = |field: &str| format!("{class}:{field}");
         let chunks_per_page = PAGE_BYTES / chunk_bytes.max(1);
-        let pages = items.div_ceil(chunks_per_page.max(1));
-        let chunk_count = pages * chunks_per_page;
+        let page_count = item_count.div_ceil(chunks_per_page.max(1));
+        let chunk_count = page_count * chunks_per_page;
         active_classes += 1;
-        malloced_bytes += pages * PAGE_BYTES;
+        malloced_bytes += page_count * PAGE_BYTES;
         rows.write_row(row_name("chunk_size"), chunk_bytes);
         rows.write_row(row_name("chunks_per_page"), chunks_per_page);
-        rows.write_row(row_name("total_pages"), pages);
+        rows.write_row(row_name("total_pages"), page_count);
         rows.write_row(row_name("total_chunks"), chunk_count);
-        rows.write_row(row_name("used_chunks"), items);
-        rows.write_row(row_name("free_chunks"), chunk_count.saturating_sub(items));
+        rows.write_row(row_name("used_chunks"), item_count);
+        rows.write_row(
+            row_name("free_chunks"),
+            chunk_count.saturating_sub(item_count),
+        );
         rows.write_row(row_name("free_chunks_end"), 0);
         for (field, read_count) in COUNTED_FIELDS {
             rows.write_row(row_name(field), total_count(context, class, read_count));
@@ -173,7 +177,7 @@ fn total_count(context: &Context<'_>, class: usize, read_count: ReadCount) -> u6
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(read_count);
     context
         .shared
-        .workers
+        .counters_and_wakers
         .iter()
         .filter_map(|(counters, _)| count_of_worker(counters))
         .sum()

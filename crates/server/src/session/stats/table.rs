@@ -102,18 +102,22 @@ pub(super) struct Snapshot<'c> {
     pub(super) store_counters: glasscache_store::Counters,
     pub(super) totals: Totals,
     pub(super) removed: RemovedItems,
-    /// CPU seconds in user and in kernel mode.
-    pub(super) cpu_s: (String, String),
+    /// CPU seconds in user mode.
+    pub(super) user_cpu_s: String,
+    /// CPU seconds in kernel mode.
+    pub(super) system_cpu_s: String,
 }
 
 impl<'c> Snapshot<'c> {
     pub(super) fn new(context: &'c Context<'c>) -> Snapshot<'c> {
+        let (user_cpu_s, system_cpu_s) = super::process::cpu_time();
         Snapshot {
             context,
             store_counters: context.store_worker.store().counters(),
             totals: context.shared.totals(),
             removed: context.shared.removed_items(),
-            cpu_s: super::process::cpu_time(),
+            user_cpu_s,
+            system_cpu_s,
         }
     }
 

@@ -14,17 +14,21 @@ pub(super) fn run_lru_crawler(
     out: &mut Output<'_>,
 ) -> ConnectionEffect {
     let reply: &[u8] = match arguments {
-        [b"metadump", classes] => match start_dump(LineFormat::Metadump, classes, context, out) {
-            Ok(dump) => return ConnectionEffect::Dump(dump),
-            Err(reply) => reply,
-        },
-        [b"mgdump", classes] => match start_dump(LineFormat::Mgdump, classes, context, out) {
-            Ok(dump) => return ConnectionEffect::Dump(dump),
-            Err(reply) => reply,
-        },
+        [b"metadump", classes_token] => {
+            match start_dump(LineFormat::Metadump, classes_token, context, out) {
+                Ok(dump) => return ConnectionEffect::Dump(dump),
+                Err(reply) => reply,
+            }
+        }
+        [b"mgdump", classes_token] => {
+            match start_dump(LineFormat::Mgdump, classes_token, context, out) {
+                Ok(dump) => return ConnectionEffect::Dump(dump),
+                Err(reply) => reply,
+            }
+        }
         [b"crawl", _] if !context.shared.tuning.get().lru_crawler => replies::CRAWLER_OFF,
         // Expired items are removed with their segments; a crawl has nothing to do.
-        [b"crawl", classes] => match parse_classes(classes) {
+        [b"crawl", classes_token] => match parse_classes(classes_token) {
             Some(_) => replies::OK,
             None => replies::BAD_CLASS,
         },
@@ -59,7 +63,7 @@ pub(super) fn run_lru_crawler(
         _ => replies::ERROR,
     };
     out.bytes.extend_from_slice(reply);
-    ConnectionEffect::Done
+    ConnectionEffect::Continue
 }
 
 /// memcached's bound on class numbers, for any settings.
@@ -91,13 +95,16 @@ fn start_dump(
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.
-fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
-    if matches!(text, b"all" | b"hash") {
+fn parse_classes(classes_token: &[u8]) -> Option<Vec<usize>> {
+    if matches!(classes_token, b"all" | b"hash") {
         return Some(Vec::new());
     }
-    let parse_class = |token: &[u8]| {
-        let class = ascii::parse_u32(token)? as usize;
+    let parse_class = |class_token: &[u8]| {
+        let class = ascii::parse_u32(class_token)? as usize;
         (1..CLASSES_END).contains(&class).then_some(class)
     };
-    text.split(|byte| *byte == b',').map(parse_class).collect()
+    classes_token
+        .split(|byte| *byte == b',')
+        .map(parse_class)
+        .collect()
 }

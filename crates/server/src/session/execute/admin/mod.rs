@@ -43,11 +43,11 @@ pub(super) fn run_command(
                 .shared
                 .cluster
                 .reply_to_config(tokens, &mut out.bytes);
-            return ConnectionEffect::Done;
+            return ConnectionEffect::Continue;
         }
         AdminVerb::RefreshCerts => {
             refresh_certificates(context, &mut out.bytes);
-            return ConnectionEffect::Done;
+            return ConnectionEffect::Continue;
         }
         AdminVerb::FlushAll => flush_all(tokens, context),
         AdminVerb::Verbosity => set_verbosity(tokens, context),
@@ -58,7 +58,7 @@ pub(super) fn run_command(
         AdminVerb::Misbehave => misbehave(tokens, context),
     };
     out.bytes.extend_from_slice(reply);
-    ConnectionEffect::Done
+    ConnectionEffect::Continue
 }
 
 fn flush_all(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
@@ -191,7 +191,7 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Conne
         }
     };
     out.bytes.extend_from_slice(reply);
-    ConnectionEffect::Done
+    ConnectionEffect::Continue
 }
 
 fn shutdown(tokens: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
@@ -211,5 +211,5 @@ fn shutdown(tokens: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Co
         replies::SHUTDOWN_DISABLED
     };
     out.bytes.extend_from_slice(reply);
-    ConnectionEffect::Done
+    ConnectionEffect::Continue
 }
