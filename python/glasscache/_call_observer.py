@@ -76,19 +76,19 @@ class ObserverSettings(NamedTuple):
 def report_calls(client: Any, settings: ObserverSettings) -> None:
     """Replace the client's methods, on this one object, by ones that report their calls."""
     for name in METHODS:
-        call = getattr(client, name, None)
-        if call is None:
+        method = getattr(client, name, None)
+        if method is None:
             continue
         wrap = _wrap_blocking
-        if inspect.iscoroutinefunction(inspect.unwrap(call)):
+        if inspect.iscoroutinefunction(inspect.unwrap(method)):
             wrap = _wrap_async
         elif name == "get":
             wrap = _wrap_get
-        setattr(client, name, functools.wraps(call)(wrap(name, call, settings)))
+        setattr(client, name, functools.wraps(method)(wrap(name, method, settings)))
 
 
 def _wrap_get(
-    name: str, call: Callable[..., Any], settings: ObserverSettings
+    name: str, method: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
     """As `_wrap_blocking`; with its parameters named it costs half, and a get is what a cache is for."""
     observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
@@ -99,14 +99,14 @@ def _wrap_get(
         has_options = deadline is not None or parent is not None
         if is_disabled():
             if has_options:
-                return call(key, default, deadline=deadline, parent=parent)
-            return call(key, default)
+                return method(key, default, deadline=deadline, parent=parent)
+            return method(key, default)
         began_ns = time_ns()
         try:
             if has_options:
-                result = call(key, default, deadline=deadline, parent=parent)
+                result = method(key, default, deadline=deadline, parent=parent)
             else:
-                result = call(key, default)
+                result = method(key, default)
         except BaseException as error:
             observe(FinishedCall(name, (key, default), {}, began_ns, time_ns(), None, error))
             raise
@@ -119,16 +119,16 @@ def _wrap_get(
 
 
 def _wrap_blocking(
-    name: str, call: Callable[..., Any], settings: ObserverSettings
+    name: str, method: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
     observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
 
     def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_disabled():
-            return call(*args, **kwargs)
+            return method(*args, **kwargs)
         began_ns = time_ns()
         try:
-            result = call(*args, **kwargs)
+            result = method(*args, **kwargs)
         except BaseException as error:
             observe(FinishedCall(name, args, kwargs, began_ns, time_ns(), None, error))
             raise
@@ -141,16 +141,16 @@ def _wrap_blocking(
 
 
 def _wrap_async(
-    name: str, call: Callable[..., Any], settings: ObserverSettings
+    name: str, method: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
     observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
 
     async def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_disabled():
-            return await call(*args, **kwargs)
+            return await method(*args, **kwargs)
         began_ns = time_ns()
         try:
-            result = await call(*args, **kwargs)
+            result = await method(*args, **kwargs)
         except BaseException as error:
             observe(FinishedCall(name, args, kwargs, began_ns, time_ns(), None, error))
             raise

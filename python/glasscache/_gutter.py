@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glasscache._steps import Step, Steps
     from glasscache._types import Key, Ttl
 
-_TTL_INDEX: Final = {
+_TTL_INDEX_BY_METHOD: Final = {
     "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,
 }  # fmt: skip
 """The index of the ttl among the arguments of the calls that always have one."""
@@ -105,7 +105,7 @@ class _Gutter:
         self._gutter_call_count += 1
         self._forget([args[0] if args else kwargs["key"]])
         kwargs = {**kwargs, "deadline": remaining_s}
-        ttl_index = _TTL_INDEX.get(name)
+        ttl_index = _TTL_INDEX_BY_METHOD.get(name)
         if ttl_index is not None and len(args) > ttl_index:
             gutter_ttl = self._gutter_ttl_for(args[ttl_index])
             args = (*args[:ttl_index], gutter_ttl, *args[ttl_index + 1 :])

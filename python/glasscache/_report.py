@@ -38,15 +38,15 @@ class Explanation:
         """Return the title and a line for each step."""
         width = max(map(len, self.seconds))
         lines = [
-            f"  {name:<{width}}  {_format_time(seconds):>10} us"
-            for name, seconds in self.seconds.items()
+            f"  {step:<{width}}  {_format_time(step_s):>10} us"
+            for step, step_s in self.seconds.items()
         ]
         return "\n".join([self.title, *lines])
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        rows = [[name, f"{_format_time(seconds)} us"] for name, seconds in self.seconds.items()]
+        rows = [[step, f"{_format_time(step_s)} us"] for step, step_s in self.seconds.items()]
         return _html_table(self.title, ["step", "time"], rows)
 
 
@@ -80,10 +80,10 @@ class Report:
         return _html_table(self._title(), ["", *(name for name, _ in _COLUMNS)], rows)
 
     def _title(self) -> str:
-        calls = sum(row["calls"] for table in _TABLES for row in self.stats[table])
+        call_count = sum(row["calls"] for table in _TABLES for row in self.stats[table])
         near_hits = self.stats.get("near_hits")
         near_text = f", {near_hits:,} reads without a call" if near_hits else ""
-        return f"{calls:,} calls{near_text}, {self.stats['misses_by_error']:,} misses by error"
+        return f"{call_count:,} calls{near_text}, {self.stats['misses_by_error']:,} misses by error"
 
     def _server_lines(self) -> list[str]:
         return [_format_server(name, row) for name, row in self.stats["servers"].items()]
@@ -123,10 +123,10 @@ def _format_rows(stats: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _format_cells(row: Mapping[str, Any]) -> list[str]:
-    calls, seconds = row["calls"], row["seconds"]
-    seconds_per_call = [seconds[part] / calls for part in _PARTS]
+    call_count, seconds_by_part = row["calls"], row["seconds"]
+    seconds_per_call = [seconds_by_part[part] / call_count for part in _PARTS]
     return [
-        _format_count(calls),
+        _format_count(call_count),
         _format_time(sum(seconds_per_call)),
         *(_format_time(part_s) if part_s else "-" for part_s in seconds_per_call),
     ]

@@ -208,21 +208,23 @@ def cached(
             stable name.
 
     """
-    options = GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
+    get_or_set_options = GetOrSetOptions(
+        ttl, stale, lease, wait, early, none_ttl, stale_if_error, split
+    )
 
     def decorate(function: Callable[..., Any]) -> Any:
         key_builder = _KeyBuilder(function, key, frozenset(ignore) | {"self", "cls"})
         cached_function = _CachedFunction(
-            client, function, key_builder, options, tuple(tags), _CallCounts()
+            client, function, key_builder, get_or_set_options, tuple(tags), _CallCounts()
         )
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
                 raise TypeError(
-                    f"{key_builder.name} is a coroutine function: it needs an AsyncClient"
+                    f"{key_builder.function_name} is a coroutine function: it needs an AsyncClient"
                 )
             return _wrap_async(cached_function)
         if not isinstance(client, SyncLeases):
-            raise TypeError(f"{key_builder.name} is a plain function: it needs a Client")
+            raise TypeError(f"{key_builder.function_name} is a plain function: it needs a Client")
         return _wrap_blocking(cached_function)
 
     return decorate
@@ -234,7 +236,7 @@ class _CachedFunction(NamedTuple):
     client: Any
     function: Callable[..., Any]
     key_builder: _KeyBuilder
-    options: GetOrSetOptions
+    get_or_set_options: GetOrSetOptions
     tags: tuple[str, ...]
     counts: _CallCounts
 
@@ -252,7 +254,7 @@ class _CachedFunction(NamedTuple):
 
         self.counts.count_call()
         key = yield from self.key_steps(args, kwargs)
-        return (yield call(self.client, "get_or_set_by", key, make, self.options))
+        return (yield call(self.client, "get_or_set_by", key, make, self.get_or_set_options))
 
     def refresh_steps(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Steps[Any]:
         """Compute the result again and store it."""
@@ -260,7 +262,9 @@ class _CachedFunction(NamedTuple):
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
         cost_s = time.monotonic() - started_at
         key = yield from self.key_steps(args, kwargs)
-        stored_value, ttl = yield from value_to_store(self.client, value, self.options, cost_s)
+        stored_value, ttl = yield from value_to_store(
+            self.client, value, self.get_or_set_options, cost_s
+        )
         yield call(self.client, "set", key, stored_value, ttl=ttl)
         return value
 
@@ -315,25 +319,30 @@ class _KeyBuilder:
     """The key of a call: the function's name and a digest of its bound arguments."""
 
     def __init__(
-        self, function: Callable[..., Any], key: Callable[..., str] | None, ignored: frozenset[str]
+        self,
+        function: Callable[..., Any],
+        custom_key_of: Callable[..., str] | None,
+        ignored_parameters: frozenset[str],
     ) -> None:
-        self.name = f"{function.__module__}.{function.__qualname__}"
-        self._prefix = self.name.replace("<locals>.", "").replace("<lambda>", "lambda")[-120:]
+        self.function_name = f"{function.__module__}.{function.__qualname__}"
+        self._prefix = self.function_name.replace("<locals>.", "").replace("<lambda>", "lambda")[
+            -120:
+        ]
         self._signature = inspect.signature(function)
-        self._custom_key = key
-        self._ignored = ignored
+        self._custom_key_of = custom_key_of
+        self._ignored_parameters = ignored_parameters
 
     def build_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        if self._custom_key is not None:
-            return self._custom_key(*args, **kwargs)
+        if self._custom_key_of is not None:
+            return self._custom_key_of(*args, **kwargs)
         bound_arguments = self._signature.bind(*args, **kwargs)
         bound_arguments.apply_defaults()
-        digest = hashlib.blake2b(digest_size=16)
-        for name, value in bound_arguments.arguments.items():
-            if name not in self._ignored:
-                digest.update(f"{name}=".encode())
-                _write_stable_name(value, digest.update, f"{self.name}({name})")
-        return f"{self._prefix}:{digest.hexdigest()}"
+        hasher = hashlib.blake2b(digest_size=16)
+        for parameter, argument in bound_arguments.arguments.items():
+            if parameter not in self._ignored_parameters:
+                hasher.update(f"{parameter}=".encode())
+                _write_stable_name(argument, hasher.update, f"{self.function_name}({parameter})")
+        return f"{self._prefix}:{hasher.hexdigest()}"
 
 
 def _write_stable_name(value: Any, write_part: Callable[[bytes], None], label: str) -> None:

@@ -77,7 +77,7 @@ def _get_or_set_steps(
         options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
     ):
         return item.value
-    return (yield from _early_refresh_steps(client, key, options, make, item))
+    return (yield from _refresh_steps(client, key, options, make, item))
 
 
 def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Steps[Item | None]:
@@ -89,7 +89,7 @@ def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Steps[Item | 
     return None if value is _MISSING else Item(value, None, None, None, None, False, 0)
 
 
-def _early_refresh_steps(
+def _refresh_steps(
     client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], item: Item
 ) -> Steps[Any]:
     """Refill a value that is due, unless another caller does; then take the old value while allowed."""
@@ -175,8 +175,8 @@ def _unguarded_fill_steps(
     began_at = time.monotonic()
     wait_s = options.lease if options.wait is None else options.wait
     pause_s = _POLL_FIRST_S
-    lease_name, lifetime_s = lease_key(key), max(1, math.ceil(options.lease))
-    while not (has_lease := (yield call(client, "add", lease_name, b"1", ttl=lifetime_s))):
+    sibling_key, lifetime_s = lease_key(key), max(1, math.ceil(options.lease))
+    while not (has_lease := (yield call(client, "add", sibling_key, b"1", ttl=lifetime_s))):
         waited_s = time.monotonic() - began_at
         if waited_s >= wait_s:
             break
@@ -196,7 +196,7 @@ def _unguarded_fill_steps(
         return value
     finally:
         if has_lease and time.monotonic() - began_at < options.lease:
-            yield call(client, "delete", lease_name)
+            yield call(client, "delete", sibling_key)
 
 
 def _reserve(

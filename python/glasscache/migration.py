@@ -161,7 +161,7 @@ def _get_steps(
 
 def _get_many_steps(
     rings: _Rings,
-    _name: str,
+    _method_name: str,
     keys: Iterable[Any],
     *,
     deadline: float | None = None,
@@ -261,7 +261,7 @@ def _delete_many_steps(
 
 
 def _is_own_dialect(error: UnreadableValue) -> bool:
-    """Whether both rings name one server, and the item was written here since we looked."""
+    """Whether the item that cannot be read is in the own dialect: one server is in both rings."""
     return error.flags & _OWN_BITS == _OWN_MARK
 
 

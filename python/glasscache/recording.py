@@ -249,7 +249,7 @@ class Recorder:
             return _NO_PARENTS
         return parents
 
-    def _recording_get(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_get(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """As `_record_method`, of the most frequent call: named parameters cost less than packed ones."""
         blocks, current_request = self._blocks, self._current_request.get
         begin_read = self._begin_read
@@ -259,11 +259,11 @@ class Recorder:
         ) -> Any:
             if not blocks or (request := current_request()) is None:
                 if deadline is None and parent is None:
-                    return call(key, default)
-                return call(key, default, deadline=deadline, parent=parent)
+                    return method(key, default)
+                return method(key, default, deadline=deadline, parent=parent)
             is_recorded = begin_read(request, [key], parent)
             try:
-                return call(key, default, deadline=deadline, parent=parent)
+                return method(key, default, deadline=deadline, parent=parent)
             finally:
                 if is_recorded:
                     request.end()
@@ -274,8 +274,8 @@ class Recorder:
             # Not a coroutine around the client's: one more of them costs several times this function.
             if not blocks or (request := current_request()) is None:
                 if deadline is None and parent is None:
-                    return call(key, default)
-                return call(key, default, deadline=deadline, parent=parent)
+                    return method(key, default)
+                return method(key, default, deadline=deadline, parent=parent)
             return recorded_get(request, key, default, deadline, parent)
 
         async def recorded_get(
@@ -287,12 +287,12 @@ class Recorder:
         ) -> Any:
             is_recorded = begin_read(request, [key], parent)
             try:
-                return await call(key, default, deadline=deadline, parent=parent)
+                return await method(key, default, deadline=deadline, parent=parent)
             finally:
                 if is_recorded:
                     request.end()
 
-        return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
+        return _mark_coroutine_function(awaitable_get) if _is_async(method) else get
 
     def _record_method(self, client: Any, name: str, begin_record: _BeginRecord) -> None:
         """Replace a method, on this one object, by one that records its calls within a request.
@@ -300,26 +300,28 @@ class Recorder:
         `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and
         returns what the call shall get, and whether a record was begun.
         """
-        call = getattr(client, name, None)
-        if call is None:
+        method = getattr(client, name, None)
+        if method is None:
             return
-        begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin_record)
+        begin_call = _make_call_beginner(
+            next(iter(inspect.signature(method).parameters)), begin_record
+        )
 
         blocks, current_request = self._blocks, self._current_request.get
 
         def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
             if not blocks or (request := current_request()) is None:
-                return call(*args, **kwargs)
+                return method(*args, **kwargs)
             args, kwargs, is_recorded = begin_call(request, args, kwargs)
             try:
-                return call(*args, **kwargs)
+                return method(*args, **kwargs)
             finally:
                 if is_recorded:
                     request.end()
 
         def awaitable_wrapper(*args: Any, **kwargs: Any) -> Any:
             if not blocks or (request := current_request()) is None:
-                return call(*args, **kwargs)
+                return method(*args, **kwargs)
             return recorded_call(request, args, kwargs)
 
         async def recorded_call(
@@ -327,17 +329,17 @@ class Recorder:
         ) -> Any:
             args, kwargs, is_recorded = begin_call(request, args, kwargs)
             try:
-                return await call(*args, **kwargs)
+                return await method(*args, **kwargs)
             finally:
                 if is_recorded:
                     request.end()
 
-        wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(call) else sync_wrapper
-        setattr(client, name, functools.wraps(call)(wrapper))
+        wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(method) else sync_wrapper
+        setattr(client, name, functools.wraps(method)(wrapper))
 
 
-def _is_async(call: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(inspect.unwrap(call))
+def _is_async(method: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 def _mark_coroutine_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -364,10 +366,10 @@ def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
     client.close = functools.wraps(close)(close_with_recorder)
 
 
-def _begin_call(
+def _make_call_beginner(
     first_parameter: str, begin_record: _BeginRecord
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any], bool]]:
-    """Return what begins the record of a call whose first parameter has this name."""
+    """Return a function that begins the record of a call whose first parameter has this name."""
 
     def begin_call(
         request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]

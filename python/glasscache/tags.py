@@ -35,7 +35,7 @@ def _new_generation() -> int:
     return secrets.randbits(62)
 
 
-def _tag_keys(tags: Sequence[str]) -> list[str]:
+def _generation_keys(tags: Sequence[str]) -> list[str]:
     return [tag_key(tag) for tag in sorted(set(tags))]
 
 
@@ -46,7 +46,7 @@ def _versioned_key(key: str, generations: Sequence[int]) -> str:
 
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Steps[str]:
     """Find the key under which `key` is stored as long as no tag is invalidated (as steps)."""
-    generation_keys = _tag_keys(tags)
+    generation_keys = _generation_keys(tags)
     generations = yield call(client, "get_many", generation_keys)
     for generation_key in generation_keys:
         if generation_key not in generations:

@@ -154,8 +154,7 @@ def _raw_json_or_array_fields(value: Any) -> tuple[str, Any] | None:
     """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
-    module = type(value).__module__
-    if module == "array":
+    if type(value).__module__ == "array":
         shape = [len(value)]
         return "array", (
             value.typecode,
@@ -315,23 +314,23 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 }
 
 
-def _load_kind(types: _typed.Types, kind: str, body: Any) -> Any:
-    """Return the value of a kind that the native half leaves to Python."""
+def _load_kind(types: _typed.Types, kind: str, fields: Any) -> Any:
+    """Return the value of a kind that the native half leaves to Python; some have one field, a body."""
     match kind:
         case "json":
-            return _json_writer_and_reader()[1](body)
+            return _json_writer_and_reader()[1](fields)
         case "raw_json":
-            return RawJSON(body)
+            return RawJSON(fields)
         case "msgpack":
-            return _msgpack_module().decode(body)
+            return _msgpack_module().decode(fields)
         case "date_ms":
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates
 
-            return dt.datetime.fromtimestamp(body / 1000, dt.UTC)
+            return dt.datetime.fromtimestamp(fields / 1000, dt.UTC)
         case "array":
-            return _load_array(*body)
+            return _load_array(*fields)
         case _:
-            return _typed.value_from_fields(types, kind, body)
+            return _typed.value_from_fields(types, kind, fields)
 
 
 def _load_array(

@@ -48,23 +48,23 @@ impl Counters {
     /// Reads the rows of one `stats` reply.
     pub fn of<'r>(rows: impl IntoIterator<Item = (&'r str, &'r str)>) -> Counters {
         let rows: HashMap<&str, &str> = rows.into_iter().collect();
-        let number = |name: &str| -> u64 {
+        let parse_counter = |name: &str| -> u64 {
             rows.get(name)
                 .and_then(|value| value.parse().ok())
                 .unwrap_or(0)
         };
-        let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum();
+        let sum_counters = |names: &[&str]| names.iter().map(|name| parse_counter(name)).sum();
         Counters {
             version: rows
                 .get("version")
                 .map_or_else(String::new, |text| (*text).to_owned()),
-            uptime_s: number("uptime"),
-            gets: number("get_hits") + number("get_misses"),
-            hits: number("get_hits"),
-            expired: number("get_expired"),
-            flushed: number("get_flushed"),
-            sets: number("cmd_set"),
-            other_commands: sum(&[
+            uptime_s: parse_counter("uptime"),
+            gets: parse_counter("get_hits") + parse_counter("get_misses"),
+            hits: parse_counter("get_hits"),
+            expired: parse_counter("get_expired"),
+            flushed: parse_counter("get_flushed"),
+            sets: parse_counter("cmd_set"),
+            other_commands: sum_counters(&[
                 "cmd_touch",
                 "delete_hits",
                 "delete_misses",
@@ -73,14 +73,14 @@ impl Counters {
                 "decr_hits",
                 "decr_misses",
             ]),
-            evictions: number("evictions"),
-            evicted_unread: number("evicted_unfetched"),
-            items: number("curr_items"),
-            bytes: number("bytes"),
-            limit_bytes: number("limit_maxbytes"),
-            connections: number("curr_connections"),
-            connections_max: number("max_connections"),
-            connections_refused: number("rejected_connections"),
+            evictions: parse_counter("evictions"),
+            evicted_unread: parse_counter("evicted_unfetched"),
+            items: parse_counter("curr_items"),
+            bytes: parse_counter("bytes"),
+            limit_bytes: parse_counter("limit_maxbytes"),
+            connections: parse_counter("curr_connections"),
+            connections_max: parse_counter("max_connections"),
+            connections_refused: parse_counter("rejected_connections"),
         }
     }
 

@@ -22,8 +22,8 @@ use crate::{error, split, value as conversion};
 pub(crate) struct EncodedItems {
     keys: WireKeys,
     bodies: Vec<u8>,
-    /// Client flags of each value, and where it begins and ends.
-    spans: Vec<(u32, usize, usize)>,
+    /// Client flags of each value, and where its bytes begin and end in `bodies`.
+    flags_and_spans: Vec<(u32, usize, usize)>,
 }
 
 impl EncodedItems {
@@ -36,13 +36,14 @@ impl EncodedItems {
         let mut items = Self {
             keys: wire_keys(encoder, pairs.iter().map(|(key, _)| key))?,
             bodies: Vec::new(),
-            spans: Vec::with_capacity(pairs.len()),
+            flags_and_spans: Vec::with_capacity(pairs.len()),
         };
         for (_, value) in pairs {
             conversion::encode_value(codec, value, |flags, body, costs| {
                 let body_start = items.bodies.len();
                 items.bodies.extend_from_slice(body);
-                items.spans.push((flags, body_start, items.bodies.len()));
+                let body_end = items.bodies.len();
+                items.flags_and_spans.push((flags, body_start, body_end));
                 conversion::add_costs(spent, costs);
                 Ok(())
             })?;
@@ -51,14 +52,14 @@ impl EncodedItems {
     }
 
     pub(crate) fn all(&self) -> Vec<Item<'_>> {
-        let indices = 0..self.spans.len();
+        let indices = 0..self.flags_and_spans.len();
         indices.filter_map(|index| self.item(index)).collect()
     }
 }
 
 impl Items for EncodedItems {
     fn item(&self, index: usize) -> Option<Item<'_>> {
-        let &(flags, body_start, body_end) = self.spans.get(index)?;
+        let &(flags, body_start, body_end) = self.flags_and_spans.get(index)?;
         Some(Item {
             key: self.keys.get(index)?,
             flags,
@@ -72,9 +73,10 @@ impl Items for EncodedItems {
 pub(crate) struct FoundValues {
     values: Py<PyDict>,
     with_cas: bool,
+    /// The keys whose value cannot be read, by index, each with its error.
     unreadable: Vec<(usize, PyErr)>,
-    /// Keys under which there is the manifest of a value in pieces.
-    manifests: Vec<usize>,
+    /// The keys under which there is the manifest of a value in pieces, by index.
+    manifest_indices: Vec<usize>,
     /// Flags under which values are raw bytes. Values of one call usually have the same flags.
     bytes_flags: Option<u32>,
     recorded_read: Option<RecordedRead>,
@@ -86,7 +88,7 @@ impl FoundValues {
             values: PyDict::new(py).unbind(),
             with_cas,
             unreadable: Vec::new(),
-            manifests: Vec::new(),
+            manifest_indices: Vec::new(),
             bytes_flags: None,
             recorded_read: RecordedRead::take_for_this_thread(),
         }
@@ -116,7 +118,7 @@ impl FoundValues {
         let values = self.values.bind(py);
         let insert_result = value.and_then(|value| {
             if split::is_manifest(&value) {
-                self.manifests.push(index);
+                self.manifest_indices.push(index);
             }
             if self.with_cas {
                 values.set_item(key, (value, cas))
@@ -135,7 +137,7 @@ impl FoundValues {
 
     /// Whether values in pieces were found: `_split` has to replace their manifests.
     pub(crate) fn has_manifests(&self) -> bool {
-        !self.manifests.is_empty()
+        !self.manifest_indices.is_empty()
     }
 
     /// As [`Self::finish`], of a read under a strategy; with whether values in pieces are among the found.
@@ -144,16 +146,16 @@ impl FoundValues {
         py: Python<'py>,
         client: &ClientState,
         (near_values, failures): (Vec<Option<NearValue>>, Failures),
-        key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+        key_at: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyDict>, bool)> {
         for (index, value) in near_values.iter().enumerate() {
-            if let (Some(value), Some(key)) = (value, key(index)) {
+            if let (Some(value), Some(key)) = (value, key_at(index)) {
                 let flags_and_cas = (value.flags, 0);
                 self.add_value(client.codec(), (index, &key), flags_and_cas, &value.bytes)?;
             }
         }
         let has_manifests = self.has_manifests();
-        let found = self.finish(py, failures, &client.misses, key)?;
+        let found = self.finish(py, failures, &client.misses, key_at)?;
         Ok((found, has_manifests))
     }
 
@@ -163,24 +165,26 @@ impl FoundValues {
         py: Python<'py>,
         failures: Failures,
         misses: &Misses,
-        key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+        key_at: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let values = self.values.into_bound(py);
         let indices = failures.iter().map(|(index, _)| *index);
         let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
-        let mut unanswered_keys: Vec<_> = indices.filter_map(&key).collect();
+        let mut unanswered_keys: Vec<_> = indices.filter_map(&key_at).collect();
         let first_error = failures
             .first()
             .map(|(_, error)| error::from_client_error(py, error));
-        let unreadable = self.unreadable.into_iter().next();
-        let Some(first_error) = first_error.or_else(|| unreadable.map(|(_, error)| error)) else {
+        let first_unreadable = self.unreadable.into_iter().next();
+        let Some(first_error) = first_error.or_else(|| first_unreadable.map(|(_, error)| error))
+        else {
             return Ok(values);
         };
         // The pieces of values are not read by a call that has failed.
-        for manifest in self.manifests.iter().filter_map(|&index| key(index)) {
-            if values.contains(&manifest)? {
-                values.del_item(&manifest)?;
-                unanswered_keys.push(manifest);
+        let manifest_keys = self.manifest_indices.iter().copied().filter_map(&key_at);
+        for manifest_key in manifest_keys {
+            if values.contains(&manifest_key)? {
+                values.del_item(&manifest_key)?;
+                unanswered_keys.push(manifest_key);
             }
         }
         let (exception, unanswered_count) = (first_error.value(py), unanswered_keys.len() as u64);
@@ -228,11 +232,11 @@ pub(crate) fn key_value_pairs<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<P
 pub(crate) fn failures_by_key<'py>(
     py: Python<'py>,
     failures: Failures,
-    key: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
+    key_at: impl Fn(usize) -> Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (index, error) in failures {
-        if let Some(key) = key(index) {
+        if let Some(key) = key_at(index) {
             dict.set_item(key, error::error_to_exception(py, &error)?)?;
         }
     }

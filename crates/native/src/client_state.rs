@@ -24,7 +24,7 @@ pub(crate) struct ClientState {
     pub(crate) codec: Py<Codec>,
     pub(crate) timeout: Duration,
     pub(crate) misses: Misses,
-    pub(crate) near: Option<NearBinding>,
+    pub(crate) near_binding: Option<NearBinding>,
 }
 
 impl ClientState {
@@ -32,7 +32,7 @@ impl ClientState {
         self.codec.get()
     }
 
-    pub(crate) fn keys(&self) -> KeyEncoder<'_> {
+    pub(crate) fn key_encoder(&self) -> KeyEncoder<'_> {
         self.core.keys()
     }
 
@@ -41,7 +41,7 @@ impl ClientState {
         key: &'a Bound<'_, PyAny>,
         scratch: &'a mut Vec<u8>,
     ) -> PyResult<WireKey<'a>> {
-        let wire_key = self.keys().wire_key(key_bytes(key)?, scratch);
+        let wire_key = self.key_encoder().wire_key(key_bytes(key)?, scratch);
         wire_key.map_err(|error| error::from_client_error(key.py(), &error))
     }
 }
@@ -91,7 +91,7 @@ impl ClientState {
         };
         let core = settings::build_client(py, &servers, placement, options)?;
         Ok(Self {
-            near: NearBinding::new(py, &core, strategy.as_ref()),
+            near_binding: NearBinding::new(py, &core, strategy.as_ref()),
             core,
             codec,
             timeout,
@@ -167,7 +167,7 @@ impl ClientState {
 
     /// Return the roll-out of the strategy as JSON, or None without a strategy.
     fn rollout_json(&self) -> Option<String> {
-        near::rollout_json(self.near.as_ref())
+        near::rollout_json(self.near_binding.as_ref())
     }
 
     /// Return a scope for a request about the item under `page`; None if the client has no strategy.
@@ -176,16 +176,16 @@ impl ClientState {
         py: Python<'_>,
         page: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<RequestScope>> {
-        near::begin_request(py, self.near.as_ref(), page)
+        near::begin_request(py, self.near_binding.as_ref(), page)
     }
 
     /// Forget what the process keeps under a key that was changed on other servers.
     fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        near::forget(self.near.as_ref(), key)
+        near::forget(self.near_binding.as_ref(), key)
     }
 
     /// Return the counters of the strategy, or None without one.
     fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        near::stats(py, self.near.as_ref())
+        near::stats(py, self.near_binding.as_ref())
     }
 }

@@ -13,11 +13,11 @@ use pyo3::types::PyDict;
 /// Its constructor is Python, so a signal's handler may run in it: what that raises is the error here.
 fn make_exception<'py>(
     py: Python<'py>,
-    class: &str,
+    class_name: &str,
     message: String,
     set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let class = py.import("glasscache.errors")?.getattr(class)?;
+    let class = py.import("glasscache.errors")?.getattr(class_name)?;
     let attributes = PyDict::new(py);
     set_attributes(&attributes)?;
     class.call((message,), Some(&attributes))
@@ -26,11 +26,12 @@ fn make_exception<'py>(
 /// As [`make_exception`], as an error to be raised; if the exception cannot be made, the error is the reason.
 fn make_pyerr<'py>(
     py: Python<'py>,
-    class: &str,
+    class_name: &str,
     message: String,
     set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    make_exception(py, class, message, set_attributes).map_or_else(|error| error, PyErr::from_value)
+    make_exception(py, class_name, message, set_attributes)
+        .map_or_else(|error| error, PyErr::from_value)
 }
 
 fn set_context_attributes(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
@@ -171,10 +172,10 @@ pub(crate) fn is_package_error(py: Python<'_>, error: &PyErr) -> bool {
     is_instance_of_class(py, error, "GlasscacheError")
 }
 
-fn is_instance_of_class(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+fn is_instance_of_class(py: Python<'_>, error: &PyErr, class_name: &str) -> bool {
     let class = py
         .import("glasscache.errors")
-        .and_then(|errors| errors.getattr(class));
+        .and_then(|errors| errors.getattr(class_name));
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 

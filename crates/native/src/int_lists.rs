@@ -25,8 +25,8 @@ pub(crate) fn numbers_of(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     }
     let mut numbers = Vec::with_capacity(list.len());
     for item in list.iter() {
-        let is_whole = item.is_exact_instance_of::<PyInt>();
-        numbers.push(is_whole.then(|| item.extract().ok()).flatten()?);
+        let is_int = item.is_exact_instance_of::<PyInt>();
+        numbers.push(is_int.then(|| item.extract().ok()).flatten()?);
     }
     Some(numbers)
 }

@@ -67,7 +67,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::RequestBlock>()?;
     train_allocator();
     interpreter_lock::set_time_origin();
-    module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::server_indices, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_parent, module)?)?;
     module.add("PARTS", stats_dicts::part_names())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -12,7 +12,8 @@ use crate::error;
 pub(crate) struct Misses {
     /// Decides which errors are counted misses; `None` raises all.
     counts_as_miss: Option<Py<PyAny>>,
-    by_error: AtomicU64,
+    /// Keys for which an error was returned as a miss.
+    missed_keys: AtomicU64,
     fills_not_stored: AtomicU64,
     incomplete_values: AtomicU64,
 }
@@ -21,7 +22,7 @@ impl Misses {
     pub(crate) fn new(counts_as_miss: Option<Py<PyAny>>) -> Self {
         Self {
             counts_as_miss,
-            by_error: AtomicU64::new(0),
+            missed_keys: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
             incomplete_values: AtomicU64::new(0),
         }
@@ -38,7 +39,7 @@ impl Misses {
         if !error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), &error)? {
             return Err(error);
         }
-        self.by_error.fetch_add(key_count, Ordering::Relaxed);
+        self.missed_keys.fetch_add(key_count, Ordering::Relaxed);
         Ok(miss)
     }
 
@@ -58,7 +59,7 @@ impl Misses {
         let counters = [
             ("fills_not_stored", &self.fills_not_stored),
             ("incomplete_values", &self.incomplete_values),
-            ("misses_by_error", &self.by_error),
+            ("misses_by_error", &self.missed_keys),
         ];
         for (name, counter) in counters {
             counters_dict.set_item(name, counter.load(Ordering::Relaxed))?;

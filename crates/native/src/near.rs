@@ -21,7 +21,7 @@ use crate::{error, signals, value as conversion};
 pub(crate) struct Strategy {
     pub(crate) options: StrategyOptions,
     /// The context variable with the scope of the current request.
-    scopes: Py<PyAny>,
+    scope_variable: Py<PyAny>,
 }
 
 #[pymethods]
@@ -52,7 +52,7 @@ impl Strategy {
                 "reading it failed: {reason}; write it with simulate --save"
             ))
         })?;
-        let file = text
+        let strategy_file = text
             .parse()
             .map_err(|reason| bad_strategy(format!("{reason}")))?;
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
@@ -69,9 +69,12 @@ impl Strategy {
                 fraction: share,
                 by: shared_by,
             }),
-            ..StrategyOptions::new(file)
+            ..StrategyOptions::new(strategy_file)
         };
-        Ok(Self { options, scopes })
+        Ok(Self {
+            options,
+            scope_variable: scopes,
+        })
     }
 }
 
@@ -79,11 +82,11 @@ impl Strategy {
 fn wrap_children_of(function: Py<PyAny>) -> ChildrenOf {
     ChildrenOf::new(move |key| {
         Python::attach(|py| {
-            let key = match std::str::from_utf8(key) {
+            let key_object = match std::str::from_utf8(key) {
                 Ok(text) => PyString::new(py, text).into_any(),
                 Err(_) => PyBytes::new(py, key).into_any(),
             };
-            let children = function.call1(py, (key,));
+            let children = function.call1(py, (key_object,));
             let children = children.and_then(|children| children.extract(py));
             children.unwrap_or_default()
         })
@@ -121,11 +124,11 @@ pub(crate) fn begin_request(
     page: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<RequestScope>> {
     // A page that is not a key is refused whether there is a strategy or not.
-    let page = page.map(key_bytes).transpose()?;
+    let page_key = page.map(key_bytes).transpose()?;
     let Some(binding) = binding else {
         return Ok(None);
     };
-    let scope = binding.near_cache.scope(page);
+    let scope = binding.near_cache.scope(page_key);
     let scope = scope.map_err(|error| error::from_client_error(py, &error))?;
     Ok(Some(RequestScope {
         scope: Arc::new(scope),
@@ -141,8 +144,8 @@ pub(crate) fn rollout_json(binding: Option<&NearBinding>) -> Option<String> {
 /// Forgets the value under a key that was changed on other servers.
 pub(crate) fn forget(binding: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> PyResult<()> {
     let (py, key) = (key.py(), key_bytes(key)?);
-    let forgotten = binding.map_or(Ok(()), |binding| binding.near_cache.forget(key));
-    forgotten.map_err(|error| error::from_client_error(py, &error))
+    let forget_result = binding.map_or(Ok(()), |binding| binding.near_cache.forget(key));
+    forget_result.map_err(|error| error::from_client_error(py, &error))
 }
 
 /// The counters as a table, or `None` without a strategy.
@@ -156,7 +159,8 @@ pub(crate) fn stats<'py>(
 /// What a Python client needs of its strategy.
 pub(crate) struct NearBinding {
     pub(crate) near_cache: Arc<ClientNearCache>,
-    scopes: Py<PyAny>,
+    /// The context variable with the scope of the current request.
+    scope_variable: Py<PyAny>,
 }
 
 impl NearBinding {
@@ -168,14 +172,17 @@ impl NearBinding {
     ) -> Option<Self> {
         Some(Self {
             near_cache: core.near()?.clone(),
-            scopes: strategy?.get().scopes.clone_ref(py),
+            scope_variable: strategy?.get().scope_variable.clone_ref(py),
         })
     }
 
     /// The scope of the current request. A signal's handler reads outside of the request that it interrupts: to wait for
     /// what that request is fetching would be to wait for itself.
     pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
-        let current_scope = self.scopes.bind(py).call_method0(intern!(py, "get"))?;
+        let current_scope = self
+            .scope_variable
+            .bind(py)
+            .call_method0(intern!(py, "get"))?;
         if current_scope.is_none() || signals::runs_handler() {
             return Ok(None);
         }

@@ -79,11 +79,13 @@ impl Client {
         let call_times = this.call_times(deadline)?;
         let call_deadline = call_times.deadline;
         let key_objects = collect_keys(keys)?;
-        let encoded_keys = wire_keys(this.keys(), &key_objects)?;
+        let encoded_keys = wire_keys(this.key_encoder(), &key_objects)?;
         let (found_values, scope) = (FoundValues::new(py, false), binding.scope(py)?);
-        let read = this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
-        let key = |index: usize| key_objects.get(index).cloned();
-        let (found, has_manifests) = found_values.finish_near(py, this, read, key)?;
+        let values_and_failures =
+            this.fetch_near(py, binding, &encoded_keys.all(), scope, call_times)?;
+        let key_at = |index: usize| key_objects.get(index).cloned();
+        let (found, has_manifests) =
+            found_values.finish_near(py, this, values_and_failures, key_at)?;
         if !has_manifests {
             return Ok(found);
         }

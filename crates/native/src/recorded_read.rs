@@ -37,7 +37,8 @@ impl RecordedRead {
     }
 
     /// Records the bytes of the value under the key at `index`, as stored remotely.
-    pub(crate) fn set_size(&self, index: usize, bytes: usize) {
-        self.request.set_size(self.recorded_reads, index, bytes);
+    pub(crate) fn set_size(&self, index: usize, value_bytes: usize) {
+        self.request
+            .set_size(self.recorded_reads, index, value_bytes);
     }
 }

@@ -97,7 +97,7 @@ impl Recorder {
                 )));
             }
         };
-        let parents =
+        let parent_patterns =
             ParentPatterns::parse(parents).map_err(|fault| invalid_setting(fault.to_string()))?;
         let rotate_after = Duration::try_from_secs_f64(rotate_seconds).map_err(|fault| {
             invalid_setting(format!("rotate_seconds={rotate_seconds}: {fault}"))
@@ -106,7 +106,7 @@ impl Recorder {
             sample,
             format,
             salt,
-            parents,
+            parents: parent_patterns,
             rotate_after,
             rotate_bytes,
             memory_bytes,
@@ -179,10 +179,10 @@ impl RecordedRequest {
         self.0.set_route(route);
     }
 
-    /// Note that a call begins which reads these keys, with their parents where these are known, which the call or the
-    /// recorder's function named; `end` ends it.
-    #[pyo3(signature = (keys, parents, is_named=false))]
-    fn begin(
+    /// Note that a call begins which reads these keys; `end` ends it. Each key has the key of its parent where one is
+    /// known: named by the call itself, or found by the recorder's function.
+    #[pyo3(name = "begin", signature = (keys, parents, is_named=false))]
+    fn begin_read(
         &self,
         keys: Vec<Bound<'_, PyAny>>,
         parents: Vec<Option<Bound<'_, PyAny>>>,
@@ -190,9 +190,9 @@ impl RecordedRequest {
     ) -> PyResult<()> {
         let mut keys_with_parents = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
-            let parent_object = parents.get(index).and_then(Option::as_ref);
-            let parent_key = parent_object.map(key_bytes).transpose()?;
-            let parent = parent_key.map(|key| Parent { key, is_named });
+            let parent_key = parents.get(index).and_then(Option::as_ref);
+            let parent_key_bytes = parent_key.map(key_bytes).transpose()?;
+            let parent = parent_key_bytes.map(|key| Parent { key, is_named });
             keys_with_parents.push((key_bytes(key)?, parent));
         }
         let request = self.0.clone();
@@ -207,7 +207,8 @@ impl RecordedRequest {
     }
 
     /// Note that the caller of a call has resumed.
-    pub(crate) fn end(&self) {
+    #[pyo3(name = "end")]
+    pub(crate) fn end_call(&self) {
         RecordedRead::take_for_this_thread();
         self.0.end_call();
     }
@@ -223,9 +224,9 @@ impl RecordedRequest {
     pub(crate) fn begin_get(
         &self,
         key: &Bound<'_, PyAny>,
-        parent: Option<&Bound<'_, PyAny>>,
+        parent_key: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let parent = parent.map(key_bytes).transpose()?.map(|key| Parent {
+        let parent = parent_key.map(key_bytes).transpose()?.map(|key| Parent {
             key,
             is_named: true,
         });

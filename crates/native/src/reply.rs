@@ -134,7 +134,7 @@ impl ReplyForm {
             (Self::WithCas, _) => Some((value, found.cas).into_pyobject(py)?.into_any()),
             (Self::WithMetadata, None) => None,
             (Self::WithMetadata, Some((meta, compute_info))) => {
-                let bytes = found.value_bytes;
+                let value_bytes = found.value_bytes;
                 let (ttl_s, last_access_s) = (meta.ttl_s, meta.last_access_s);
                 let metadata = (
                     value,
@@ -143,7 +143,7 @@ impl ReplyForm {
                     last_access_s,
                     meta.was_hit,
                     meta.stale,
-                    bytes,
+                    value_bytes,
                     compute_info.map(computed_value::compute_info_to_seconds),
                 );
                 Some(metadata.into_pyobject(py)?.into_any())

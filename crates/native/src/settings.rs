@@ -20,12 +20,12 @@ use crate::int_lists::RetainedNumbers;
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Codec {
     pub(crate) inner: value::Codec,
-    /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
+    /// Called for objects without a form of their own: `dump(value) -> (kind, fields)`.
     pub(crate) dump: Py<PyAny>,
     /// Called for what a typed value holds other than containers and plain scalars:
     /// `kind_and_fields_of(value, is_nested) -> (kind, fields)`. None for codecs without typed values.
     pub(crate) kind_and_fields_of: Option<Py<PyAny>>,
-    /// Called to read them: `load(kind, bytes) -> value`.
+    /// Called to read what `dump` or `kind_and_fields_of` made: `load(kind, fields) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
     pub(crate) plain_flags: Option<u32>,
@@ -115,8 +115,8 @@ impl Codec {
 }
 
 /// Return the index of each key's server in the list under a placement.
-#[pyfunction]
-pub(crate) fn server_of(
+#[pyfunction(name = "server_of")]
+pub(crate) fn server_indices(
     py: Python<'_>,
     placement: &str,
     servers: Vec<String>,
@@ -236,22 +236,23 @@ fn parse_placement(placement: &str) -> Result<Placement, Error> {
 }
 
 /// Servers that a client's `repr` names; for more it gives their number.
-const DISPLAYED_MAX: usize = 4;
+const DISPLAYED_SERVERS_MAX: usize = 4;
 
 /// The `repr` of a client: its servers and placement. Addresses hold no secrets.
 pub(crate) fn repr(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String> {
     let servers = core.servers();
     let names: Vec<_> = servers
         .iter()
-        .take(DISPLAYED_MAX)
+        .take(DISPLAYED_SERVERS_MAX)
         .map(|(_, server)| server.name.as_str())
         .collect();
-    let remaining_text = match servers.len().saturating_sub(DISPLAYED_MAX) {
+    let remaining_text = match servers.len().saturating_sub(DISPLAYED_SERVERS_MAX) {
         0 => String::new(),
         remaining_count => format!(" and {remaining_count} more"),
     };
-    let (class, names, placement) = (class.name()?, names.join(", "), core.placement());
+    let (class_name, joined_names) = (class.name()?, names.join(", "));
+    let placement = core.placement();
     Ok(format!(
-        "<{class} of {names}{remaining_text}, placement {placement}>"
+        "<{class_name} of {joined_names}{remaining_text}, placement {placement}>"
     ))
 }

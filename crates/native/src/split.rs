@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 pub(crate) struct Manifest(Vec<u8>);
 
 impl Manifest {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn body_bytes(&self) -> &[u8] {
         &self.0
     }
 }
@@ -41,12 +41,16 @@ fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
     is_manifest(found)
         || found
             .cast_exact::<PyTuple>()
-            .is_ok_and(|parts| parts.get_item(0).is_ok_and(|value| is_manifest(&value)))
+            .is_ok_and(|value_and_metadata| {
+                value_and_metadata
+                    .get_item(0)
+                    .is_ok_and(|value| is_manifest(&value))
+            })
 }
 
 /// The seconds that a call with a deadline of its own has left.
-fn seconds_left(own_timeout: Option<f64>, deadline: Instant) -> Option<f64> {
-    own_timeout.map(|_| {
+fn seconds_left(call_timeout_s: Option<f64>, deadline: Instant) -> Option<f64> {
+    call_timeout_s.map(|_| {
         let time_left = deadline.saturating_duration_since(Instant::now());
         time_left.as_secs_f64().max(1e-6)
     })
@@ -57,7 +61,7 @@ pub(crate) fn replace_manifest<'py>(
     client: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
     found: Bound<'py, PyAny>,
-    (own_timeout, deadline): (Option<f64>, Instant),
+    (call_timeout_s, deadline): (Option<f64>, Instant),
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !has_manifest(&found) {
         return Ok(Some(found));
@@ -65,7 +69,7 @@ pub(crate) fn replace_manifest<'py>(
     let split_module = client.py().import("glasscache._split")?;
     let whole_value = split_module.call_method1(
         "read",
-        (client, key, found, seconds_left(own_timeout, deadline)),
+        (client, key, found, seconds_left(call_timeout_s, deadline)),
     )?;
     (!whole_value.is_none())
         .then(|| whole_value.get_item(0))
@@ -76,12 +80,12 @@ pub(crate) fn replace_manifest<'py>(
 pub(crate) fn replace_manifests<'py>(
     client: &Bound<'py, PyAny>,
     found: Bound<'py, PyDict>,
-    (own_timeout, deadline): (Option<f64>, Instant),
+    (call_timeout_s, deadline): (Option<f64>, Instant),
 ) -> PyResult<Bound<'py, PyDict>> {
     let split_module = client.py().import("glasscache._split")?;
     let whole_values = split_module.call_method1(
         "read_many",
-        (client, found, seconds_left(own_timeout, deadline)),
+        (client, found, seconds_left(call_timeout_s, deadline)),
     )?;
     Ok(whole_values.cast_into()?)
 }

@@ -107,14 +107,14 @@ pub(crate) fn admin_reply<'py>(
 }
 
 /// Statistics whose value is text even where it looks like a number.
-const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
+const TEXT_STATISTICS: [&str; 3] = ["version", "libevent", "umask"];
 
 /// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.
 fn stats_to_dict<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in rows {
         let digit_count = value.bytes().filter(u8::is_ascii_digit).count();
-        let is_number = digit_count > 0 && !TEXT_ROWS.contains(&name.as_str());
+        let is_number = digit_count > 0 && !TEXT_STATISTICS.contains(&name.as_str());
         if is_number && digit_count == value.len() - usize::from(value.starts_with('-')) {
             let int_type = py.get_type::<pyo3::types::PyInt>();
             dict.set_item(name, int_type.call1((value,))?)?;

@@ -198,8 +198,8 @@ pub(crate) fn write_python_form(
             Token::Time(with_zone(time, &zone)).write(out);
         }
         "datetime" => {
-            let (year, month, day, time): DateTimeFields<'_> = fields.extract()?;
-            let (time, zone) = parse_time(codec, time)?;
+            let (year, month, day, time_fields): DateTimeFields<'_> = fields.extract()?;
+            let (time, zone) = parse_time(codec, time_fields)?;
             Token::DateTime(Date { year, month, day }, with_zone(time, &zone)).write(out);
         }
         "enum" => {
@@ -418,18 +418,18 @@ fn read_dict<'py>(
     count: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let mut hashes = HashCounts::of(count);
+    let mut hash_counts = HashCounts::of(count);
     for _ in 0..count {
         let key = read_value(py, codec, tokens)?;
-        hashes.add(&key)?;
+        hash_counts.add(&key)?;
         dict.set_item(key, read_value(py, codec, tokens)?)?;
     }
     Ok(dict)
 }
 
 fn check_hashes(items: Items<'_>) -> PyResult<Items<'_>> {
-    let mut hashes = HashCounts::of(items.len());
-    items.iter().try_for_each(|item| hashes.add(item))?;
+    let mut hash_counts = HashCounts::of(items.len());
+    items.iter().try_for_each(|item| hash_counts.add(item))?;
     Ok(items)
 }
 
@@ -439,21 +439,21 @@ fn check_hashes(items: Items<'_>) -> PyResult<Items<'_>> {
 /// keep a reader busy for hours.
 struct HashCounts(Option<HashMap<isize, u32>>);
 
-/// Most keys of one hash, and the least items of a container in which they are counted.
+/// Most keys of one hash. A container of no more keys is not checked.
 const SAME_HASH_MAX: u32 = 1000;
 
 impl HashCounts {
-    fn of(count: usize) -> Self {
-        Self((count > SAME_HASH_MAX as usize).then(HashMap::new))
+    fn of(key_count: usize) -> Self {
+        Self((key_count > SAME_HASH_MAX as usize).then(HashMap::new))
     }
 
     fn add(&mut self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(counts) = &mut self.0 else {
+        let Some(keys_by_hash) = &mut self.0 else {
             return Ok(());
         };
-        let count = counts.entry(key.hash()?).or_default();
-        *count += 1;
-        if *count > SAME_HASH_MAX {
+        let same_hash_count = keys_by_hash.entry(key.hash()?).or_default();
+        *same_hash_count += 1;
+        if *same_hash_count > SAME_HASH_MAX {
             return Err(PyValueError::new_err("too many keys of one hash"));
         }
         Ok(())

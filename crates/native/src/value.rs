@@ -66,7 +66,7 @@ fn encode_converted<R>(
         return encode(
             codec,
             value,
-            &ValueRef::Manifest(manifest.get().bytes()),
+            &ValueRef::Manifest(manifest.get().body_bytes()),
             use_encoded,
         );
     }
@@ -231,8 +231,8 @@ fn encode<R>(
 /// The flags and decimal text of a number that `incr` can take, so that `get` reads what the dialect has for it.
 pub(crate) fn encode_initial(codec: &Codec, number: u64, exptime: i64) -> InitialNumber {
     let digits = number.to_string();
-    let value = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
-    let encoded = codec.inner.encode(&value).ok();
+    let value_ref = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
+    let encoded = codec.inner.encode(&value_ref).ok();
     let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
     let flags = encoded.map_or(0, |encoded| encoded.flags);
     InitialNumber {
@@ -278,8 +278,9 @@ pub(crate) fn decode_value<'py>(
         Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
         Decoded::Int(number) => number.into_pyobject(py)?.into_any(),
         Decoded::BigInt(digits) => {
-            let int = py.get_type::<PyInt>();
-            int.call1((digits,))
+            let int_type = py.get_type::<PyInt>();
+            int_type
+                .call1((digits,))
                 .map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),

@@ -89,7 +89,10 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         match read_pair(part) {
             Ok(log) => logs.push(log),
             Err(ReadError::Trace(error)) if error.is_truncated => {
-                left_out.push(LeftOutPart::new(&part.requests, truncation_reason(&error)));
+                left_out.push(LeftOutPart::new(
+                    &part.requests_path,
+                    truncation_reason(&error),
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -121,11 +124,13 @@ impl fmt::Display for LeftOutPart {
 }
 
 impl LeftOutPart {
-    fn new(requests: &Path, reason: String) -> Self {
-        let name = requests.file_name().unwrap_or_default();
+    fn new(requests_path: &Path, reason: String) -> Self {
+        let name = requests_path.file_name().unwrap_or_default();
         Self {
             name: name.to_string_lossy().into_owned(),
-            bytes: requests.metadata().map_or(0, |metadata| metadata.len()),
+            bytes: requests_path
+                .metadata()
+                .map_or(0, |metadata| metadata.len()),
             reason,
         }
     }
@@ -143,48 +148,54 @@ fn truncation_reason(error: &TraceError) -> String {
 
 /// The paths of items and requests that belong together.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct LogFiles {
-    items: PathBuf,
-    requests: PathBuf,
+struct FilePair {
+    items_path: PathBuf,
+    requests_path: PathBuf,
 }
 
-fn find_single_pair(folder: &Path) -> Option<LogFiles> {
+fn find_single_pair(folder: &Path) -> Option<FilePair> {
     EXTENSIONS.iter().find_map(|extension| {
         let path_of = |stem: &str| folder.join(format!("{stem}.{extension}"));
-        let pair = LogFiles {
-            items: path_of("items"),
-            requests: path_of("requests"),
+        let pair = FilePair {
+            items_path: path_of("items"),
+            requests_path: path_of("requests"),
         };
-        pair.requests.is_file().then_some(pair)
+        pair.requests_path.is_file().then_some(pair)
     })
 }
 
 /// The parts by instance and number, and those that were never completed.
-fn list_parts(folder: &Path) -> Result<(Vec<LogFiles>, Vec<LeftOutPart>), ReadError> {
+fn list_parts(folder: &Path) -> Result<(Vec<FilePair>, Vec<LeftOutPart>), ReadError> {
     let open_error = |error| ReadError::Open {
         path: folder.to_owned(),
         error,
     };
     let (mut parts, mut left_out) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(open_error)? {
-        let name = entry.map_err(open_error)?.file_name();
-        let name = name.to_string_lossy();
-        let requests = folder.join(&*name);
-        let final_name = name.strip_suffix(TEMPORARY_SUFFIX);
-        if let Some((instance, part_number, _)) = parse_part_name(&name, "requests") {
-            let items_name = name.replacen("requests", "items", 1);
-            let items = folder.join(&items_name);
-            if items.is_file() {
-                parts.push(((instance, part_number), LogFiles { items, requests }));
+        let os_name = entry.map_err(open_error)?.file_name();
+        let file_name = os_name.to_string_lossy();
+        let requests_path = folder.join(&*file_name);
+        let final_name = file_name.strip_suffix(TEMPORARY_SUFFIX);
+        if let Some((instance, part_number, _)) = parse_part_name(&file_name, "requests") {
+            let items_name = file_name.replacen("requests", "items", 1);
+            let items_path = folder.join(&items_name);
+            if items_path.is_file() {
+                parts.push((
+                    (instance, part_number),
+                    FilePair {
+                        items_path,
+                        requests_path,
+                    },
+                ));
             } else {
                 let reason = format!("{items_name} is missing; copy it into the folder");
-                left_out.push(LeftOutPart::new(&requests, reason));
+                left_out.push(LeftOutPart::new(&requests_path, reason));
             }
         } else if final_name.is_some_and(|name| parse_part_name(name, "requests").is_some()) {
             let reason =
                 "the recorder did not complete it; close the recorder before you read its log"
                     .to_owned();
-            left_out.push(LeftOutPart::new(&requests, reason));
+            left_out.push(LeftOutPart::new(&requests_path, reason));
         }
     }
     parts.sort();
@@ -203,7 +214,12 @@ pub(crate) fn parse_part_name<'n>(name: &'n str, stem: &str) -> Option<(u16, u64
     EXTENSIONS.contains(&extension).then_some(part)
 }
 
-fn read_pair(LogFiles { items, requests }: &LogFiles) -> Result<RequestLog, ReadError> {
+fn read_pair(
+    FilePair {
+        items_path,
+        requests_path,
+    }: &FilePair,
+) -> Result<RequestLog, ReadError> {
     let open = |path: &PathBuf| {
         File::open(path).map_err(|error| ReadError::Open {
             path: path.clone(),
@@ -211,7 +227,7 @@ fn read_pair(LogFiles { items, requests }: &LogFiles) -> Result<RequestLog, Read
         })
     };
     Ok(RequestLog::read(
-        (&items.to_string_lossy(), open(items)?),
-        (&requests.to_string_lossy(), open(requests)?),
+        (&items_path.to_string_lossy(), open(items_path)?),
+        (&requests_path.to_string_lossy(), open(requests_path)?),
     )?)
 }

@@ -55,11 +55,11 @@ impl LogPart {
             self.requests.items.push(item);
         }
         let page_key = request.page.as_deref();
-        let page = page_key.map_or(NONE, |page| self.intern_item(page, None, options));
+        let page = page_key.map_or(NONE, |key| self.intern_item(key, None, options));
         let route = request
             .route
             .as_deref()
-            .map_or(NONE, |route| self.intern_route(route));
+            .map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
         requests.numbers.push(request.number);

@@ -55,7 +55,7 @@ impl Recorder {
     pub fn open(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
-        let writer_queue = start_writer(&options, None);
+        let writer_queue = start_writer_queue(&options, None);
         Ok(Self::new(options, writer_queue))
     }
 
@@ -65,7 +65,7 @@ impl Recorder {
         options.check()?;
         let options = Arc::new(options);
         let writer_queue = match LogFolder::open(&options) {
-            Ok(folder) => start_writer(&options, Some(folder)),
+            Ok(log_folder) => start_writer_queue(&options, Some(log_folder)),
             Err(error) => {
                 let (writer_queue, _) = WriterQueue::new(options.memory_bytes);
                 writer_queue.state.fail_folder(&options.folder, &error);
@@ -133,7 +133,7 @@ impl Recorder {
         if !writer_queue.was_forked() {
             return writer_queue;
         }
-        let new_queue = Arc::new(start_writer(&self.0.options, None));
+        let new_queue = Arc::new(start_writer_queue(&self.0.options, None));
         let replaced_queue = self
             .0
             .writer_queue
@@ -175,11 +175,11 @@ impl Drop for RecorderShared {
     }
 }
 
-/// Starts a writer for this process, into `folder` if it is open already.
-fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> WriterQueue {
+/// Starts a writer for this process and returns the queue to it; it writes into `log_folder` if it is open already.
+fn start_writer_queue(options: &Arc<Options>, log_folder: Option<LogFolder>) -> WriterQueue {
     let (writer_queue, messages) = WriterQueue::new(options.memory_bytes);
     let state = Arc::clone(&writer_queue.state);
-    if let Err(error) = writer::start_writer(Arc::clone(options), folder, messages, state) {
+    if let Err(error) = writer::start_writer(Arc::clone(options), log_folder, messages, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
         writer_queue.state.fail(reason);
         writer_queue.state.finish();
@@ -205,14 +205,14 @@ mod tests {
     #[test]
     fn the_sampled_fraction_is_recorded() {
         for sample in [0.0, 0.01, 0.5, 1.0] {
-            let sampled = (0..100_000)
+            let sampled_count = (0..100_000)
                 .filter(|&request_number| is_sampled(request_number, sample))
                 .count() as f64;
             let expected = 100_000.0 * sample;
             let deviation_max = 4.0 * (expected * (1.0 - sample)).sqrt();
             assert!(
-                (sampled - expected).abs() <= deviation_max,
-                "{sample}: {sampled}"
+                (sampled_count - expected).abs() <= deviation_max,
+                "{sample}: {sampled_count}"
             );
         }
     }

@@ -17,11 +17,11 @@ use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
 use crate::writer_queue::{WriterMessage, WriterState};
 
-/// Starts the thread. Without a `folder` it opens one with the first request that has finished, so that a process which
-/// records nothing, as the parent of forked workers, takes no number.
+/// Starts the thread. Without a `log_folder` it opens one with the first request that has finished, so that a process
+/// which records nothing, as the parent of forked workers, takes no number.
 pub(crate) fn start_writer(
     options: Arc<Options>,
-    folder: Option<LogFolder>,
+    log_folder: Option<LogFolder>,
     messages: Receiver<WriterMessage>,
     state: Arc<WriterState>,
 ) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub(crate) fn start_writer(
         let writer = Writer {
             options,
             state,
-            folder,
+            log_folder,
             part: LogPart::default(),
             part_started_at: Instant::now(),
         };
@@ -45,7 +45,7 @@ struct Writer {
     options: Arc<Options>,
     state: Arc<WriterState>,
     /// `None` until the first request, unless the recorder was opened with its number.
-    folder: Option<LogFolder>,
+    log_folder: Option<LogFolder>,
     part: LogPart,
     /// When the first request of the part came.
     part_started_at: Instant,
@@ -74,7 +74,7 @@ impl Writer {
         }
         self.write_part();
         // Its number is free before any thread learns that it is finished.
-        self.folder = None;
+        self.log_folder = None;
         self.state.finish();
     }
 
@@ -100,11 +100,11 @@ impl Writer {
 
     /// Opens the folder, if it is not open. Returns this process's number in it, or `None` after a failure.
     fn open_folder(&mut self) -> Option<u16> {
-        if let Some(folder) = &self.folder {
-            return Some(folder.instance);
+        if let Some(log_folder) = &self.log_folder {
+            return Some(log_folder.instance);
         }
         match LogFolder::open(&self.options) {
-            Ok(folder) => Some(self.folder.insert(folder).instance),
+            Ok(log_folder) => Some(self.log_folder.insert(log_folder).instance),
             Err(error) => {
                 self.fail(&error);
                 None
@@ -116,11 +116,11 @@ impl Writer {
         let part = std::mem::take(&mut self.part);
         let (request_count, footprint_bytes, writes) =
             (part.len(), part.footprint_bytes(), part.writes());
-        let Some(folder) = self.folder.as_mut().filter(|_| request_count > 0) else {
+        let Some(log_folder) = self.log_folder.as_mut().filter(|_| request_count > 0) else {
             return;
         };
         let dropped = self.state.dropped.load(Relaxed);
-        match folder.write(part.into_log(), writes, dropped, &self.options) {
+        match log_folder.write(part.into_log(), writes, dropped, &self.options) {
             Ok(written_bytes) => {
                 self.state
                     .unwritten_bytes
@@ -202,14 +202,18 @@ impl LogFolder {
             TemporaryFile::create(part_path("requests"))?,
         );
         {
-            let mut items = BufWriter::new(&items_file.file);
-            let mut requests = BufWriter::new(&requests_file.file);
+            let mut items_writer = BufWriter::new(&items_file.file);
+            let mut requests_writer = BufWriter::new(&requests_file.file);
             match options.format {
-                FileFormat::Parquet => log.write_parquet(&mut items, &mut requests)?,
-                FileFormat::JsonLines => log.write_jsonl(&mut items, &mut requests)?,
+                FileFormat::Parquet => {
+                    log.write_parquet(&mut items_writer, &mut requests_writer)?;
+                }
+                FileFormat::JsonLines => {
+                    log.write_jsonl(&mut items_writer, &mut requests_writer)?;
+                }
             }
-            items.flush()?;
-            requests.flush()?;
+            items_writer.flush()?;
+            requests_writer.flush()?;
         }
         let written_bytes = items_file.finish()? + requests_file.finish()?;
         let newly_dropped = dropped - self.reported_dropped;

@@ -20,15 +20,19 @@ const FAILURE_DELAY: Duration = Duration::from_millis(100);
 const NICE_INCREMENT: i32 = 10;
 
 /// Verifies attempts until the server has stopped.
-pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
+pub(crate) fn run(shared: &Shared, message_receiver: &Receiver<LoginMessage>) {
     // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
     let _ = nice(NICE_INCREMENT);
     // All wait equally long, so the oldest is due first.
     let mut failed_attempts: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {
         let message = match failed_attempts.front() {
-            Some((due, _)) => messages.recv_timeout(due.saturating_duration_since(Instant::now())),
-            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some((due_at, _)) => {
+                message_receiver.recv_timeout(due_at.saturating_duration_since(Instant::now()))
+            }
+            None => message_receiver
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
             Ok(LoginMessage::Attempt(attempt)) => {
@@ -45,7 +49,10 @@ pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
             Ok(LoginMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        while failed_attempts.front().is_some_and(|(due, _)| *due <= now) {
+        while failed_attempts
+            .front()
+            .is_some_and(|(due_at, _)| *due_at <= now)
+        {
             if let Some((_, attempt)) = failed_attempts.pop_front() {
                 attempt.decide(false);
             }

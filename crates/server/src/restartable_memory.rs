@@ -22,9 +22,9 @@ impl RestartableMemory {
     /// # Errors
     /// The system has none.
     pub fn new() -> Result<Self, Error> {
-        let file = memfd_create("glasscache-replay", MemfdFlags::CLOEXEC);
+        let create_result = memfd_create("glasscache-replay", MemfdFlags::CLOEXEC);
         Ok(Self {
-            file: file.map_err(|error| Error::System(error.into()))?,
+            file: create_result.map_err(|error| Error::System(error.into()))?,
             encoded_snapshot: None,
         })
     }

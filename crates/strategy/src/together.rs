@@ -97,8 +97,10 @@ impl Pattern {
                 .strip_prefix('{')
                 .ok_or_else(brace_error)?
                 .chars();
-            let digit = after_brace.next().and_then(|digit| digit.to_digit(10));
-            let part_number = digit.filter(|&number| number > 0).ok_or_else(brace_error)?;
+            let digit = after_brace.next().and_then(|c| c.to_digit(10));
+            let part_number = digit
+                .filter(|&part_number| part_number > 0)
+                .ok_or_else(brace_error)?;
             remaining = after_brace
                 .as_str()
                 .strip_prefix('}')

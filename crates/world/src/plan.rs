@@ -270,7 +270,7 @@ impl Prefix {
         match self {
             Self::Values => b"k".to_vec(),
             Self::Counters => b"n".to_vec(),
-            Self::Whole(key) => wire_key(key),
+            Self::Whole(key) => key_bytes_of(key),
         }
     }
 
@@ -414,7 +414,7 @@ pub(crate) fn is_counter_key(key: Key) -> bool {
 }
 
 /// A key as it is sent.
-pub(crate) fn wire_key(key: Key) -> Vec<u8> {
+pub(crate) fn key_bytes_of(key: Key) -> Vec<u8> {
     if is_base64(key) {
         // "k" and a space before one digit: three bytes, whose last six bits are the digit's.
         return vec![b'a', b'y', b'A', b"wxyz012345"[usize::from(key % 10)]];

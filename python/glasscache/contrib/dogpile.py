@@ -194,7 +194,7 @@ class AsyncRegion:
         key_mangler = self._region.key_mangler
         return _make_server_key(key_mangler(key) if key_mangler else key)
 
-    def _load_value_and_is_expired(
+    def _parse_cached_value(
         self, serialized: Any, expiration_time: float | None
     ) -> tuple[Any, bool]:
         """Return a cached value (or NO_VALUE) and whether it has expired or was invalidated softly."""
@@ -220,7 +220,7 @@ class AsyncRegion:
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
         serialized = await self._backend.client.get(self._server_key(key), NO_VALUE)
-        cached_value, is_expired = self._load_value_and_is_expired(serialized, expiration_time)
+        cached_value, is_expired = self._parse_cached_value(serialized, expiration_time)
         return (
             NO_VALUE
             if cached_value is NO_VALUE or (is_expired and not ignore_expiration)
@@ -239,7 +239,7 @@ class AsyncRegion:
         serialized_by_key = await self._backend.client.get_many(server_keys) if server_keys else {}
         payloads: list[Any] = []
         for server_key in server_keys:
-            cached_value, is_expired = self._load_value_and_is_expired(
+            cached_value, is_expired = self._parse_cached_value(
                 serialized_by_key.get(server_key, NO_VALUE), expiration_time
             )
             is_missing = cached_value is NO_VALUE or (is_expired and not ignore_expiration)
@@ -301,7 +301,7 @@ class AsyncRegion:
             _POLL_FIRST_S,
         )
         while True:
-            cached_value, is_expired = self._load_value_and_is_expired(
+            cached_value, is_expired = self._parse_cached_value(
                 await client.get(server_key, NO_VALUE), expiration_time
             )
             if cached_value is not NO_VALUE and not is_expired:
@@ -314,7 +314,7 @@ class AsyncRegion:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
-            cached_value, is_expired = self._load_value_and_is_expired(
+            cached_value, is_expired = self._parse_cached_value(
                 await client.get(server_key, NO_VALUE), expiration_time
             )
             if cached_value is not NO_VALUE and not is_expired:

@@ -58,9 +58,9 @@ class Cluster:
             raise BadSetting(
                 "dask= needs the package distributed: pip install 'glasscache[dask]'"
             ) from None
-        digest = hashlib.sha256(repr(settings).encode())
-        digest.update(packed)
-        self._job = Job(_native.__version__, kind, digest.hexdigest(), settings)
+        hasher = hashlib.sha256(repr(settings).encode())
+        hasher.update(packed)
+        self._job = Job(_native.__version__, kind, hasher.hexdigest(), settings)
         connect: Any = distributed.Client  # which has no types
         self._client = connect(address, set_as_default=False)
         self._parts = [

@@ -341,15 +341,13 @@ class Exchange:
         lease_token = new_token()
         lifetime_s = max(1, int(shared.lease_s))
         if not (
-            yield call(
-                self.client, "add", f"{lookup.response_key}:l", lease_token.encode(), ttl=lifetime_s
-            )
+            yield call(self.client, "add", lookup.lease_key, lease_token.encode(), ttl=lifetime_s)
         ):
             return None
         value_and_cas = yield call(self.client, "gets", lookup.response_key)
         if value_and_cas is None or not lookup.is_unchanged(value_and_cas[0]):
             # Another was quicker: what it stored is to be read.
-            yield call(self.client, "delete", f"{lookup.response_key}:l")
+            yield call(self.client, "delete", lookup.lease_key)
             return None
         shared.counters["refreshes"] += 1
         return self._validation_fetch(b"stale", value_and_cas[1], lease_token)

@@ -74,7 +74,7 @@ class Lease:
         self.fetch.is_leased = False
         try:
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.lookup.response_key}:l")
+                yield call(self.client, "delete", self.lookup.lease_key)
             elif self.fetch.cas_unique is not None:
                 # Stored with a life that is over: a removal on the condition that the record is still ours.
                 yield call(
@@ -97,7 +97,7 @@ class Lease:
                 self.client, "cas", self.lookup.response_key, record, self.fetch.cas_unique, ttl=ttl
             )
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.lookup.response_key}:l")
+                yield call(self.client, "delete", self.lookup.lease_key)
         except GlasscacheError:
             self.shared.counters["store_errors"] += 1
         self.fetch.is_leased = False

@@ -54,6 +54,11 @@ class Lookup:
         self.response_key = self.primary_key
         """Where the response is stored: at the primary key, or at that of its variant (RFC 9111, 4.1)."""
 
+    @property
+    def lease_key(self) -> str:
+        """The key of the lease under which a stored response is refreshed."""
+        return f"{self.response_key}:l"
+
     def first_keys(self) -> list[str]:
         """Return the keys to read first."""
         return [

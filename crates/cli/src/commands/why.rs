@@ -269,7 +269,7 @@ fn share_of(part: u64, total: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use glasscache_lab::why::Prefix;
+    use glasscache_lab::why::PrefixCauses;
 
     use super::*;
 
@@ -294,7 +294,7 @@ mod tests {
             },
             causes,
             prefixes: (0..9)
-                .map(|number| Prefix {
+                .map(|number| PrefixCauses {
                     prefix: format!("a-rather-long-prefix-{number}:"),
                     causes: Causes {
                         gets: 1_234_567,

@@ -60,8 +60,8 @@ impl WriteTracker {
 
     /// Notes a change of a key: its fetches in flight may bring the older value.
     pub(super) fn record_change(&mut self, key: &NearKey) {
-        let stripe = self.stripe(key);
-        if let Some(generation) = self.generations.get_mut(stripe) {
+        let stripe_index = self.stripe_index(key);
+        if let Some(generation) = self.generations.get_mut(stripe_index) {
             *generation += 1;
         }
     }
@@ -75,11 +75,11 @@ impl WriteTracker {
     pub(super) fn generation(&self, key: &NearKey) -> Option<u64> {
         let is_being_written =
             self.flushes_in_flight > 0 || self.writes_in_flight.contains_key(key);
-        let generation = self.generations.get(self.stripe(key))?;
+        let generation = self.generations.get(self.stripe_index(key))?;
         (!is_being_written).then_some(generation + self.all_keys_generation)
     }
 
-    fn stripe(&self, key: &NearKey) -> usize {
+    fn stripe_index(&self, key: &NearKey) -> usize {
         self.hasher.hash_one(key) as usize % WRITE_STRIPES
     }
 }

@@ -26,10 +26,10 @@ impl ReceiveBuffer {
 
     /// Bytes from `offset`, counted from the first that is not consumed.
     pub(crate) fn slice(&self, offset: usize, byte_count: usize) -> Option<&[u8]> {
-        let begin = self.start.checked_add(offset)?;
+        let slice_start = self.start.checked_add(offset)?;
         self.buffer
-            .get(begin..begin.checked_add(byte_count)?)
-            .filter(|_| begin + byte_count <= self.end)
+            .get(slice_start..slice_start.checked_add(byte_count)?)
+            .filter(|_| slice_start + byte_count <= self.end)
     }
 
     /// Everything from `offset` on.

@@ -65,11 +65,11 @@ pub fn request_version(access: &Access) -> Result<String, ProbeError> {
 fn request_binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut requests = Vec::new();
     for request_opcode in [opcode::VERSION, opcode::NOOP] {
-        let id = OpcodeAndOpaque {
+        let request_id = OpcodeAndOpaque {
             opcode: request_opcode,
             opaque: 0,
         };
-        binary::header_only(&mut requests, id);
+        binary::header_only(&mut requests, request_id);
     }
     stream.write_all(&requests)?;
     let mut read_next_response = || {

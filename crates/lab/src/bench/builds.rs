@@ -65,13 +65,13 @@ impl Comparison {
             .map(|(_, pairs)| pairs.len())
             .min()
             .unwrap_or(0);
-        let ratios_of_pair = |index: usize| {
+        let ratios_of_pair = |pair_index: usize| {
             measured_scenarios
                 .iter()
-                .filter_map(move |(_, pairs)| pairs.get(index).map(compute_cpu_ratio))
+                .filter_map(move |(_, pairs)| pairs.get(pair_index).map(compute_cpu_ratio))
         };
         let mean_cpu_ratio_of_pairs = ConfidenceInterval::of(
-            (0..pair_count).map(|index| geometric_mean(ratios_of_pair(index))),
+            (0..pair_count).map(|pair_index| geometric_mean(ratios_of_pair(pair_index))),
         );
         let compared_scenarios: Vec<ComparedScenario> = measured_scenarios
             .into_iter()
@@ -181,13 +181,13 @@ fn measure_pass(
         let Some(interference) = scenario.interference else {
             continue;
         };
-        for index in pair_indices.clone() {
-            let pair = interference::measure_pair(servers, scenario, interference, index)?;
+        for pair_index in pair_indices.clone() {
+            let pair = interference::measure_pair(servers, scenario, interference, pair_index)?;
             let (new, old) = &pair;
             progress(&format!(
                 "{}: pair {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
-                index + 1,
+                pair_index + 1,
                 pair_indices.end,
                 new.cpu_us,
                 old.cpu_us,

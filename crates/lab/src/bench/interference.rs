@@ -307,9 +307,8 @@ impl InterferenceLoad {
                 pace: Pace::Open(NEW_KEYS_PER_S),
                 ..plan
             };
-            let first_new_id = FIRST_INTERFERENCE_ID + (1 << 32);
             let workload = NewKeys {
-                next_id: first_new_id,
+                last_id: FIRST_INTERFERENCE_ID + (1 << 32),
                 values: self.values.clone(),
             };
             load::run(&plan, vec![workload], &Meter::None)?;
@@ -320,14 +319,14 @@ impl InterferenceLoad {
 
 /// Sets of new keys.
 struct NewKeys {
-    next_id: u64,
+    last_id: u64,
     values: Values,
 }
 
 impl Workload for NewKeys {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        self.next_id += 1;
-        batch.set(self, self.next_id, 0);
+        self.last_id += 1;
+        batch.set(self, self.last_id, 0);
         NextStep::Sent
     }
 

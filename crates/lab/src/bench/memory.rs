@@ -282,7 +282,7 @@ pub(super) fn read_back(
     let wrong_values: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong_values > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: wrong_values,
             description: difference,

@@ -41,9 +41,9 @@ pub enum Error {
         /// What went wrong.
         source: load::Error,
     },
-    /// A server lost or changed values without a reason.
+    /// Replies of a server were wrong: a changed value, a miss of a key that fits, or a refusal.
     #[error("{server}: {count} of the replies were wrong ({description})")]
-    WrongValues {
+    WrongReplies {
         /// Which server.
         server: String,
         /// How many.

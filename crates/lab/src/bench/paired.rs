@@ -85,12 +85,12 @@ impl ConfidenceInterval {
 fn count_excluded_at_each_end(count: usize) -> usize {
     let (mut tail_probability, mut binomial_term) =
         (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
-    for heads in 0..count / 2 {
+    for head_count in 0..count / 2 {
         tail_probability += binomial_term;
         if tail_probability > 0.025 {
-            return heads.saturating_sub(1);
+            return head_count.saturating_sub(1);
         }
-        binomial_term *= (count - heads) as f64 / (heads + 1) as f64;
+        binomial_term *= (count - head_count) as f64 / (head_count + 1) as f64;
     }
     0
 }

@@ -79,10 +79,10 @@ fn find_source_commit() -> String {
 /// This machine: CPU, cores, memory, kernel.
 pub fn describe_machine() -> Value {
     let read_text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let find_field = |text: &str, name: &str| {
+    let find_field = |text: &str, field_name: &str| {
         let line = text
             .lines()
-            .find(|line| line.starts_with(name))
+            .find(|line| line.starts_with(field_name))
             .unwrap_or_default();
         line.split_once(':')
             .map(|(_, value)| value.trim().to_owned())

@@ -90,13 +90,17 @@ pub struct ScenarioResult {
     /// Both sides of each round.
     pub rounds: Vec<(SideMeasurement, SideMeasurement)>,
     /// Ratio of CPU per request.
-    pub cpu: Spread,
+    #[serde(rename = "cpu")]
+    pub cpu_ratio: Spread,
     /// Ratio of the 99th percentiles.
-    pub p99: Spread,
+    #[serde(rename = "p99")]
+    pub p99_ratio: Spread,
     /// Ratio of the 99.9th percentiles.
-    pub p999: Spread,
+    #[serde(rename = "p999")]
+    pub p999_ratio: Spread,
     /// Rounds in which others took over 0.2 core.
-    pub disturbed: usize,
+    #[serde(rename = "disturbed")]
+    pub disturbed_rounds: usize,
     /// For scenarios with interference: the reader's 99th percentile over that without interference, for glasscache
     /// and memcached.
     pub p99_of_calm: Option<(Spread, Spread)>,
@@ -105,10 +109,10 @@ pub struct ScenarioResult {
 impl ScenarioResult {
     pub(super) fn new(scenario: Scenario, rounds: Vec<(SideMeasurement, SideMeasurement)>) -> Self {
         Self {
-            cpu: Spread::of_ratios(&rounds, |side| side.cpu_us),
-            p99: Spread::of_ratios(&rounds, |side| side.p99_us),
-            p999: Spread::of_ratios(&rounds, |side| side.p999_us),
-            disturbed: rounds
+            cpu_ratio: Spread::of_ratios(&rounds, |side| side.cpu_us),
+            p99_ratio: Spread::of_ratios(&rounds, |side| side.p99_us),
+            p999_ratio: Spread::of_ratios(&rounds, |side| side.p999_us),
+            disturbed_rounds: rounds
                 .iter()
                 .filter(|(ours, theirs)| ours.is_disturbed() || theirs.is_disturbed())
                 .count(),
@@ -123,9 +127,9 @@ impl ScenarioResult {
         let required = &self.scenario.required_ratios;
         let measured_p99_of_calm = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
-            ("cpu", required.cpu, self.cpu.median),
-            ("p99", required.p99, self.p99.median),
-            ("p99.9", required.p999, self.p999.median),
+            ("cpu", required.cpu, self.cpu_ratio.median),
+            ("p99", required.p99, self.p99_ratio.median),
+            ("p99.9", required.p999, self.p999_ratio.median),
             ("p99/calm", required.p99_of_calm, measured_p99_of_calm),
         ]
         .into_iter()
@@ -254,7 +258,7 @@ impl SpeedBenchmark {
             (protocol, round as u64),
         )?;
         if measured.misses > 0 {
-            return Err(Error::WrongValues {
+            return Err(Error::WrongReplies {
                 server: server.name.to_owned(),
                 count: measured.misses,
                 description: "misses of keys that fit".to_owned(),
@@ -286,17 +290,16 @@ pub(super) fn fill(
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
-    let cpus = servers.pinned_cpus(&servers.layout.generator);
     let threads = servers.layout.generator.len();
     let plan = LoadPlan {
         connections: 4 * threads,
         depth: FILL_DEPTH,
+        cpus: servers.pinned_cpus(&servers.layout.generator),
         stop: servers.stop.clone(),
         ..LoadPlan::new(server.address)
     };
     let ids = scenario.first_id()..scenario.first_id() + scenario.keys;
     let workloads = Fill::over(&ids, values, threads);
-    let plan = LoadPlan { cpus, ..plan };
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
@@ -305,7 +308,7 @@ pub(super) fn fill(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: refused,
             description,
@@ -361,7 +364,7 @@ pub(super) fn measure_load(
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: failed_replies,
             description,

@@ -62,14 +62,14 @@ impl CallParts {
             + self.deserialise_us
     }
 
-    pub(super) fn add(&mut self, other: Self, fraction: f64) {
-        self.serialise_us += other.serialise_us * fraction;
-        self.compress_us += other.compress_us * fraction;
-        self.send_us += other.send_us * fraction;
-        self.server_us += other.server_us * fraction;
-        self.receive_us += other.receive_us * fraction;
-        self.decompress_us += other.decompress_us * fraction;
-        self.deserialise_us += other.deserialise_us * fraction;
+    pub(super) fn add_weighted(&mut self, other: Self, weight: f64) {
+        self.serialise_us += other.serialise_us * weight;
+        self.compress_us += other.compress_us * weight;
+        self.send_us += other.send_us * weight;
+        self.server_us += other.server_us * weight;
+        self.receive_us += other.receive_us * weight;
+        self.decompress_us += other.decompress_us * weight;
+        self.deserialise_us += other.deserialise_us * weight;
     }
 }
 

@@ -1,8 +1,9 @@
 //! Which form to use: the time of a call from its parts, the network speed at which compressing pays, the threshold.
 //!
-//! A call takes as long as its serialiser, its compressor, and the network and server with this many bytes. The first two are measured
-//! value by value, the last by size; a slower network adds a time for each byte. The form with the least time is
-//! chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest bytes.
+//! The time of a call is that of its serialiser, of its compressor, and of the network and the server with this many
+//! bytes. The first two are measured value by value, the last by size; a slower network adds a time for each byte. The
+//! form with the least time is chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest
+//! bytes.
 
 use serde::Serialize;
 
@@ -73,13 +74,13 @@ pub struct Choice {
 fn compute_stored_form(
     plain_bytes: usize,
     compressor_costs: &CompressorCosts,
-    index: usize,
+    value_index: usize,
     threshold_bytes: Option<usize>,
 ) -> (usize, f64, f64) {
-    let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
+    let time_us = |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
     let compressed_bytes = compressor_costs
         .compressed_bytes
-        .get(index)
+        .get(value_index)
         .copied()
         .unwrap_or(plain_bytes);
     match threshold_bytes {
@@ -98,8 +99,8 @@ fn compute_stored_form(
     }
 }
 
-fn compute_mean_us(ns: &[u64]) -> f64 {
-    ns.iter().sum::<u64>() as f64 / 1e3 / ns.len().max(1) as f64
+fn compute_mean_us(times_ns: &[u64]) -> f64 {
+    times_ns.iter().sum::<u64>() as f64 / 1e3 / times_ns.len().max(1) as f64
 }
 
 fn compute_median(mut times_us: Vec<f64>) -> f64 {
@@ -118,8 +119,8 @@ pub fn evaluate_candidate(
     let plain_bytes: usize = serialiser_costs.bodies.iter().map(Vec::len).sum();
     let total_compressed_bytes: usize = compressor_costs.compressed_bytes.iter().sum();
     let value_count = compressor_costs.compressed_bytes.len();
-    let break_even_mbit = |ns: &[u64]| {
-        let spent_ns: u64 = ns.iter().sum();
+    let break_even_mbit = |times_ns: &[u64]| {
+        let spent_ns: u64 = times_ns.iter().sum();
         let saved_bits = plain_bytes.saturating_sub(total_compressed_bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
@@ -142,20 +143,20 @@ pub fn evaluate_candidate(
     };
     let set_us = write_us + mean_network_and_server_us(&call_times.set, true);
     let get_us = read_us + mean_network_and_server_us(&call_times.get, false);
-    let names = [
+    let part_names = [
         serialiser_costs.name.as_str(),
         compressor_costs.name.as_str(),
     ];
-    let used_names = names
+    let used_names = part_names
         .iter()
         .copied()
         .filter(|name| !name.is_empty() && *name != "none");
-    let codec = used_names.collect::<Vec<_>>().join(" + ");
+    let form_name = used_names.collect::<Vec<_>>().join(" + ");
     Candidate {
-        codec: if codec.is_empty() {
+        codec: if form_name.is_empty() {
             "none".to_owned()
         } else {
-            codec
+            form_name
         },
         values: value_count,
         bytes: total_compressed_bytes as u64,
@@ -182,11 +183,12 @@ fn evaluate_choice(
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
     let (mut set_times_us, mut get_times_us) = (Vec::new(), Vec::new());
-    let share = 1.0 / serialiser_costs.bodies.len().max(1) as f64;
-    for (index, body) in serialiser_costs.bodies.iter().enumerate() {
-        let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
+    let weight = 1.0 / serialiser_costs.bodies.len().max(1) as f64;
+    for (value_index, body) in serialiser_costs.bodies.iter().enumerate() {
+        let time_us =
+            |times_ns: &[u64]| times_ns.get(value_index).copied().unwrap_or(0) as f64 / 1e3;
         let (stored_bytes, compress_us, decompress_us) =
-            compute_stored_form(body.len(), compressor_costs, index, threshold_bytes);
+            compute_stored_form(body.len(), compressor_costs, value_index, threshold_bytes);
         let (serialise_us, deserialise_us) = (
             time_us(&serialiser_costs.write_ns),
             time_us(&serialiser_costs.read_ns),
@@ -202,8 +204,8 @@ fn evaluate_choice(
             deserialise_us,
             ..split_network_and_server(&call_times.get, stored_bytes, false, objective)
         };
-        set.add(set_parts, share);
-        get.add(get_parts, share);
+        set.add_weighted(set_parts, weight);
+        get.add_weighted(get_parts, weight);
         let network_us = objective.ns_per_byte * stored_bytes as f64 / 1e3;
         set_times_us.push(set_parts.total_us() - network_us);
         get_times_us.push(get_parts.total_us() - network_us);
@@ -224,17 +226,17 @@ fn evaluate_choice(
 /// The best choice among these serialisers and compressors, and the first serialiser without compression, which is what
 /// it is compared with.
 pub fn choose(
-    codecs: &[(&SerialiserCosts, &[CompressorCosts])],
+    costs_of_forms: &[(&SerialiserCosts, &[CompressorCosts])],
     call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Option<(Choice, Choice)> {
-    let mut choices = Vec::new();
-    for (serialiser_costs, costs_of_compressors) in codecs {
+    let mut evaluated_choices = Vec::new();
+    for (serialiser_costs, costs_of_compressors) in costs_of_forms {
         let no_compressor_costs = CompressorCosts {
             name: "none".to_owned(),
             ..CompressorCosts::default()
         };
-        choices.push(evaluate_choice(
+        evaluated_choices.push(evaluate_choice(
             serialiser_costs,
             &no_compressor_costs,
             None,
@@ -254,24 +256,27 @@ pub fn choose(
                     objective,
                 )
             };
-            choices.extend(THRESHOLDS.map(with_threshold));
+            evaluated_choices.extend(THRESHOLDS.map(with_threshold));
         }
     }
-    let uncompressed = choices.first()?.clone();
-    let least_us = choices
+    let uncompressed = evaluated_choices.first()?.clone();
+    let least_us = evaluated_choices
         .iter()
         .map(|choice| choice.call_us)
         .fold(f64::INFINITY, f64::min);
     let is_close = |choice: &&Choice| choice.call_us <= least_us * (1.0 + TIME_TOLERANCE);
     // Of equal bytes the highest threshold: it compresses fewest values in vain.
-    let best = choices.iter().filter(is_close).min_by_key(|choice| {
-        let threshold = choice.threshold_bytes;
-        (
-            choice.bytes,
-            threshold.is_some(),
-            std::cmp::Reverse(threshold),
-        )
-    })?;
+    let best = evaluated_choices
+        .iter()
+        .filter(is_close)
+        .min_by_key(|choice| {
+            let threshold = choice.threshold_bytes;
+            (
+                choice.bytes,
+                threshold.is_some(),
+                std::cmp::Reverse(threshold),
+            )
+        })?;
     Some((uncompressed, best.clone()))
 }
 
@@ -342,9 +347,13 @@ mod tests {
         let serialiser_costs =
             SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let costs_of_compressors = [new_compressor_costs("zlib 6", &[2_000, 90], 50_000)];
-        let codecs = [(&serialiser_costs, &costs_of_compressors[..])];
-        let (uncompressed, best) =
-            choose(&codecs, &example_call_times(), &new_objective(100.0)).unwrap();
+        let costs_of_forms = [(&serialiser_costs, &costs_of_compressors[..])];
+        let (uncompressed, best) = choose(
+            &costs_of_forms,
+            &example_call_times(),
+            &new_objective(100.0),
+        )
+        .unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
             ("none", 10_100)
@@ -352,7 +361,12 @@ mod tests {
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(&codecs, &example_call_times(), &new_objective(100_000.0)).unwrap();
+        let (_, best) = choose(
+            &costs_of_forms,
+            &example_call_times(),
+            &new_objective(100_000.0),
+        )
+        .unwrap();
         assert_eq!(
             (best.compressor.as_str(), best.threshold_bytes),
             ("none", None)

@@ -57,8 +57,8 @@ impl Compressor for DictionaryCompressor {
     }
 
     fn compress(&mut self, plain: &[u8]) -> Compressed {
-        let compressed_bytes = self.compressor.compress(plain).ok();
-        match compressed_bytes.filter(|bytes| bytes.len() < plain.len()) {
+        let compressed_value = self.compressor.compress(plain).ok();
+        match compressed_value.filter(|bytes| bytes.len() < plain.len()) {
             Some(bytes) => Compressed { flags: 1, bytes },
             None => Compressed {
                 flags: 0,
@@ -71,8 +71,10 @@ impl Compressor for DictionaryCompressor {
         if compressed.flags == 0 {
             return Some(compressed.bytes.clone());
         }
-        let frame_bytes = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
-        let plain_bytes_max = usize::try_from(frame_bytes).ok()?.min(self.value_bytes_max);
+        let content_bytes = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
+        let plain_bytes_max = usize::try_from(content_bytes)
+            .ok()?
+            .min(self.value_bytes_max);
         self.decompressor
             .decompress(&compressed.bytes, plain_bytes_max)
             .ok()

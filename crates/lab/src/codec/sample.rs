@@ -125,18 +125,18 @@ impl Samples {
     }
 
     fn read_lines(&mut self, path: &Path, text: &[u8]) -> Result<(), SampleError> {
-        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        for (line_index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
             }
-            let value = serde_json::from_slice(line).map_err(|error| SampleError::Line {
+            let json_value = serde_json::from_slice(line).map_err(|error| SampleError::Line {
                 path: path.to_owned(),
-                line: index + 1,
+                line: line_index + 1,
                 column: error.column(),
                 reason: extract_reason(&error),
             })?;
-            let (kind, bytes) = match value {
+            let (kind, bytes) = match json_value {
                 Value::String(string) => (ValueKind::Text, string.into_bytes()),
                 _ => (ValueKind::Object, line.to_vec()),
             };
@@ -206,8 +206,8 @@ fn extract_reason(error: &serde_json::Error) -> String {
 /// Puts a list in random order.
 pub(super) fn shuffle<T>(list: &mut [T], seed: u64) {
     let mut rng = Rng::new(seed);
-    for end in (1..list.len()).rev() {
-        list.swap(end, rng.below(end as u64 + 1) as usize);
+    for last_index in (1..list.len()).rev() {
+        list.swap(last_index, rng.below(last_index as u64 + 1) as usize);
     }
 }
 

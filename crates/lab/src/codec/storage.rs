@@ -73,11 +73,11 @@ pub fn store_and_read_blocks(
     compressor: &mut dyn Compressor,
     store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
-    let block_key = |index: usize| format!("{}{index}", run.key_prefix);
+    let block_key = |block_index: usize| format!("{}{block_index}", run.key_prefix);
     let row = write_and_read(run, compressor, store);
-    for index in 0..run.blocks.len() {
+    for block_index in 0..run.blocks.len() {
         // The first error counts; after one of the connection the next call reports it again.
-        let delete_result = store.delete(&block_key(index));
+        let delete_result = store.delete(&block_key(block_index));
         if row.is_ok() {
             delete_result?;
         }
@@ -90,17 +90,17 @@ fn write_and_read(
     compressor: &mut dyn Compressor,
     store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
-    let block_key = |index: usize| format!("{}{index}", run.key_prefix);
+    let block_key = |block_index: usize| format!("{}{block_index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
     let server_bytes_before = store.stored_bytes()?;
     let (mut compressed_bytes, mut write_time) = (0, Duration::ZERO);
-    for (index, block) in run.blocks.iter().enumerate() {
+    for (block_index, block) in run.blocks.iter().enumerate() {
         if is_stopped() {
             return Ok(None);
         }
         let started = Instant::now();
         let compressed = compressor.compress(block);
-        store.set(&block_key(index), &compressed)?;
+        store.set(&block_key(block_index), &compressed)?;
         write_time += started.elapsed();
         compressed_bytes += compressed.bytes.len() as u64;
     }
@@ -110,15 +110,15 @@ fn write_and_read(
     for pass in 0..STORAGE_PASSES {
         shuffle(&mut block_order, run.seed.wrapping_add(pass as u64));
         let mut read_time = Duration::ZERO;
-        for &index in &block_order {
+        for &block_index in &block_order {
             if is_stopped() {
                 return Ok(None);
             }
             let started = Instant::now();
-            let found_block = store.get(&block_key(index))?;
+            let found_block = store.get(&block_key(block_index))?;
             let plain = found_block.and_then(|compressed| compressor.decompress(&compressed));
             read_time += started.elapsed();
-            wrong_values += u64::from(plain.as_deref() != run.blocks.get(index).copied());
+            wrong_values += u64::from(plain.as_deref() != run.blocks.get(block_index).copied());
         }
         read_s.push(read_time.as_secs_f64());
     }

@@ -56,11 +56,12 @@ impl LatenciesBySecond {
         if self.current_histogram.is_empty() {
             return;
         }
-        let mut bytes = Vec::new();
+        let mut serialised_histogram = Vec::new();
         V2Serializer::new()
-            .serialize(&self.current_histogram, &mut bytes)
+            .serialize(&self.current_histogram, &mut serialised_histogram)
             .unwrap_or_else(|_| unreachable!("a vector takes any histogram of these bounds"));
-        self.finished_seconds.push((self.current_s, bytes));
+        self.finished_seconds
+            .push((self.current_s, serialised_histogram));
         self.current_histogram.reset();
     }
 
@@ -70,8 +71,10 @@ impl LatenciesBySecond {
         let mut other = other.clone();
         other.finish_second();
         let other_seconds = other.finished_seconds.into_iter();
-        self.finished_seconds
-            .extend(other_seconds.map(|(at_s, bytes)| (at_s + offset_s, bytes)));
+        self.finished_seconds.extend(
+            other_seconds
+                .map(|(at_s, serialised_histogram)| (at_s + offset_s, serialised_histogram)),
+        );
     }
 
     /// The seconds in order, without those that had no reply.
@@ -79,8 +82,9 @@ impl LatenciesBySecond {
         let mut histograms: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
         let mut all_seconds = self.clone();
         all_seconds.finish_second();
-        for (at_s, bytes) in &all_seconds.finished_seconds {
-            let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
+        for (at_s, serialised_histogram) in &all_seconds.finished_seconds {
+            let histogram =
+                Deserializer::new().deserialize::<u64, _>(&mut serialised_histogram.as_slice());
             let histogram = histogram.unwrap_or_else(|_| unreachable!("these bytes are our own"));
             histograms
                 .entry(*at_s)

@@ -36,11 +36,11 @@ impl Values {
     }
 }
 
-/// Takes the first `count` keys of a range, so that neighbouring connections write neighbouring keys.
-fn take_first(range: &mut Range<u64>, count: usize) -> Range<u64> {
-    let start = range.start;
-    range.start = (start + count as u64).min(range.end);
-    start..range.start
+/// Takes the first `count` of the remaining keys, so that neighbouring connections write neighbouring keys.
+fn take_first(remaining_ids: &mut Range<u64>, count: usize) -> Range<u64> {
+    let start = remaining_ids.start;
+    remaining_ids.start = (start + count as u64).min(remaining_ids.end);
+    start..remaining_ids.start
 }
 
 /// Splits `range` among `threads`.
@@ -54,7 +54,7 @@ pub(crate) fn split_range(range: &Range<u64>, threads: usize) -> Vec<Range<u64>>
 
 /// Stores every key of a range once.
 pub struct Fill {
-    range: Range<u64>,
+    remaining_ids: Range<u64>,
     values: Values,
     ttl_s: u32,
     /// Writes that were not stored.
@@ -70,8 +70,8 @@ impl Fill {
     pub fn over(range: &Range<u64>, values: &Values, threads: usize) -> Vec<Self> {
         split_range(range, threads)
             .into_iter()
-            .map(|range| Self {
-                range,
+            .map(|remaining_ids| Self {
+                remaining_ids,
                 values: values.clone(),
                 ttl_s: 0,
                 refused: 0,
@@ -84,7 +84,7 @@ impl Fill {
 
 impl Workload for Fill {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        let Some(id) = take_first(&mut self.range, 1).next() else {
+        let Some(id) = take_first(&mut self.remaining_ids, 1).next() else {
             return NextStep::Finished;
         };
         batch.set(self, id, self.ttl_s);
@@ -111,7 +111,7 @@ impl Workload for Fill {
 
 /// Reads every key of a range once and sums up what is resident.
 pub struct ReadBack {
-    range: Range<u64>,
+    remaining_ids: Range<u64>,
     values: Values,
     keys_per_get: usize,
     scratch_ids: Vec<u64>,
@@ -133,8 +133,8 @@ impl ReadBack {
     ) -> Vec<Self> {
         split_range(range, threads)
             .into_iter()
-            .map(|range| Self {
-                range,
+            .map(|remaining_ids| Self {
+                remaining_ids,
                 values: values.clone(),
                 keys_per_get: keys_per_get.max(1),
                 scratch_ids: Vec::new(),
@@ -150,7 +150,7 @@ impl Workload for ReadBack {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
-        ids.extend(take_first(&mut self.range, self.keys_per_get));
+        ids.extend(take_first(&mut self.remaining_ids, self.keys_per_get));
         let is_range_finished = ids.is_empty();
         if !is_range_finished {
             batch.get(self, &ids);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::random::{Rng, mix};
 
 /// Distinct offsets into the buffer: 2^20 values of each size.
-const OFFSETS: u64 = 1 << 20;
+const OFFSET_COUNT: u64 = 1 << 20;
 
 /// Most sizes of a table of counted ones: enough for the share of one in 65,536.
 const SIZES_MAX: u64 = 1 << 16;
@@ -101,7 +101,7 @@ impl ValueSource {
     /// A source of values of up to `value_bytes_max` bytes; the same `seed` gives the same bytes.
     pub fn new(value_bytes_max: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let words = (OFFSETS as usize + value_bytes_max).div_ceil(8);
+        let words = (OFFSET_COUNT as usize + value_bytes_max).div_ceil(8);
         Self(
             (0..words)
                 .flat_map(|_| rng.next_u64().to_le_bytes())
@@ -111,7 +111,7 @@ impl ValueSource {
 
     /// The value of `value_bytes` bytes under key `id` at its `version`; shorter only if the buffer is too small.
     pub fn value(&self, id: u64, version: u32, value_bytes: usize) -> &[u8] {
-        let offset = (mix(id ^ (u64::from(version) << 40)) % OFFSETS) as usize;
+        let offset = (mix(id ^ (u64::from(version) << 40)) % OFFSET_COUNT) as usize;
         let end = (offset + value_bytes).min(self.0.len());
         self.0.get(offset..end).unwrap_or_default()
     }

@@ -60,7 +60,7 @@ pub(crate) enum RequestKind {
     /// A value or a miss: a get in meta or binary.
     Get,
     /// Values and an end: a get in text, or quiet gets and a noop in binary.
-    Gets,
+    GetWithEnd,
     /// One reply; its parser decides whether it means success.
     Write,
 }
@@ -79,7 +79,7 @@ impl Request {
     /// How many opaques it has in binary: one for each key without a result yet, and one for a noop.
     pub(crate) const fn opaques(&self) -> u32 {
         match self.kind {
-            RequestKind::Gets => self.pending_keys + 1,
+            RequestKind::GetWithEnd => self.pending_keys + 1,
             RequestKind::Get | RequestKind::Write => self.pending_keys,
         }
     }
@@ -149,7 +149,7 @@ impl Batch<'_> {
         let kind = match self.protocol {
             Protocol::Text => {
                 text::get(self.output, self.key_texts.iter(), false);
-                RequestKind::Gets
+                RequestKind::GetWithEnd
             }
             Protocol::Meta => {
                 meta::get_value_only(self.output, &self.key_texts.bytes);
@@ -171,7 +171,7 @@ impl Batch<'_> {
                 }
                 request_id.opcode = opcode::NOOP;
                 binary::header_only(self.output, request_id);
-                RequestKind::Gets
+                RequestKind::GetWithEnd
             }
         };
         self.key_ids.extend(ids);

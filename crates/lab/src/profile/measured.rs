@@ -15,8 +15,8 @@ pub const PERCENTS: [f64; 8] = [5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// Latencies kept for each cell: all of a usual profile.
 const SAMPLES_MAX: usize = 1 << 18;
 
-/// Numbers of first operations whose percentiles are reported as a shorter run would have had them.
-const FIRST_OPERATIONS: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+/// Numbers of first calls whose percentiles are reported as a shorter run would have had them.
+const SHORTER_RUN_CALLS: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
 /// Percentiles of one size or width.
 #[derive(Debug, Clone, Serialize)]
@@ -42,7 +42,7 @@ pub struct Percentile {
     /// The percentile of the samples, in microseconds.
     pub sample_us: f64,
     /// The estimate, in microseconds.
-    pub us: Estimate,
+    pub estimate_us: Estimate,
 }
 
 /// `{"50": {"us", "low", "high"}}`, or `{"us": null, "at_least"}` with too few samples.
@@ -51,12 +51,17 @@ fn serialize_by_percent<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(percentiles.len()))?;
-    for Percentile { percent, us, .. } in percentiles {
-        let json = match (us.value, us.high) {
+    for Percentile {
+        percent,
+        estimate_us,
+        ..
+    } in percentiles
+    {
+        let json = match (estimate_us.value, estimate_us.high) {
             (Some(value), Some(high)) => {
-                serde_json::json!({ "us": value, "low": us.low, "high": high })
+                serde_json::json!({ "us": value, "low": estimate_us.low, "high": high })
             }
-            _ => serde_json::json!({ "us": null, "at_least": us.low }),
+            _ => serde_json::json!({ "us": null, "at_least": estimate_us.low }),
         };
         map.serialize_entry(&percent.to_string(), &json)?;
     }
@@ -76,11 +81,12 @@ pub struct Second {
     pub relative_p99: f64,
 }
 
-/// What a run of this many operations would have reported.
+/// What a run of this many calls would have reported.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ShorterRun {
-    /// The first operations that it would have measured.
-    pub operations: usize,
+    /// How many calls, the first of the run, it would have measured.
+    #[serde(rename = "operations")]
+    pub call_count: usize,
     /// Their median, relative to that of the whole run.
     pub relative_p50: f64,
     /// Their 99th percentile, relative to the median of the whole run.
@@ -110,21 +116,28 @@ pub struct ProfileMeasurement {
     /// Sizes and widths that the server refused to store.
     pub refused: Vec<Cell>,
     #[serde(skip)]
-    cells: Vec<(Cell, ThinnedSamples<TimedCall>)>,
+    calls_by_cell: Vec<(Cell, ThinnedSamples<TimedCall>)>,
 }
 
-/// One call: when it was made, by its block, its position among all calls, and its latency in microseconds or
-/// relative to the median of its cell.
+/// One call: when it was made, by its block, its position among all calls, and its latency.
 #[derive(Debug, Clone, Copy)]
 struct TimedCall {
     at_s: u64,
     position: u64,
-    latency: f64,
+    latency_us: f64,
+}
+
+/// A call whose latency is relative to the median of its cell.
+#[derive(Debug, Clone, Copy)]
+struct RelativeCall {
+    at_s: u64,
+    position: u64,
+    relative_latency: f64,
 }
 
 impl ProfileMeasurement {
     pub(super) fn new(settings: &Settings) -> Self {
-        let cells = settings
+        let calls_by_cell = settings
             .cells()
             .into_iter()
             .map(|cell| (cell, ThinnedSamples::new(SAMPLES_MAX)));
@@ -137,19 +150,19 @@ impl ProfileMeasurement {
             series: Vec::new(),
             wrong_values: 0,
             refused: Vec::new(),
-            cells: cells.collect(),
+            calls_by_cell: calls_by_cell.collect(),
         }
     }
 
     pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
         self.wrong_values += block.wrong_values;
         let first_position: u64 = self
-            .cells
+            .calls_by_cell
             .iter()
             .map(|(_, calls)| calls.elements_seen())
             .sum();
         let Some((_, calls)) = self
-            .cells
+            .calls_by_cell
             .iter_mut()
             .find(|(cell_of_calls, _)| *cell_of_calls == cell)
         else {
@@ -159,7 +172,7 @@ impl ProfileMeasurement {
             calls.push(TimedCall {
                 at_s: elapsed.as_secs(),
                 position,
-                latency: ns as f64 / 1e3,
+                latency_us: ns as f64 / 1e3,
             });
         }
     }
@@ -167,21 +180,27 @@ impl ProfileMeasurement {
     /// Computes percentiles, steadiness and series from the calls.
     pub(super) fn finish(mut self) -> Self {
         let mut relative_calls = Vec::new();
-        for (cell, calls) in &self.cells {
+        for (cell, calls) in &self.calls_by_cell {
             if calls.elements().is_empty() {
                 continue;
             }
-            let distribution =
-                Percentiles::new(calls.elements().iter().map(|call| call.latency).collect());
+            let distribution = Percentiles::new(
+                calls
+                    .elements()
+                    .iter()
+                    .map(|call| call.latency_us)
+                    .collect(),
+            );
             let median_us = distribution.value(50.0).max(1e-3);
-            relative_calls.extend(calls.elements().iter().map(|call| TimedCall {
-                latency: call.latency / median_us,
-                ..*call
+            relative_calls.extend(calls.elements().iter().map(|call| RelativeCall {
+                at_s: call.at_s,
+                position: call.position,
+                relative_latency: call.latency_us / median_us,
             }));
             let estimate = |percent| Percentile {
                 percent,
                 sample_us: distribution.value(percent),
-                us: distribution.estimate(percent),
+                estimate_us: distribution.estimate(percent),
             };
             let (bytes, keys) = match *cell {
                 Cell::Bytes(bytes) => (Some(bytes), None),
@@ -200,26 +219,29 @@ impl ProfileMeasurement {
             });
         }
         relative_calls.sort_by_key(|call| call.position);
-        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.latency).collect();
+        let relative_latencies: Vec<f64> = relative_calls
+            .iter()
+            .map(|call| call.relative_latency)
+            .collect();
         self.steadiness = find_steadiness(&relative_latencies);
         self.shorter_runs = compute_shorter_runs(&relative_latencies);
         self.series = group_calls_by_second(&relative_calls);
-        self.cells = Vec::new();
+        self.calls_by_cell = Vec::new();
         self
     }
 }
 
 fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
-    let shorter_counts = FIRST_OPERATIONS
+    let shorter_counts = SHORTER_RUN_CALLS
         .into_iter()
-        .filter(|&count| count < relative_latencies.len());
+        .filter(|&call_count| call_count < relative_latencies.len());
     shorter_counts
         .chain([relative_latencies.len()])
-        .map(|operations| {
-            let first_latencies = relative_latencies.get(..operations).unwrap_or_default();
+        .map(|call_count| {
+            let first_latencies = relative_latencies.get(..call_count).unwrap_or_default();
             let distribution = Percentiles::new(first_latencies.to_vec());
             ShorterRun {
-                operations,
+                call_count,
                 relative_p50: distribution.value(50.0),
                 relative_p99: distribution.value(99.0),
             }
@@ -227,12 +249,16 @@ fn compute_shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
         .collect()
 }
 
-fn group_calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
-    calls
+fn group_calls_by_second(relative_calls: &[RelativeCall]) -> Vec<Second> {
+    relative_calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|calls_of_second| {
-            let distribution =
-                Percentiles::new(calls_of_second.iter().map(|call| call.latency).collect());
+            let distribution = Percentiles::new(
+                calls_of_second
+                    .iter()
+                    .map(|call| call.relative_latency)
+                    .collect(),
+            );
             Second {
                 at_s: calls_of_second.first().map_or(0, |call| call.at_s),
                 calls: calls_of_second.len() as u64,

@@ -133,15 +133,16 @@ pub struct Profile {
     #[serde(flatten)]
     pub measured: ProfileMeasurement,
     /// The second target, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vs: Option<ProfileMeasurement>,
+    #[serde(rename = "vs", skip_serializing_if = "Option::is_none")]
+    pub other_measured: Option<ProfileMeasurement>,
     /// The first target's percentiles over the second's: the median over the rounds, with its interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<TargetRatios>,
+    #[serde(rename = "ratio", skip_serializing_if = "Option::is_none")]
+    pub ratios: Option<TargetRatios>,
     /// Length of the run.
     pub seconds: f64,
     /// Whether it was stopped before its end.
-    pub stopped: bool,
+    #[serde(rename = "stopped")]
+    pub is_stopped: bool,
 }
 
 /// Ratios at two percentiles.
@@ -182,18 +183,18 @@ pub fn run(
         &mut progress,
     );
     let profile = Profile {
-        ratio: (callers.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
+        ratios: (callers.len() == 2 && !log_ratios.is_empty()).then(|| TargetRatios {
             p50: RatioInterval::of(log_ratios.iter().map(|ratios: &LogRatios| ratios.p50.exp())),
             p99: RatioInterval::of(log_ratios.iter().map(|ratios| ratios.p99.exp())),
         }),
         seconds: started.elapsed().as_secs_f64(),
-        stopped: settings.stop.load(Ordering::Relaxed),
-        vs: (results.len() == 2).then(|| results.remove(1)),
+        is_stopped: settings.stop.load(Ordering::Relaxed),
+        other_measured: (results.len() == 2).then(|| results.remove(1)),
         measured: results.swap_remove(0),
     };
     let finished = Profile {
         measured: profile.measured.finish(),
-        vs: profile.vs.map(ProfileMeasurement::finish),
+        other_measured: profile.other_measured.map(ProfileMeasurement::finish),
         ..profile
     };
     match outcome {

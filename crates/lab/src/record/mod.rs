@@ -265,11 +265,11 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     impl io::Read for EndlessRows {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let row = b"STAT pid 1\r\n";
-            let count = row.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&row[..count]);
-            self.read_bytes += count;
+            let copied_bytes = row.len().min(buffer.len());
+            buffer[..copied_bytes].copy_from_slice(&row[..copied_bytes]);
+            self.read_bytes += copied_bytes;
             assert!(self.read_bytes < 1 << 20, "it is read without a bound");
-            Ok(count)
+            Ok(copied_bytes)
         }
     }
 
@@ -312,10 +312,13 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     #[test]
     fn a_sample_has_its_share_of_the_keys() {
         for share in [0.1, 0.5, 1.0] {
-            let kept = (0..100_000_u64)
+            let kept_count = (0..100_000_u64)
                 .filter(|&key| is_in_sample(key, share))
                 .count();
-            assert!((kept as f64 / 100_000.0 - share).abs() < 0.01, "{kept}");
+            assert!(
+                (kept_count as f64 / 100_000.0 - share).abs() < 0.01,
+                "{kept_count}"
+            );
         }
     }
 }

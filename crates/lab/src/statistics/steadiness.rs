@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::segments;
 
-/// Parts into which a run is cut; each needs at least [`PART_SAMPLES_MIN`] samples.
-const PARTS: usize = 200;
+/// Most parts into which a run is cut; each needs at least [`PART_SAMPLES_MIN`] samples.
+const PARTS_MAX: usize = 200;
 
 /// The batch size of MSER-5.
 const PART_SAMPLES_MIN: usize = 5;
@@ -104,7 +104,7 @@ fn classify(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<us
 
 /// Logarithms of the medians of equal parts of the run: a change counts by its ratio.
 fn compute_medians_of_parts(latencies: &[f64]) -> Vec<f64> {
-    let parts = (latencies.len() / PART_SAMPLES_MIN).clamp(1, PARTS);
+    let parts = (latencies.len() / PART_SAMPLES_MIN).clamp(1, PARTS_MAX);
     let part_start = |part: usize| part * latencies.len() / parts;
     (0..parts)
         .filter_map(|part| latencies.get(part_start(part)..part_start(part + 1)))

@@ -70,23 +70,26 @@ pub(super) fn draw_run_latencies(development: Development, seed: u64) -> Vec<f64
         uniform(20.0, 500.0),
         uniform(0.0, 1.0) < 0.5,
     );
-    // `change` is where the level changes, as a share of the run; how many times it changes for `Unsteady`.
-    let (change, factor) = match development {
-        Development::Flat => (1.0, 1.0),
-        Development::WarmUp => (uniform(0.05, 0.4), uniform(1.3, 4.0)),
-        Development::SlowDown => (uniform(0.3, 0.85), uniform(1.3, 3.0)),
-        Development::Unsteady => (uniform(5.0, 12.0).floor(), uniform(1.4, 3.0)),
+    // Where the level changes, as a share of the run, or for `Unsteady` how many times; and by which factor.
+    let (change_position, change_count, factor) = match development {
+        Development::Flat => (1.0, 0.0, 1.0),
+        Development::WarmUp => (uniform(0.05, 0.4), 0.0, uniform(1.3, 4.0)),
+        Development::SlowDown => (uniform(0.3, 0.85), 0.0, uniform(1.3, 3.0)),
+        Development::Unsteady => (0.0, uniform(5.0, 12.0).floor(), uniform(1.4, 3.0)),
     };
     let level_at = |position: f64| match (development, is_step) {
-        (Development::WarmUp, true) if position < change => factor,
-        (Development::WarmUp, false) => 1.0 + (factor - 1.0) * (-4.0 * position / change).exp(),
-        (Development::SlowDown, true) if position >= change => factor,
-        (Development::SlowDown, false) => {
-            1.0 + (factor - 1.0) * ((position - change) / (1.0 - change)).clamp(0.0, 1.0)
+        (Development::WarmUp, true) if position < change_position => factor,
+        (Development::WarmUp, false) => {
+            1.0 + (factor - 1.0) * (-4.0 * position / change_position).exp()
         }
-        (Development::Unsteady, true) if (position * change) as u64 % 2 == 1 => factor,
+        (Development::SlowDown, true) if position >= change_position => factor,
+        (Development::SlowDown, false) => {
+            1.0 + (factor - 1.0)
+                * ((position - change_position) / (1.0 - change_position)).clamp(0.0, 1.0)
+        }
+        (Development::Unsteady, true) if (position * change_count) as u64 % 2 == 1 => factor,
         (Development::Unsteady, false) => {
-            (factor.ln() * (position * change * std::f64::consts::PI).sin()).exp()
+            (factor.ln() * (position * change_count * std::f64::consts::PI).sin()).exp()
         }
         _ => 1.0,
     };

@@ -25,8 +25,8 @@ pub struct Folder {
 
 impl Folder {
     /// Reads the files under `path`, in the order of their names; those that cannot be items are skipped, and
-    /// so are folders whose name is in `excluded`.
-    pub fn read(path: &Path, excluded: &[&str]) -> std::io::Result<Self> {
+    /// so are folders whose name is in `excluded_names`.
+    pub fn read(path: &Path, excluded_names: &[&str]) -> std::io::Result<Self> {
         let mut folder = Self {
             path: path.to_owned(),
             files: Vec::new(),
@@ -49,7 +49,7 @@ impl Folder {
                 };
                 if metadata.is_dir() {
                     let is_wanted = entry_path.file_name().is_none_or(|folder_name| {
-                        excluded
+                        excluded_names
                             .iter()
                             .all(|excluded_name| folder_name != *excluded_name)
                     });

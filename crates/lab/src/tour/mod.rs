@@ -26,7 +26,7 @@ const KEYS_READ_MIN: usize = 60_000;
 pub const KEYS_PER_GET: usize = 100;
 
 /// Requests of a pipeline.
-pub const PIPELINE: usize = 16;
+pub const PIPELINE_DEPTH: usize = 16;
 
 /// Connections of a tour; one thread drives them.
 const CONNECTIONS: usize = 8;
@@ -58,7 +58,7 @@ impl Stage {
 
     const fn depth(self) -> usize {
         match self {
-            Self::Pipelined => PIPELINE,
+            Self::Pipelined => PIPELINE_DEPTH,
             _ => 1,
         }
     }

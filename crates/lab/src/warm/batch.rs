@@ -195,7 +195,9 @@ impl<'a> Copier<'a> {
                         _ => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
                     }
                 }
-                reply => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
+                batch_reply => {
+                    return Err(target.unexpected_error("ms", format!("{batch_reply:?}")));
+                }
             };
             if read_item.was_accepted {
                 report.copied_items += 1;
@@ -213,14 +215,16 @@ impl<'a> Copier<'a> {
         (source, target): (&mut WarmServer, &mut WarmServer),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored_items: Vec<&ReadItem> =
-            read_items.iter().filter(|item| item.was_accepted).collect();
+        let stored_items: Vec<&ReadItem> = read_items
+            .iter()
+            .filter(|read_item| read_item.was_accepted)
+            .collect();
         let fields = GetFields {
             cas: true,
             no_bump: true,
             ..GetFields::default()
         };
-        let positions = stored_items.iter().map(|item| item.position);
+        let positions = stored_items.iter().map(|read_item| read_item.position);
         let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
         self.send_gets(listed_items, fields, source)?;
         let (mut won_leases, mut unchanged_versions) = (Vec::new(), HashSet::new());
@@ -239,19 +243,24 @@ impl<'a> Copier<'a> {
             }
         }
         self.release_leases(items, &won_leases, source)?;
-        let is_changed =
-            |item: &&ReadItem| !unchanged_versions.contains(&(item.position, item.unique));
+        let is_changed = |read_item: &&ReadItem| {
+            !unchanged_versions.contains(&(read_item.position, read_item.unique))
+        };
         let changed_items: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
         if changed_items.is_empty() {
             return Ok(());
         }
         self.requests.clear();
-        for item in &changed_items {
-            if let Some(listed_item) = items.get(item.position) {
+        for read_item in &changed_items {
+            if let Some(listed_item) = items.get(read_item.position) {
                 let key = self.item_list.key(listed_item);
-                request::delete(&mut self.requests, key, new_quiet_fields(item.position));
+                request::delete(
+                    &mut self.requests,
+                    key,
+                    new_quiet_fields(read_item.position),
+                );
             }
-            report.copied_bytes -= item.value_range.len() as u64;
+            report.copied_bytes -= read_item.value_range.len() as u64;
         }
         let changed_count = changed_items.len() as u64;
         report.changed += changed_count;

@@ -74,17 +74,17 @@ impl Connection {
         value_bytes: usize,
         values: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let end = values.len() + value_bytes;
+        let value_end = values.len() + value_bytes;
         let framed_bytes = value_bytes as u64 + 2;
         let read_result = (&mut self.reader).take(framed_bytes).read_to_end(values);
         if read_result.map_err(with_reason)? as u64 != framed_bytes {
             return Err(with_reason(io::ErrorKind::UnexpectedEof.into()));
         }
-        if values.get(end..) != Some(b"\r\n") {
+        if values.get(value_end..) != Some(b"\r\n") {
             let message = "a value is longer than its reply says";
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        values.truncate(end);
+        values.truncate(value_end);
         Ok(())
     }
 }

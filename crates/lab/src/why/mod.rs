@@ -35,14 +35,14 @@ pub struct Findings {
     /// Every get of the interval, split by cause.
     pub causes: Causes,
     /// The gets that the watch saw, by key prefix, most misses first.
-    pub prefixes: Vec<Prefix>,
+    pub prefixes: Vec<PrefixCauses>,
     /// Lines that the server dropped because they were not read in time.
     pub skipped_lines: u64,
 }
 
 /// The gets of one key prefix.
 #[derive(Debug, Serialize)]
-pub struct Prefix {
+pub struct PrefixCauses {
     /// The prefix, with the delimiter that ends it.
     pub prefix: String,
     /// Its gets, as the watch saw them.
@@ -53,15 +53,15 @@ pub struct Prefix {
 /// Combines the counters and the watch of an interval of `seconds`.
 pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: f64) -> Findings {
     let interval_counters = after.since(before);
-    let (watched_causes, prefixes, skipped_lines) = tally.finish();
+    let (watched_causes, causes_by_prefix, skipped_lines) = tally.finish();
     Findings {
         seconds,
         causes: split_misses(&interval_counters, &watched_causes),
         interval_counters,
         counters_since_start: after.clone(),
-        prefixes: prefixes
+        prefixes: causes_by_prefix
             .into_iter()
-            .map(|(prefix, causes)| Prefix { prefix, causes })
+            .map(|(prefix, causes)| PrefixCauses { prefix, causes })
             .collect(),
         skipped_lines,
     }

@@ -93,7 +93,7 @@ pub struct WatchTally {
     delimiters: Vec<u8>,
     last_events: HashMap<u64, LastEvent>,
     pending_lookups: HashMap<u32, PendingLookup>,
-    prefixes: BTreeMap<Vec<u8>, Causes>,
+    causes_by_prefix: BTreeMap<Vec<u8>, Causes>,
     total: Causes,
     skipped_lines: u64,
 }
@@ -105,7 +105,7 @@ impl WatchTally {
             delimiters: delimiters.to_vec(),
             last_events: HashMap::new(),
             pending_lookups: HashMap::new(),
-            prefixes: BTreeMap::new(),
+            causes_by_prefix: BTreeMap::new(),
             total: Causes::default(),
             skipped_lines: 0,
         }
@@ -186,13 +186,13 @@ impl WatchTally {
 
     fn count_lookup(&mut self, pending: &PendingLookup) {
         self.total.add(pending.lookup_result);
-        let is_new = !self.prefixes.contains_key(&pending.prefix);
-        let row_name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
+        let is_new = !self.causes_by_prefix.contains_key(&pending.prefix);
+        let row_name = if is_new && self.causes_by_prefix.len() >= PREFIXES_MAX {
             OTHER_PREFIXES.as_bytes()
         } else {
             &pending.prefix
         };
-        self.prefixes
+        self.causes_by_prefix
             .entry(row_name.to_vec())
             .or_default()
             .add(pending.lookup_result);
@@ -204,7 +204,7 @@ impl WatchTally {
             self.count_lookup(&pending);
         }
         let mut rows: Vec<(String, Causes)> = self
-            .prefixes
+            .causes_by_prefix
             .into_iter()
             .map(|(row_name, causes)| (String::from_utf8_lossy(&row_name).into_owned(), causes))
             .collect();
@@ -235,14 +235,14 @@ mod tests {
 
     #[test]
     fn a_look_aside_fill_counts_as_one_miss() {
-        let (total, prefixes, _) = count_lines(&[
+        let (total, causes_by_prefix, _) = count_lines(&[
             "ts=1.0 type=item_get key=a:1 status=not_found cfd=7",
             "ts=1.1 type=item_get key=a:1 status=not_found cfd=7",
             "ts=1.1 type=item_store key=a:1 status=stored cmd=set ttl=0 cfd=7",
             "ts=1.2 type=item_get key=a:1 status=found cfd=7",
         ]);
         assert_eq!((total.gets, total.misses, total.unknown_cause), (2, 1, 1));
-        assert_eq!(prefixes[0].0, "a:");
+        assert_eq!(causes_by_prefix[0].0, "a:");
     }
 
     #[test]
@@ -291,13 +291,13 @@ mod tests {
             let (time_s, event) = Event::parse(&line).unwrap();
             tally.record(time_s, &event);
         }
-        let (total, prefixes, _) = tally.finish();
+        let (total, causes_by_prefix, _) = tally.finish();
         assert_eq!(total.gets as usize, PREFIXES_MAX + 1);
         assert!(
-            prefixes
+            causes_by_prefix
                 .iter()
                 .any(|(row_name, _)| row_name == OTHER_PREFIXES)
         );
-        assert!(prefixes.len() <= PREFIXES_MAX + 1);
+        assert!(causes_by_prefix.len() <= PREFIXES_MAX + 1);
     }
 }

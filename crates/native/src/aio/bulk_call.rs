@@ -175,25 +175,25 @@ impl BulkCall {
         }
     }
 
-    /// Begins the next step of a call, or ends it.
+    /// Ends a step, all of whose requests have ended: the next step begins, or the call ends.
     fn finish_step(&mut self, py: Python<'_>) {
-        let (client, results) = (self.client.get(), self.requests.results());
-        let bulk_state =
-            std::mem::replace(&mut self.state, BulkState::Finished).into_next_state(results);
+        let (client, request_results) = (self.client.get(), self.requests.results());
+        let bulk_state = std::mem::replace(&mut self.state, BulkState::Finished)
+            .into_next_state(request_results);
         if let Some(step) = bulk_state.step() {
             let slot = client.core.slot_of(step.key.bytes);
             self.requests = BulkRequests::new(std::iter::once(slot));
             self.state = bulk_state;
             return;
         }
-        self.count(&bulk_state);
+        self.count_costs(&bulk_state);
         self.has_manifests =
             matches!(&bulk_state, BulkState::Read(_, found) if found.has_manifests());
-        let finished = bulk_state.finish(py, &self.keys, results, &client.misses);
-        self.result = Some(finished.map(|dict| dict.into_any().unbind()));
+        let call_result = bulk_state.finish(py, &self.keys, request_results, &client.misses);
+        self.result = Some(call_result.map(|dict| dict.into_any().unbind()));
     }
 
-    fn count(&self, bulk_state: &BulkState) {
+    fn count_costs(&self, bulk_state: &BulkState) {
         let (core, decode_time) = (&self.client.get().core, self.decode_time);
         let budget = Budget {
             spent: self.timing.spent,

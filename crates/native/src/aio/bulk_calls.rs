@@ -46,21 +46,22 @@ impl AsyncClient {
     #[pyo3(name = "_send")]
     fn send(&self, call: &Bound<'_, BulkCall>) -> PyResult<()> {
         let py = call.py();
-        let unsent: Vec<_> = call.borrow().requests.unsent().collect();
-        for (request_index, slot) in unsent {
+        let unsent_requests: Vec<_> = call.borrow().requests.unsent().collect();
+        for (request_index, slot) in unsent_requests {
             // Not borrowed here: finding a connection may end requests of a process that was forked.
-            let connection = self.connection(py, slot)?;
-            let mut this = call.borrow_mut();
+            let connection = self.usable_connection(py, slot)?;
+            let mut borrowed_call = call.borrow_mut();
             let deadline_error = || self.connect_timeout_error(slot);
-            let timing = this.begin_attempt(request_index, connection.is_some(), deadline_error);
+            let timing =
+                borrowed_call.begin_attempt(request_index, connection.is_some(), deadline_error);
             let (Some(connection), Some(timing)) = (connection, timing) else {
                 continue;
             };
-            let write_result = this.with_request(py, request_index, |request| {
+            let write_result = borrowed_call.with_request(py, request_index, |request| {
                 Connection::submit_bulk(&connection, request, (call, request_index), timing)
             })?;
             if let Err(error) = write_result {
-                this.requests.fail(request_index, error);
+                borrowed_call.requests.fail(request_index, error);
             }
         }
         call.borrow_mut().advance(py)
@@ -68,7 +69,12 @@ impl AsyncClient {
 
     /// Note that a server which a call is to be sent to could not be connected to.
     #[pyo3(name = "_fail")]
-    fn fail(&self, call: &Bound<'_, BulkCall>, slot: usize, exception: &Bound<'_, PyAny>) {
+    fn fail_unsent_requests(
+        &self,
+        call: &Bound<'_, BulkCall>,
+        slot: usize,
+        exception: &Bound<'_, PyAny>,
+    ) {
         let error = self.connect_error(slot, exception);
         call.borrow_mut().requests.fail_unsent(slot, &error);
     }
@@ -127,7 +133,7 @@ impl AsyncClient {
         let encoded_keys = wire_keys(this.core.keys(), &key_objects)?;
         let bulk_delete = BulkDelete::new(&this.core, &encoded_keys.all());
         let slots: Vec<_> = bulk_delete.slots().collect();
-        let bulk_state = BulkState::Remove(bulk_delete, encoded_keys, Vec::new());
+        let bulk_state = BulkState::Delete(bulk_delete, encoded_keys, Vec::new());
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
         this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }

@@ -49,9 +49,10 @@ pub(super) enum BulkState {
     Store(BulkStore, EncodedItems, StoreFailures),
     /// The steps that follow a store.
     FollowUpSteps(Box<StoreManySteps<EncodedItems>>),
-    Remove(BulkDelete, WireKeys, Failures),
+    Delete(BulkDelete, WireKeys, Failures),
     /// A call of a read under a strategy.
     Near(Box<NearFetch>),
+    /// A request to every server: the servers' names, and their replies by name.
     AllServers(AdminRequest, Vec<String>, Py<PyDict>),
     Finished,
 }
@@ -77,7 +78,7 @@ impl BulkState {
                     .entries_of(request_index, |item_index| encoded_items.item(item_index));
                 write_request(&bulk_store.request(request_index, &entries))
             }
-            Self::Remove(bulk_delete, wire_keys, _) => {
+            Self::Delete(bulk_delete, wire_keys, _) => {
                 let entries =
                     bulk_delete.entries_of(request_index, |key_index| wire_keys.get(key_index));
                 write_request(&bulk_delete.request(request_index, &entries))
@@ -108,22 +109,22 @@ impl BulkState {
     ) -> PyResult<Result<u64, Error>> {
         match self {
             Self::Read(bulk_read, found_values) => {
-                let mut first_exception = Ok(());
+                let mut add_values_result = Ok(());
                 let value_bytes = bulk_read.for_each_value(reply, |key_index, found, body| {
                     let key = keys.get(key_index).map(|key| key.bind(py));
-                    if let Some(key) = key.filter(|_| first_exception.is_ok()) {
+                    if let Some(key) = key.filter(|_| add_values_result.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
-                        first_exception =
+                        add_values_result =
                             found_values.add_value(codec, (key_index, key), flags_and_cas, body);
                     }
                 });
-                first_exception?;
+                add_values_result?;
                 return Ok(value_bytes);
             }
             Self::Store(bulk_store, encoded_items, store_failures) => {
                 bulk_store.add_reply(reply, encoded_items, store_failures);
             }
-            Self::Remove(bulk_delete, _, failures) => {
+            Self::Delete(bulk_delete, _, failures) => {
                 failures.extend(bulk_delete.failure(reply));
             }
             Self::Near(near_fetch) => {
@@ -132,14 +133,15 @@ impl BulkState {
                     .add_reply(reply, &mut near_fetch.fetched);
                 return Ok(add_result.map(|()| 0));
             }
-            Self::AllServers(admin_request, names, replies) => {
+            Self::AllServers(admin_request, server_names, replies) => {
                 let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
-                if let Some(name) = names.get(reply.request_index) {
-                    let parsed = stats_dicts::admin_reply(py, &admin_request.request(), parsed)?;
-                    replies.bind(py).set_item(name, parsed)?;
+                if let Some(server_name) = server_names.get(reply.request_index) {
+                    let reply_object =
+                        stats_dicts::admin_reply(py, &admin_request.request(), parsed)?;
+                    replies.bind(py).set_item(server_name, reply_object)?;
                 }
             }
             Self::FollowUpSteps(steps) => {
@@ -189,31 +191,31 @@ impl BulkState {
         results: &[BulkResult],
         misses: &Misses,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let key = |key_index: usize| keys.get(key_index).map(|key| key.bind(py).clone());
+        let key_at = |key_index: usize| keys.get(key_index).map(|key| key.bind(py).clone());
         match self {
             Self::Read(bulk_read, found_values) => {
                 let failures = bulk_read.failures_without_reply(results);
-                found_values.finish(py, failures, misses, key)
+                found_values.finish(py, failures, misses, key_at)
             }
             Self::FollowUpSteps(steps) => {
                 let failures = steps.finish();
                 let failures = failures.map_err(|error| error::from_client_error(py, &error))?;
-                failures_by_key(py, failures, key)
+                failures_by_key(py, failures, key_at)
             }
-            Self::Remove(bulk_delete, _, mut failures) => {
+            Self::Delete(bulk_delete, _, mut failures) => {
                 failures.extend(bulk_delete.failures_without_reply(results));
-                failures_by_key(py, failures, key)
+                failures_by_key(py, failures, key_at)
             }
             Self::Near(near_fetch) => {
                 let failures = near_fetch.bulk_read.failures_without_reply(results);
                 near_fetch.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }
-            Self::AllServers(_, names, replies) => {
+            Self::AllServers(_, server_names, replies) => {
                 let replies = replies.into_bound(py);
-                for (name, result) in names.iter().zip(results) {
+                for (server_name, result) in server_names.iter().zip(results) {
                     if let Some(error) = &result.error {
-                        replies.set_item(name, error::error_to_exception(py, error)?)?;
+                        replies.set_item(server_name, error::error_to_exception(py, error)?)?;
                     }
                 }
                 Ok(replies)

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, PendingOperation, ValueWrite};
+use super::pending_call::{CallKind, FutureResult, ValueWrite};
 use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
@@ -23,7 +23,7 @@ impl AsyncClient {
         &self,
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
-        limit: Option<TimeLimit>,
+        time_limit: Option<TimeLimit>,
         make_request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> FutureResult<'py> {
         let py = key.py();
@@ -31,22 +31,22 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let request = make_request(key);
         let reply_form = ReplyForm::for_request(&request);
-        let operation = match RecordedRead::take_for_this_thread() {
-            None => PendingOperation::Single(reply_form, default),
+        let call_kind = match RecordedRead::take_for_this_thread() {
+            None => CallKind::Single(reply_form, default),
             Some(recorded_read) => {
-                PendingOperation::Recorded(Box::new((reply_form, default, recorded_read)))
+                CallKind::Recorded(Box::new((reply_form, default, recorded_read)))
             }
         };
-        self.submit(py, key, &request, operation, limit)
+        self.submit(py, key, &request, call_kind, time_limit)
     }
 
     /// Begins a store; if the value is too long to be sent, begins the steps of a refused value.
-    fn store<'py>(
+    fn submit_store<'py>(
         &self,
         py: Python<'py>,
         store: &Store<'_>,
         reply_form: ReplyForm,
-        limit_and_spent: (Option<TimeLimit>, TimeSpent),
+        time_limit_and_spent: (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let key = store.item.key;
         let value_write = ValueWrite {
@@ -54,16 +54,15 @@ impl AsyncClient {
             value_bytes: store.item.body.len(),
         };
         let refusal = store.refusal(self.core.options().value_bytes_max);
-        let operation = match refusal {
-            None => PendingOperation::ValueWrite(value_write),
-            Some(error) => PendingOperation::TooLarge(
-                Box::new(RefusedValueSteps::new(key, error)),
-                value_write,
-            ),
+        let call_kind = match refusal {
+            None => CallKind::ValueWrite(value_write),
+            Some(error) => {
+                CallKind::TooLarge(Box::new(RefusedValueSteps::new(key, error)), value_write)
+            }
         };
-        let request = matches!(operation, PendingOperation::ValueWrite(_)).then(|| store.request());
+        let request = matches!(call_kind, CallKind::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, request.as_ref(), operation, limit_and_spent)
+        self.submit_to(py, slot, request.as_ref(), call_kind, time_limit_and_spent)
     }
 }
 
@@ -150,7 +149,7 @@ impl AsyncClient {
         let send = |flags: u32, body: &[u8], spent: TimeSpent| {
             let (key, reply_form) = (wire_key, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
             let store = Store::new(store_mode, Item { key, flags, body }, exptime, noreply);
-            self.store(py, &store, reply_form, (deadline, spent))
+            self.submit_store(py, &store, reply_form, (deadline, spent))
         };
         if is_append_or_prepend {
             return send(0, appended_bytes(value)?, TimeSpent::default());
@@ -179,7 +178,7 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let (mode, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
         let store = Store::new(mode, item, exptime(Some(ttl))?, false);
-        self.store(
+        self.submit_store(
             py,
             &store,
             ReplyForm::Reserved,
@@ -198,7 +197,7 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
         let request = Reservation::request(key, command_set);
-        self.submit(py, key, &request, PendingOperation::Reservation, deadline)
+        self.submit(py, key, &request, CallKind::Reservation, deadline)
     }
 
     #[pyo3(name = "_start_delete")]
@@ -254,13 +253,13 @@ impl AsyncClient {
                 arithmetic,
                 noreply,
             };
-            let operation = PendingOperation::Single(ReplyForm::Number, None);
-            return self.submit(py, key, &request, operation, deadline);
+            let call_kind = CallKind::Single(ReplyForm::Number, None);
+            return self.submit(py, key, &request, call_kind, deadline);
         };
         let initial_number = conversion::encode_initial(self.codec(), initial, exptime);
         let counter = Counter::new(key, delta, is_decrement, initial_number);
-        let operation = PendingOperation::Counter(Box::new(counter));
+        let call_kind = CallKind::Counter(Box::new(counter));
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, None, operation, (deadline, TimeSpent::default()))
+        self.submit_to(py, slot, None, call_kind, (deadline, TimeSpent::default()))
     }
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, PendingOperation};
+use super::pending_call::{CallKind, FutureResult};
 use super::running_loop;
 use crate::client_state::ClientState;
 use crate::{error, settings};
@@ -52,7 +52,7 @@ impl AsyncClient {
     }
 
     /// The connection to a server, if there is one that takes requests on the running loop.
-    pub(super) fn connection<'py>(
+    pub(super) fn usable_connection<'py>(
         &self,
         py: Python<'py>,
         slot: usize,
@@ -99,33 +99,33 @@ impl AsyncClient {
         py: Python<'py>,
         wire_key: WireKey<'_>,
         request: &Request<'_>,
-        operation: PendingOperation,
-        limit: Option<TimeLimit>,
+        call_kind: CallKind,
+        time_limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let slot = self.core.slot_of(wire_key.bytes);
         self.submit_to(
             py,
             slot,
             Some(request),
-            operation,
-            (limit, TimeSpent::default()),
+            call_kind,
+            (time_limit, TimeSpent::default()),
         )
     }
 
-    /// As [`Self::submit`], to a server; without a request it is the first step of `operation`.
+    /// As [`Self::submit`], to a server; without a request it is the first step of `call_kind`.
     pub(super) fn submit_to<'py>(
         &self,
         py: Python<'py>,
         slot: usize,
         request: Option<&Request<'_>>,
-        operation: PendingOperation,
-        (limit, spent): (Option<TimeLimit>, TimeSpent),
+        call_kind: CallKind,
+        (time_limit, spent): (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
-        let Some(connection) = self.connection(py, slot)? else {
+        let Some(connection) = self.usable_connection(py, slot)? else {
             return Ok(None);
         };
-        let timing = TimeLimit::call_timing(limit, self.timeout, spent)?;
-        Connection::submit(&connection, request, operation, timing).map(Some)
+        let timing = TimeLimit::call_timing(time_limit, self.timeout, spent)?;
+        Connection::submit(&connection, request, call_kind, timing).map(Some)
     }
 
     pub(super) fn server(&self, py: Python<'_>, slot: usize) -> PyResult<Arc<Server>> {

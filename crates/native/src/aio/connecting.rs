@@ -34,14 +34,14 @@ impl AsyncClient {
         presumes_classic: bool,
     ) -> PyResult<Py<Connection>> {
         let server = self.server(py, slot)?;
-        let bytes_max = self.core.options().value_bytes_max;
+        let value_bytes_max = self.core.options().value_bytes_max;
         let connection = Connection {
-            engine: Engine::new(server.state.clone(), bytes_max, random_opaque()),
+            engine: Engine::new(server.state.clone(), value_bytes_max, random_opaque()),
             server,
             client: self.state.clone_ref(py),
             event_loop: running_loop(py)?.unbind(),
             transport: None,
-            pending_calls: VecDeque::new(),
+            pending_requests: VecDeque::new(),
             process: Process::current(),
             presumes_classic,
             is_flush_scheduled: false,
@@ -62,7 +62,7 @@ impl AsyncClient {
         connection: Option<Py<Connection>>,
     ) -> PyResult<Option<Py<Connection>>> {
         let current_loop = running_loop(py)?;
-        let closed_event_loops = self.closed_loops(py, slot)?;
+        let closed_event_loops = self.closed_event_loops(py, slot)?;
         let mut connections = self.lock_connections();
         let Some(loop_connections) = connections.get_mut(slot) else {
             return Ok(None);
@@ -73,14 +73,14 @@ impl AsyncClient {
                 .partition(|loop_connection| {
                     closed_event_loops
                         .iter()
-                        .any(|other| loop_connection.event_loop.is(other))
+                        .any(|closed_event_loop| loop_connection.event_loop.is(closed_event_loop))
                 });
         *loop_connections = on_open_loops;
-        let replaced_connection = loop_connections
+        let replaced_index = loop_connections
             .iter()
             .position(|loop_connection| loop_connection.event_loop.is(&current_loop));
         let replaced_connection =
-            replaced_connection.map(|index| loop_connections.swap_remove(index).connection);
+            replaced_index.map(|index| loop_connections.swap_remove(index).connection);
         loop_connections.extend(connection.map(|connection| LoopConnection {
             event_loop: current_loop.unbind(),
             connection,
@@ -121,11 +121,11 @@ impl AsyncClient {
                 .position(|loop_connection| loop_connection.event_loop.is(&current_loop))?;
             Some(loop_connections.swap_remove(index).connection)
         };
-        let departed = connections
+        let departed_slots = connections
             .iter_mut()
             .enumerate()
             .filter(|(slot, _)| !present_servers.contains_key(slot));
-        Ok(departed
+        Ok(departed_slots
             .map(|(slot, loop_connections)| (slot, take_connection(loop_connections)))
             .collect())
     }
@@ -182,9 +182,9 @@ impl AsyncClient {
         slot: usize,
         timeout_s: Option<f64>,
     ) -> PyResult<()> {
-        let time_limit = timeout_s.map(Duration::try_from_secs_f64).transpose();
-        let cause = match time_limit.unwrap_or_default() {
-            Some(time_limit) => FailureCause::Deadline(time_limit),
+        let timeout = timeout_s.map(Duration::try_from_secs_f64).transpose();
+        let cause = match timeout.unwrap_or_default() {
+            Some(timeout) => FailureCause::Deadline(timeout),
             None => FailureCause::Closed { is_orderly: false },
         };
         if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
@@ -227,8 +227,8 @@ impl AsyncClient {
 
 impl AsyncClient {
     /// The closed loops of a slot. Querying them runs Python, which must not happen under a lock.
-    fn closed_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
-        let loops: Vec<Py<PyAny>> = {
+    fn closed_event_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
+        let event_loops: Vec<Py<PyAny>> = {
             let connections = self.lock_connections();
             let loop_connections = connections.get(slot).into_iter().flatten();
             loop_connections
@@ -236,7 +236,7 @@ impl AsyncClient {
                 .collect()
         };
         let mut closed_event_loops = Vec::new();
-        for event_loop in loops {
+        for event_loop in event_loops {
             if event_loop
                 .call_method0(py, intern!(py, "is_closed"))?
                 .is_truthy(py)?

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use glasscache_client::Error;
-use glasscache_client::costs::{CallClass, TimeSpent};
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::connection::{
     Connection as Engine, ConnectionEvent, Failure, Ticket,
 };
@@ -19,11 +19,36 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::bulk_call::BulkCall;
-use super::pending_call::{CallTiming, PendingCall, PendingOperation};
+use super::pending_call::{CallKind, CallTiming, PendingCall};
 use super::{is_done, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::error;
 use crate::reply::ReplyForm;
+
+/// A request in flight, by what receives its reply.
+pub(super) enum PendingRequest {
+    /// A call with a future of its own.
+    Call(PendingCall),
+    /// A call of several requests.
+    Bulk(PendingBulkRequest),
+}
+
+impl PendingRequest {
+    fn ticket(&self) -> Ticket {
+        match self {
+            Self::Call(pending_call) => pending_call.ticket,
+            Self::Bulk(bulk_request) => bulk_request.ticket,
+        }
+    }
+}
+
+/// One request of a call about many keys, in flight.
+pub(super) struct PendingBulkRequest {
+    /// The number of the request on the connection.
+    pub(super) ticket: Ticket,
+    pub(super) bulk_call: Py<BulkCall>,
+    pub(super) request_index: usize,
+}
 
 /// One connection of an event loop, as its transport calls it.
 #[pyclass(module = "glasscache._native")]
@@ -33,11 +58,11 @@ pub(crate) struct Connection {
     pub(super) client: Py<ClientState>,
     pub(super) event_loop: Py<PyAny>,
     pub(super) transport: Option<Py<PyAny>>,
-    /// The calls in flight, in the order of their tickets.
-    pub(super) pending_calls: VecDeque<PendingCall>,
-    /// The process that made it; a child of a fork does not use it.
+    /// The requests in flight, in the order of their tickets.
+    pub(super) pending_requests: VecDeque<PendingRequest>,
+    /// The process that made the connection; a child of a fork does not use it.
     pub(super) process: Process,
-    /// The connection before was closed on the probe for its command set.
+    /// The previous connection to this server was closed on the probe for its command set.
     pub(super) presumes_classic: bool,
     pub(super) is_flush_scheduled: bool,
     pub(super) is_writing_paused: bool,
@@ -45,7 +70,7 @@ pub(crate) struct Connection {
     pub(super) resumed_future: Option<Py<PyAny>>,
     /// The running timer, and the moment it is set to: no later than the first deadline in flight.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
-    /// Resolved with None when it may be used, or with an exception.
+    /// Resolved with None when the connection may be used, or with an exception.
     pub(super) ready_future: Option<Py<PyAny>>,
 }
 
@@ -57,12 +82,12 @@ impl Connection {
             && self.ready_future.is_none()
     }
 
-    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of
-    /// `operation`.
+    /// Writes the first request of a call after those of this loop iteration, and returns the call's future. Without
+    /// `request` it is the first step of `call_kind`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
         request: Option<&Request<'_>>,
-        operation: PendingOperation,
+        call_kind: CallKind,
         timing: CallTiming,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -71,50 +96,53 @@ impl Connection {
             .event_loop
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
-        let step = operation.step();
-        let first_request = step.as_ref().map(Operation::request);
-        let Some(request) = request.or(first_request.as_ref()) else {
+        let first_step = call_kind.next_step();
+        let step_request = first_step.as_ref().map(Operation::request);
+        let Some(request) = request.or(step_request.as_ref()) else {
             return Err(error::from_client_error(py, &Error::Closed));
         };
-        let (class, ticket) = (
+        let (cost_class, ticket) = (
             request.class(),
             this.submit_to_engine(slf, request, &timing)?,
         );
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The new number of a quiet request is not known.
             None => {
-                let is_outcome_known =
-                    !matches!(operation, PendingOperation::Single(ReplyForm::Number, _));
+                let is_outcome_known = !matches!(call_kind, CallKind::Single(ReplyForm::Number, _));
                 let immediate_result = is_outcome_known.then_some(true);
                 future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
-            Some(ticket) => this.pending_calls.push_back(PendingCall {
-                ticket,
-                operation,
-                future: future.clone().unbind(),
-                timing,
-                class,
-            }),
+            Some(ticket) => {
+                let pending_call = PendingCall {
+                    ticket,
+                    kind: call_kind,
+                    future: future.clone().unbind(),
+                    timing,
+                    cost_class,
+                };
+                this.pending_requests
+                    .push_back(PendingRequest::Call(pending_call));
+            }
         }
         Ok(future)
     }
 
-    /// Writes a request of a call about many keys.
+    /// Writes one request of a call about many keys.
     pub(super) fn submit_bulk(
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
-        (call, request_index): (&Bound<'_, BulkCall>, usize),
+        (bulk_call, request_index): (&Bound<'_, BulkCall>, usize),
         timing: CallTiming,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
         let submit_result = this.submit_to_engine(slf, request, &timing)?;
         Ok(submit_result.map(|ticket| {
-            this.pending_calls.extend(ticket.map(|ticket| PendingCall {
-                ticket,
-                operation: PendingOperation::BulkRequest(request_index),
-                future: call.clone().into_any().unbind(),
-                timing,
-                class: CallClass::Uncounted,
+            this.pending_requests.extend(ticket.map(|ticket| {
+                PendingRequest::Bulk(PendingBulkRequest {
+                    ticket,
+                    bulk_call: bulk_call.clone().unbind(),
+                    request_index,
+                })
             }));
         }))
     }
@@ -152,13 +180,17 @@ impl Connection {
         mut pending_call: PendingCall,
         now: Instant,
     ) -> PyResult<()> {
-        let step = pending_call.operation.step();
+        let step = pending_call.kind.next_step();
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
         if self.transport.is_none() || !self.engine.accepts_requests() {
             // It takes no more requests: the call starts again on another connection.
-            return self.fail(py, &pending_call, error::stale_connection_error(py));
+            return self.end_with_error_or_miss(
+                py,
+                &pending_call,
+                error::stale_connection_error(py),
+            );
         }
         let requests = slice::from_ref(&request);
         match self.engine.submit(requests, pending_call.timing.attempt()) {
@@ -166,13 +198,14 @@ impl Connection {
             Ok(None) => {} // no step is quiet
             Err(error) => {
                 let error = error::from_client_error(py, &error);
-                return self.fail(py, &pending_call, error);
+                return self.end_with_error_or_miss(py, &pending_call, error);
             }
         }
-        pending_call.class = request.class();
+        pending_call.cost_class = request.class();
         pending_call.timing.started = now;
         pending_call.timing.spent = TimeSpent::default();
-        self.pending_calls.push_back(pending_call);
+        self.pending_requests
+            .push_back(PendingRequest::Call(pending_call));
         Ok(())
     }
 
@@ -203,13 +236,12 @@ impl Connection {
 
     /// Whether a caller waits for a reply; a cancelled call is not awaited.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
-        for pending_call in &self.pending_calls {
-            let is_awaited = match pending_call.operation {
-                PendingOperation::BulkRequest(_) => {
-                    let call = pending_call.future.bind(py).cast::<BulkCall>()?;
-                    call.borrow().is_awaited(py)?
+        for pending_request in &self.pending_requests {
+            let is_awaited = match pending_request {
+                PendingRequest::Call(pending_call) => !is_done(py, &pending_call.future)?,
+                PendingRequest::Bulk(bulk_request) => {
+                    bulk_request.bulk_call.bind(py).borrow().is_awaited(py)?
                 }
-                _ => !is_done(py, &pending_call.future)?,
             };
             if is_awaited {
                 return Ok(true);
@@ -218,22 +250,22 @@ impl Connection {
         Ok(false)
     }
 
-    pub(super) fn take_pending_call(&mut self, ticket: Ticket) -> Option<PendingCall> {
+    pub(super) fn take_pending_request(&mut self, ticket: Ticket) -> Option<PendingRequest> {
         let index = self
-            .pending_calls
+            .pending_requests
             .iter()
-            .position(|pending_call| pending_call.ticket == ticket)?;
-        self.pending_calls.remove(index)
+            .position(|pending_request| pending_request.ticket() == ticket)?;
+        self.pending_requests.remove(index)
     }
 
-    /// Ends a call without a reply. One that is to be repeated starts again on another connection.
+    /// Ends a call without a reply. One that is retried starts again on another connection.
     fn handle_failure(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
-        let is_stale = matches!(
+        let is_retried = matches!(
             failure.decision,
             RetryDecision::Retry | RetryDecision::RetryClassic
         );
-        let exception = |error: Error| {
-            if is_stale {
+        let to_exception = |error: Error| {
+            if is_retried {
                 error::stale_connection_error(py)
             } else {
                 error::from_client_error(py, &error)
@@ -242,27 +274,28 @@ impl Connection {
         if ticket == Ticket::OPENING {
             let ready_future = self.ready_future.take();
             return ready_future.map_or(Ok(()), |ready_future| {
-                set_exception(py, &ready_future, exception(failure.error))
+                set_exception(py, &ready_future, to_exception(failure.error))
             });
         }
-        let Some(mut pending_call) = self.take_pending_call(ticket) else {
-            return Ok(());
+        let mut pending_call = match self.take_pending_request(ticket) {
+            None => return Ok(()),
+            Some(PendingRequest::Bulk(bulk_request)) => {
+                let mut bulk_call = bulk_request.bulk_call.bind(py).borrow_mut();
+                return bulk_call.handle_failure(py, bulk_request.request_index, failure);
+            }
+            Some(PendingRequest::Call(pending_call)) => pending_call,
         };
-        if let PendingOperation::BulkRequest(request_index) = pending_call.operation {
-            let call = pending_call.future.bind(py).cast::<BulkCall>()?;
-            return call.borrow_mut().handle_failure(py, request_index, failure);
-        }
         pending_call.take_recorded_read();
-        let error = if is_stale {
-            exception(failure.error)
+        let error = if is_retried {
+            to_exception(failure.error)
         } else {
-            exception(pending_call.operation.handle_failure(failure.error))
+            to_exception(pending_call.kind.handle_failure(failure.error))
         };
-        self.fail(py, &pending_call, error)
+        self.end_with_error_or_miss(py, &pending_call, error)
     }
 
     /// Ends a call by an error: raised, or a counted miss where that is configured.
-    pub(super) fn fail(
+    pub(super) fn end_with_error_or_miss(
         &self,
         py: Python<'_>,
         pending_call: &PendingCall,
@@ -271,7 +304,7 @@ impl Connection {
         if error::is_stale(py, &error) {
             return set_exception(py, &pending_call.future, error);
         }
-        let (client, miss_value) = (self.client.get(), pending_call.operation.miss_value(py));
+        let (client, miss_value) = (self.client.get(), pending_call.kind.miss_value(py));
         match client.misses.miss_or_raise(py, error, miss_value, 1) {
             Ok(miss_value) => set_result(py, &pending_call.future, miss_value),
             Err(error) => set_exception(py, &pending_call.future, error),

@@ -78,13 +78,13 @@ impl<'py> FromPyObject<'_, 'py> for TimeLimit {
 impl TimeLimit {
     /// When a call begins that is sent now, and when it must end.
     pub(super) fn call_timing(
-        limit: Option<Self>,
+        time_limit: Option<Self>,
         timeout: Duration,
         mut spent: TimeSpent,
     ) -> PyResult<CallTiming> {
         let started = Instant::now();
         let mut is_retry = false;
-        let deadline = match limit {
+        let deadline = match time_limit {
             None => started + timeout,
             Some(Self::Seconds(seconds)) => started + deadlines::parse_timeout(seconds)?,
             Some(Self::Delayed(delayed)) => {

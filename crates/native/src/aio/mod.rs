@@ -7,7 +7,7 @@
 //!
 //! - `client` is the class that Python uses, with `calls` (its methods for one key), `bulk_calls` (for many keys) and
 //!   `near` (for reads with a strategy).
-//! - They start `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several requests with
+//! - They start `pending_call` (a call with one request in flight, and its future), `bulk_call` and `pending_near_read` (several requests with
 //!   one outcome, whose keys and values are in `bulk_state`) and `delayed_call` (a call that waits for a connection).
 //! - `connection` is one connection, `protocol` its `asyncio.Protocol`; `connecting` creates and replaces connections,
 //!   `future_waker` resolves a future from elsewhere, and `reply_values` turns replies into values.

@@ -20,7 +20,7 @@ use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
     fn near_binding(&self) -> PyResult<&NearBinding> {
-        let binding = self.near.as_ref();
+        let binding = self.near_binding.as_ref();
         binding
             .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("a client without a strategy"))
     }
@@ -118,7 +118,7 @@ impl AsyncClient {
             return Ok((PyDict::new(py), false));
         };
         self.core.count_near_hits(&read);
-        let key = |index: usize| pending_read.keys.get(index).map(|key| key.bind(py).clone());
-        found.finish_near(py, self, read.finish(), key)
+        let key_at = |index: usize| pending_read.keys.get(index).map(|key| key.bind(py).clone());
+        found.finish_near(py, self, read.finish(), key_at)
     }
 }

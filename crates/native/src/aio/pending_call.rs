@@ -1,4 +1,4 @@
-//! Requests in flight on an event loop: the operation that a future waits for, and its result.
+//! Calls in flight on an event loop, each with its future: how a reply becomes the result of the future.
 
 use std::time::Instant;
 
@@ -17,8 +17,9 @@ use crate::reply::ReplyForm;
 /// A future, or `None` where a connection must be made first.
 pub(super) type FutureResult<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
-/// The operation that a future waits for, and how its reply becomes a Python value. Rare and large ones are boxed.
-pub(super) enum PendingOperation {
+/// The kind of a call with a future of its own: how its reply becomes a Python value, and for some the steps that may
+/// follow. What is rare and large is boxed.
+pub(super) enum CallKind {
     /// One reply in this form, or this value on a miss.
     Single(ReplyForm, Option<Py<PyAny>>),
     /// As `Single`, of a request that is recorded.
@@ -27,12 +28,10 @@ pub(super) enum PendingOperation {
     Reservation,
     /// A write of a value.
     ValueWrite(ValueWrite),
-    /// The steps after a value that was too large.
+    /// A write of a value that was too large, and the steps that follow the refusal.
     TooLarge(Box<RefusedValueSteps>, ValueWrite),
     /// An `incr` or `decr` that creates a missing number.
     Counter(Box<Counter>),
-    /// One request of a call about many keys; the call is stored instead of a future.
-    BulkRequest(usize),
 }
 
 /// How the outcome of a write becomes a Python value.
@@ -42,7 +41,7 @@ pub(super) struct ValueWrite {
     pub(super) value_bytes: usize,
 }
 
-impl PendingOperation {
+impl CallKind {
     /// What the call returns for an error that counts as a miss.
     pub(super) fn miss_value<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
@@ -60,7 +59,7 @@ impl PendingOperation {
     }
 
     /// The next step of a call of several requests.
-    pub(super) fn step(&self) -> Option<Step<'_>> {
+    pub(super) fn next_step(&self) -> Option<Step<'_>> {
         match self {
             Self::TooLarge(steps, _) => steps.step(),
             Self::Counter(steps) => steps.step(),
@@ -77,14 +76,15 @@ pub(super) enum Resolution<'py> {
     Step,
 }
 
-/// A call in flight.
+/// A call whose current request is in flight.
 pub(super) struct PendingCall {
-    /// Its number on the connection.
+    /// The number of the request on the connection.
     pub(super) ticket: Ticket,
-    pub(super) operation: PendingOperation,
+    pub(super) kind: CallKind,
     pub(super) future: Py<PyAny>,
     pub(super) timing: CallTiming,
-    pub(super) class: CallClass,
+    /// What the costs of the request are counted under.
+    pub(super) cost_class: CallClass,
 }
 
 /// When a call began, when it must end, and what was spent on it before it was written.
@@ -111,13 +111,13 @@ impl CallTiming {
 impl PendingCall {
     /// Makes a recorded call an ordinary one, and returns where its size is recorded.
     pub(super) fn take_recorded_read(&mut self) -> Option<RecordedRead> {
-        if !matches!(self.operation, PendingOperation::Recorded(_)) {
+        if !matches!(self.kind, CallKind::Recorded(_)) {
             return None;
         }
-        match std::mem::replace(&mut self.operation, PendingOperation::Reservation) {
-            PendingOperation::Recorded(read) => {
-                let (reply_form, default, recorded_read) = *read;
-                self.operation = PendingOperation::Single(reply_form, default);
+        match std::mem::replace(&mut self.kind, CallKind::Reservation) {
+            CallKind::Recorded(form_default_and_read) => {
+                let (reply_form, default, recorded_read) = *form_default_and_read;
+                self.kind = CallKind::Single(reply_form, default);
                 Some(recorded_read)
             }
             _ => None,
@@ -131,7 +131,7 @@ impl PendingCall {
     pub(super) fn request_summary<'k>(
         &self,
         key: Option<WireKey<'k>>,
-        found: &[FoundValue],
+        found_values: &[FoundValue],
         arrived_at: Instant,
     ) -> RequestSummary<'k> {
         let mut spent = self.timing.spent;
@@ -141,9 +141,9 @@ impl PendingCall {
         );
         RequestSummary {
             key,
-            class: self.class,
-            found_bytes: found.iter().map(|found| found.value_bytes).sum(),
-            has_value: !found.is_empty(),
+            class: self.cost_class,
+            found_bytes: found_values.iter().map(|found| found.value_bytes).sum(),
+            has_value: !found_values.is_empty(),
             spent,
         }
     }

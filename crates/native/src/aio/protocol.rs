@@ -37,7 +37,7 @@ impl Connection {
         Self::flush(slf)
     }
 
-    /// Called by the loop: bytes have come.
+    /// Called by the loop: bytes have arrived.
     fn data_received(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
         let mut this = slf.borrow_mut();
         if !this.process.is_current() {
@@ -118,7 +118,7 @@ impl Connection {
         }
         this.process_events(py)?;
         match this.engine.next_deadline() {
-            Some(next) => this.start_timer(slf, next),
+            Some(next_deadline) => this.start_timer(slf, next_deadline),
             // No call waits for what is in flight on a connection that takes no more requests.
             None if !this.engine.accepts_requests() => this.abort(py),
             None => Ok(()),
@@ -140,8 +140,9 @@ impl Connection {
     /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.
     #[getter]
     fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
-        let is_sent = self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
-        Ok(is_sent && !self.is_awaited(py)?)
+        let is_all_sent =
+            self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
+        Ok(is_all_sent && !self.is_awaited(py)?)
     }
 
     /// Close it; what is in flight fails.

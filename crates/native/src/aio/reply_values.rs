@@ -13,15 +13,14 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
 
-use super::bulk_call::BulkCall;
-use super::connection::Connection;
-use super::pending_call::{PendingCall, PendingOperation, Resolution};
+use super::connection::{Connection, PendingBulkRequest, PendingRequest};
+use super::pending_call::{CallKind, PendingCall, Resolution};
 use super::set_result;
 use crate::client::reserving::reservation_tuple;
 use crate::error;
 use crate::reply::ReplyForm;
 
-impl PendingOperation {
+impl CallKind {
     /// Handles the result of a step in a call of several requests.
     fn handle_step_result<'py>(
         &mut self,
@@ -33,7 +32,7 @@ impl PendingOperation {
             Self::Counter(steps) => steps.handle_result(outcome),
             _ => {}
         }
-        if self.step().is_some() {
+        if self.next_step().is_some() {
             return Ok(Resolution::Step);
         }
         let final_result = self.finish_steps();
@@ -51,13 +50,13 @@ impl PendingOperation {
         self.finish_steps().err().unwrap_or(Error::Closed)
     }
 
-    /// Ends a call of several requests; the operation that replaces it has the same miss value.
+    /// Ends a call of several requests; the kind that replaces its own has the same miss value.
     fn finish_steps(&mut self) -> Result<Option<u64>, Error> {
-        let final_operation = match self {
+        let final_kind = match self {
             Self::TooLarge(_, value_write) => Self::ValueWrite(*value_write),
             _ => Self::Single(ReplyForm::Number, None),
         };
-        match std::mem::replace(self, final_operation) {
+        match std::mem::replace(self, final_kind) {
             Self::TooLarge(steps, _) => Err(steps.finish()),
             Self::Counter(steps) => steps.finish(),
             _ => Ok(None),
@@ -74,20 +73,21 @@ impl Connection {
         reply: Reply,
         arrived_at: Instant,
     ) -> PyResult<()> {
-        let Some(mut pending_call) = self.take_pending_call(ticket) else {
-            return Ok(());
+        let mut pending_call = match self.take_pending_request(ticket) {
+            None => return Ok(()),
+            Some(PendingRequest::Bulk(bulk_request)) => {
+                return self.forward_bulk_reply(py, bulk_request, reply);
+            }
+            Some(PendingRequest::Call(pending_call)) => pending_call,
         };
-        if let PendingOperation::BulkRequest(request_index) = pending_call.operation {
-            return self.forward_bulk_reply(py, pending_call, request_index, reply);
-        }
-        let found = self.engine.pipeline().found_values();
-        let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
+        let found_values = self.engine.pipeline().found_values();
+        let found_bytes: usize = found_values.iter().map(|found| found.value_bytes).sum();
         if let Some(recorded_read) = pending_call.take_recorded_read() {
             recorded_read.set_size(0, found_bytes);
         }
         let client = self.client.get();
         let is_observed = client.core.is_observed();
-        let flags = found.first().map(|found| found.flags);
+        let flags = found_values.first().map(|found| found.flags);
         let is_timed = flags.is_some_and(|flags| client.codec().is_slow(flags, found_bytes));
         let decode_start = (is_observed && is_timed).then(Instant::now);
         let resolution = self.interpret(py, &mut pending_call, reply);
@@ -101,15 +101,15 @@ impl Connection {
                 .add(CostPart::Deserialise, decode_ns);
         }
         if is_observed {
-            let found = self.engine.pipeline().found_values();
+            let found_values = self.engine.pipeline().found_values();
             let summary =
-                pending_call.request_summary(self.engine.replied_key(), found, arrived_at);
+                pending_call.request_summary(self.engine.replied_key(), found_values, arrived_at);
             client.core.observe(&summary);
         }
         match resolution {
             Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived_at),
             Ok(Resolution::Value(value)) => set_result(py, &pending_call.future, value),
-            Err(error) => self.fail(py, &pending_call, error),
+            Err(error) => self.end_with_error_or_miss(py, &pending_call, error),
         }
     }
 
@@ -117,23 +117,22 @@ impl Connection {
     fn forward_bulk_reply(
         &mut self,
         py: Python<'_>,
-        pending_call: PendingCall,
-        request_index: usize,
+        bulk_request: PendingBulkRequest,
         reply: Reply,
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
         let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
-        let call = pending_call.future.bind(py).cast::<BulkCall>()?;
         let codec = self.client.get().codec();
-        call.borrow_mut().handle_reply(
+        bulk_request.bulk_call.bind(py).borrow_mut().handle_reply(
             py,
             codec,
-            request_index,
+            bulk_request.request_index,
             (reply, pipeline, server),
             is_last,
         )?;
         if !is_last {
-            self.pending_calls.push_front(pending_call);
+            self.pending_requests
+                .push_front(PendingRequest::Bulk(bulk_request));
         }
         Ok(())
     }
@@ -146,27 +145,27 @@ impl Connection {
         reply: Reply,
     ) -> PyResult<Resolution<'py>> {
         let server = self.server.name.as_str();
-        if let Some(step) = pending_call.operation.step() {
+        if let Some(step) = pending_call.kind.next_step() {
             let outcome = step.read(reply, self.engine.pipeline(), server);
-            return pending_call.operation.handle_step_result(py, outcome);
+            return pending_call.kind.handle_step_result(py, outcome);
         }
-        let none = || py.None().into_bound(py);
-        match (&pending_call.operation, self.engine.written_key()) {
-            (&PendingOperation::ValueWrite(value_write), Some(key)) => {
+        let python_none = || py.None().into_bound(py);
+        match (&pending_call.kind, self.engine.written_key()) {
+            (&CallKind::ValueWrite(value_write), Some(key)) => {
                 match store_outcome(reply, key.wire_key(), value_write.value_bytes, server) {
                     Err(error @ Error::TooLarge { .. }) => {
                         let steps = Box::new(RefusedValueSteps::new(key.wire_key(), error));
-                        pending_call.operation = PendingOperation::TooLarge(steps, value_write);
+                        pending_call.kind = CallKind::TooLarge(steps, value_write);
                         Ok(Resolution::Step)
                     }
                     Err(error) => Err(error::from_client_error(py, &error)),
                     Ok(outcome) => {
                         let value = value_write.reply_form.outcome_to_python(py, outcome);
-                        Ok(Resolution::Value(value.unwrap_or_else(none)))
+                        Ok(Resolution::Value(value.unwrap_or_else(python_none)))
                     }
                 }
             }
-            (PendingOperation::Single(reply_form, default), _) => {
+            (CallKind::Single(reply_form, default), _) => {
                 let value = reply_form.to_python(
                     py,
                     self.client.get().codec(),
@@ -177,19 +176,20 @@ impl Connection {
                 let default_or_none = || {
                     default
                         .as_ref()
-                        .map_or_else(none, |default_value| default_value.bind(py).clone())
+                        .map_or_else(python_none, |default_value| default_value.bind(py).clone())
                 };
                 Ok(Resolution::Value(value.unwrap_or_else(default_or_none)))
             }
             _ => {
-                let reply = refusal_to_error(reply, server);
-                let reply = reply.map_err(|error| error::from_client_error(py, &error))?;
-                Ok(Resolution::Value(
-                    match Reservation::in_reply(&reply, self.engine.pipeline()) {
-                        Some(found) => reservation_tuple(py, found).into_pyobject(py)?.into_any(),
-                        None => none(),
-                    },
-                ))
+                let accepted_reply = refusal_to_error(reply, server)
+                    .map_err(|error| error::from_client_error(py, &error))?;
+                let reservation = Reservation::in_reply(&accepted_reply, self.engine.pipeline());
+                Ok(Resolution::Value(match reservation {
+                    Some(reservation) => reservation_tuple(py, reservation)
+                        .into_pyobject(py)?
+                        .into_any(),
+                    None => python_none(),
+                }))
             }
         }
     }

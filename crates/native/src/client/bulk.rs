@@ -29,7 +29,7 @@ impl Client {
         if key_slices.is_empty() {
             return Ok(PyDict::new(py));
         }
-        let mut values = FoundValues::new(py, with_cas);
+        let mut found_values = FoundValues::new(py, with_cas);
         // What a signal's handler raised, or a foreign codec: it ends the call.
         let raised_error = RefCell::new(None);
         let budget = Budget::between(call_times.start, call_times.deadline);
@@ -52,7 +52,7 @@ impl Client {
                 if let Some(key) = key_objects.get(index).filter(|_| !is_over) {
                     let flags_and_cas = (found.flags, found.cas);
                     let add_result =
-                        values.add_value(this.codec(), (index, key), flags_and_cas, body);
+                        found_values.add_value(this.codec(), (index, key), flags_and_cas, body);
                     raised_error.replace(add_result.err());
                 }
             },
@@ -61,14 +61,14 @@ impl Client {
             return Err(raised_error);
         }
         let failures = read_result.map_err(|error| error::from_client_error(py, &error))?;
-        let key = |index: usize| key_objects.get(index).cloned();
-        let has_manifests = values.has_manifests();
-        let found = values.finish(py, failures, &this.misses, key)?;
+        let key_at = |index: usize| key_objects.get(index).cloned();
+        let has_manifests = found_values.has_manifests();
+        let values = found_values.finish(py, failures, &this.misses, key_at)?;
         if !has_manifests {
-            return Ok(found);
+            return Ok(values);
         }
         let whole_values =
-            split::replace_manifests(slf.as_any(), found, (deadline, call_times.deadline));
+            split::replace_manifests(slf.as_any(), values, (deadline, call_times.deadline));
         this.or_counted_miss(py, whole_values, PyDict::new(py))
     }
 }
@@ -93,8 +93,8 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         parent.map_or(Ok(()), check_parent)?;
-        if let Some(near) = &slf.get().near {
-            return Self::get_many_near(slf, near, keys, deadline);
+        if let Some(near_binding) = &slf.get().near_binding {
+            return Self::get_many_near(slf, near_binding, keys, deadline);
         }
         Self::read_keys(slf, keys, false, deadline)
     }
@@ -142,7 +142,8 @@ impl Client {
             return Ok(PyDict::new(py));
         }
         let mut spent = TimeSpent::default();
-        let encoded_items = EncodedItems::new(self.keys(), self.codec(), &pairs, &mut spent)?;
+        let encoded_items =
+            EncodedItems::new(self.key_encoder(), self.codec(), &pairs, &mut spent)?;
         let items = encoded_items.all();
         let failures = self.run_detached(py, call_times, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
@@ -174,7 +175,7 @@ impl Client {
             }
             return Ok(PyDict::new(py));
         }
-        let encoded_keys = wire_keys(self.keys(), &key_objects)?;
+        let encoded_keys = wire_keys(self.key_encoder(), &key_objects)?;
         let wire_key_list = encoded_keys.all();
         let failures = self.run_detached(py, call_times, TimeSpent::default(), |core, budget| {
             core.delete_many(&wire_key_list, budget)

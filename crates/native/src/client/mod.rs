@@ -58,7 +58,7 @@ pub(crate) fn appended_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u
     key_bytes(value).map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))
 }
 
-/// The delta of an `incr` or `decr`: protocol numbers have 64 bits and no sign.
+/// A number of an `incr` or `decr`, its delta or its initial number: protocol numbers have 64 bits and no sign.
 pub(crate) fn parse_amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = number.py();
     number.extract().map_err(|error: PyErr| {

@@ -50,15 +50,15 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
         let recorded_request = match slf.get().get_recording.get() {
-            Some(recording) if has_open_blocks() => recording.begin_get(key, parent)?,
+            Some(recording) if has_open_blocks() => recording.begin_record(key, parent)?,
             _ => None,
         };
-        let value = match &slf.get().near {
-            Some(near) => Self::get_near(slf, near, key, deadline),
+        let value = match &slf.get().near_binding {
+            Some(near_binding) => Self::get_near(slf, near_binding, key, deadline),
             None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
         };
-        if let Some(request) = recorded_request {
-            request.get().end();
+        if let Some(recorded_request) = recorded_request {
+            recorded_request.get().end_call();
         }
         Ok(value?
             .or(default)
@@ -67,13 +67,13 @@ impl Client {
 
     /// Record the gets of this client by `recorder`.
     ///
-    /// `begin(request, keys, parent)` begins the record of a call where a Python function knows the parents.
+    /// `begin(request, keys, parent)` begins the record of a call where the application's `parent_of` names the parents.
     #[pyo3(name = "_record_gets")]
     fn record_gets(&self, recorder: Py<Recorder>, begin: Option<Py<PyAny>>) {
         // A client has one recorder.
         let _ = self.get_recording.set(GetRecording {
             recorder,
-            begin_record: begin,
+            begin_in_python: begin,
         });
     }
 
@@ -141,11 +141,11 @@ impl Client {
         let mut scratch = Vec::new();
         let wire_key = this.wire_key(key, &mut scratch)?;
         let read_result = this.request_value(py, wire_key, make_request(wire_key), call_times);
-        let Some(found) = this.or_counted_miss(py, read_result, None)? else {
+        let Some(value) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
         let whole_value =
-            split::replace_manifest(slf.as_any(), key, found, (deadline, call_times.deadline));
+            split::replace_manifest(slf.as_any(), key, value, (deadline, call_times.deadline));
         this.or_counted_miss(py, whole_value, None)
     }
 

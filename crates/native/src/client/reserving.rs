@@ -15,8 +15,12 @@ use super::{Client, Ttl, exptime};
 pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
 
 /// A reservation as a Python tuple.
-pub(crate) fn reservation_tuple(py: Python<'_>, found: Reservation) -> ReservationTuple<'_> {
-    (PyBytes::new(py, &found.token), found.cas, found.ttl_s)
+pub(crate) fn reservation_tuple(py: Python<'_>, reservation: Reservation) -> ReservationTuple<'_> {
+    (
+        PyBytes::new(py, &reservation.token),
+        reservation.cas,
+        reservation.ttl_s,
+    )
 }
 
 /// The mode of a store that reserves a key: `add`, or `cas` on the unique of the reservation that it replaces.
@@ -60,10 +64,10 @@ impl Client {
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<ReservationTuple<'py>>> {
-        let found = self.with_key(key, deadline, None, |core, key, budget| {
+        let reservation = self.with_key(key, deadline, None, |core, key, budget| {
             let command_set = core.server_of(key.bytes)?.command_set();
             core.run(&FindReservation { key, command_set }, budget)
         })?;
-        Ok(found.map(|found| reservation_tuple(py, found)))
+        Ok(reservation.map(|reservation| reservation_tuple(py, reservation)))
     }
 }

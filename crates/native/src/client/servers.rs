@@ -62,12 +62,12 @@ impl Client {
             core.request_all(request, budget)
         })?;
         let dict = PyDict::new(py);
-        for (server, reply) in replies {
+        for (server_name, reply) in replies {
             match reply {
                 Ok(reply) => {
-                    dict.set_item(server, stats_dicts::admin_reply(py, &request, reply)?)?;
+                    dict.set_item(server_name, stats_dicts::admin_reply(py, &request, reply)?)?;
                 }
-                Err(error) => dict.set_item(server, error::error_to_exception(py, &error)?)?,
+                Err(error) => dict.set_item(server_name, error::error_to_exception(py, &error)?)?,
             }
         }
         Ok(dict)

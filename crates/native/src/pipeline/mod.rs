@@ -19,7 +19,7 @@ use crate::recorded_read::RecordedRead;
 use crate::reply::{ReplyFailure, ReplyForm};
 use crate::{error, interpreter_lock, split};
 
-use prepared_call::{PreparedCall, RecordedCall};
+use prepared_call::{PipelineCall, PreparedCall};
 
 /// The value bytes that a pipeline has read, and how long decoding them took.
 #[derive(Default)]
@@ -36,7 +36,7 @@ fn found_bytes(pipeline: &Pipeline) -> usize {
 }
 
 /// How a call of a pipeline ended.
-type PipelineResult<'py> = Result<Bound<'py, PyAny>, ReplyFailure>;
+type CallOutcome<'py> = Result<Bound<'py, PyAny>, ReplyFailure>;
 
 #[pymethods]
 impl Client {
@@ -45,7 +45,7 @@ impl Client {
     #[pyo3(name = "_run_pipeline")]
     fn run_pipeline<'py>(
         slf: &Bound<'py, Self>,
-        calls: Vec<RecordedCall<'py>>,
+        calls: Vec<PipelineCall<'py>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
@@ -54,9 +54,9 @@ impl Client {
         let call_deadline = call_times.deadline;
         let prepared_calls: Vec<PreparedCall> = calls
             .iter()
-            .map(|call| PreparedCall::new(this, call))
+            .map(|pipeline_call| PreparedCall::new(this, pipeline_call))
             .collect::<PyResult<_>>()?;
-        let mut outcomes: Vec<Option<PipelineResult<'py>>> =
+        let mut outcomes: Vec<Option<CallOutcome<'py>>> =
             (0..prepared_calls.len()).map(|_| None).collect();
         let mut bytes_by_call = vec![0; prepared_calls.len()];
         let mut read_totals = ReadTotals::default();
@@ -65,7 +65,7 @@ impl Client {
                 .filter(|&index| {
                     prepared_calls
                         .get(index)
-                        .is_some_and(|call| call.slot == slot)
+                        .is_some_and(|prepared_call| prepared_call.slot == slot)
                 })
                 .collect();
             if call_indices.is_empty() {
@@ -78,12 +78,12 @@ impl Client {
                 .collect();
             let server_outcomes =
                 this.request_server(py, slot, &requests, call_times, &mut read_totals)?;
-            for (&index, bytes) in call_indices
+            for (&index, value_bytes) in call_indices
                 .iter()
                 .zip(read_totals.bytes_by_reply.drain(..))
             {
                 if let Some(bytes_entry) = bytes_by_call.get_mut(index) {
-                    *bytes_entry = bytes;
+                    *bytes_entry = value_bytes;
                 }
             }
             for (&index, outcome) in call_indices.iter().zip(server_outcomes) {
@@ -95,9 +95,9 @@ impl Client {
         if let Some(recorded_read) = recorded_read {
             // The record has the keys of the reads only.
             let calls_with_bytes = prepared_calls.iter().zip(bytes_by_call);
-            let reads = calls_with_bytes.filter(|(call, _)| call.is_read());
-            for (index, (_, bytes)) in reads.enumerate() {
-                recorded_read.set_size(index, bytes);
+            let reads = calls_with_bytes.filter(|(prepared_call, _)| prepared_call.is_read());
+            for (read_index, (_, value_bytes)) in reads.enumerate() {
+                recorded_read.set_size(read_index, value_bytes);
             }
         }
         this.count_pipeline(&prepared_calls, &read_totals, call_times);
@@ -131,20 +131,20 @@ impl Client {
         requests: &[Request<'_>],
         call_times: CallTimes,
         read_totals: &mut ReadTotals,
-    ) -> PyResult<Vec<PipelineResult<'py>>> {
+    ) -> PyResult<Vec<CallOutcome<'py>>> {
         let (started, call_deadline) = (call_times.start, call_times.deadline);
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
-        let mut call = Call::new(server, requests, started, call_deadline);
+        let mut server_call = Call::new(server, requests, started, call_deadline);
         let failure = loop {
-            match interpreter_lock::run_detached(py, || call.run()) {
+            match interpreter_lock::run_detached(py, || server_call.run()) {
                 Ok(CallEvent::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
-                    let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
+                    let (Some(request), Some(pipeline)) = (request, server_call.pipeline()) else {
                         break Error::Closed;
                     };
-                    let server_name = &call.server().name;
+                    let server_name = &server_call.server().name;
                     let reply_bytes = found_bytes(pipeline);
                     read_totals.value_bytes += reply_bytes;
                     read_totals.bytes_by_reply.push(reply_bytes);
@@ -160,7 +160,7 @@ impl Client {
                         }
                         outcome => outcomes.push(outcome),
                     }
-                    call.release_reply();
+                    server_call.release_reply();
                 }
                 Ok(CallEvent::Finished) => break Error::Closed,
                 Ok(CallEvent::Interrupted) => py.check_signals()?,
@@ -189,7 +189,7 @@ impl Client {
                 part,
                 prepared_calls
                     .iter()
-                    .map(|call| call.spent.part_ns(part))
+                    .map(|prepared_call| prepared_call.spent.part_ns(part))
                     .sum(),
             );
         }
@@ -197,11 +197,14 @@ impl Client {
             spent,
             ..Budget::between(started, call_deadline)
         };
-        let written_bytes: usize = prepared_calls.iter().map(|call| call.body.len()).sum();
-        let bytes = (written_bytes + read_totals.value_bytes) as u64;
+        let written_bytes: usize = prepared_calls
+            .iter()
+            .map(|prepared_call| prepared_call.body.len())
+            .sum();
+        let total_bytes = (written_bytes + read_totals.value_bytes) as u64;
         self.core.count_bulk(
             prepared_calls.len(),
-            bytes,
+            total_bytes,
             &budget,
             read_totals.decode_time,
         );
@@ -212,11 +215,11 @@ impl Client {
         &self,
         py: Python<'_>,
         requests: &[Request<'_>],
-        outcomes: &mut [PipelineResult<'_>],
+        outcomes: &mut [CallOutcome<'_>],
         call_times: CallTimes,
     ) -> PyResult<()> {
         let requests_and_outcomes = requests.iter().zip(outcomes.iter());
-        let mut refused_stores =
+        let mut limit_lookups =
             requests_and_outcomes.filter_map(|(request, outcome)| match (request, outcome) {
                 (
                     Request::Store { item, .. },
@@ -224,7 +227,7 @@ impl Client {
                 ) => Some(RefusedValueSteps::without_removal(item.key, error.clone())),
                 _ => None,
             });
-        let Some(steps) = refused_stores.next() else {
+        let Some(steps) = limit_lookups.next() else {
             return Ok(());
         };
         let value_bytes_max = self.run_detached(
@@ -246,14 +249,14 @@ impl Client {
         Ok(())
     }
 
-    /// One outcome as Python has it.
+    /// The outcome of a call by its reply.
     fn reply_to_outcome<'py>(
         &self,
         py: Python<'py>,
         request: &Request<'_>,
         reply: Reply,
         (pipeline, server): (&Pipeline, &str),
-    ) -> PipelineResult<'py> {
+    ) -> CallOutcome<'py> {
         let reply_form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
             reply_form

@@ -1,4 +1,4 @@
-//! The calls of a pipeline as Python recorded them, and the requests that they become.
+//! The calls of a pipeline as Python passes them in, and the requests that they become.
 
 use glasscache_client::StoreMode;
 use glasscache_client::costs::TimeSpent;
@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount};
 use crate::value as conversion;
 
-/// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
-pub(super) type RecordedCall<'py> = (
+/// A call of a pipeline as Python passes it in: method, key, value, ttl, and an amount or a CAS unique.
+pub(super) type PipelineCall<'py> = (
     String,
     Bound<'py, PyAny>,
     Bound<'py, PyAny>,
@@ -73,8 +73,8 @@ impl PreparedCall {
         matches!(self.kind, CallKind::Get { .. } | CallKind::GetAndTouch)
     }
 
-    pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
-        let (method, key, value, ttl, delta_or_cas) = call;
+    pub(super) fn new(client: &Client, pipeline_call: &PipelineCall<'_>) -> PyResult<Self> {
+        let (method, key, value, ttl, delta_or_cas) = pipeline_call;
         let kind = CallKind::of_method(method)
             .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
         let mut scratch = Vec::new();
@@ -85,9 +85,9 @@ impl PreparedCall {
                 (0, appended_bytes(value)?.to_vec())
             }
             CallKind::Store(_) | CallKind::Cas => {
-                conversion::encode_value(client.codec(), value, |flags, bytes, costs| {
+                conversion::encode_value(client.codec(), value, |flags, body, costs| {
                     conversion::add_costs(&mut spent, costs);
-                    Ok((flags, bytes.to_vec()))
+                    Ok((flags, body.to_vec()))
                 })?
             }
             _ => (0, Vec::new()),

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 /// How often the calling thread checks for a signal while others work, however often a result arrives.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `job` for 0 to below `count` on this many threads (0: one a core) and returns the results in order.
+/// Runs `job` for each index below `job_count` on this many threads (0: one a core) and returns the results in order.
 ///
 /// A job calls `should_continue` now and then, and may return `None` once it is false. What a signal's
 /// handler raises ends the work and is returned.
@@ -24,7 +24,7 @@ pub(super) fn run_in_parallel<T: Send>(
     py.detach(|| {
         std::thread::scope(|scope| {
             let (result_sender, result_receiver) = channel();
-            for _ in 0..thread_count(threads).min(job_count) {
+            for _ in 0..resolve_thread_count(threads).min(job_count) {
                 let (result_sender, stop, next_index, job) =
                     (result_sender.clone(), &stop, &next_index, &job);
                 scope.spawn(move || {
@@ -64,9 +64,9 @@ pub(super) fn run_in_parallel<T: Send>(
     Ok(results.into_iter().flatten().collect())
 }
 
-fn thread_count(requested: usize) -> usize {
-    if requested > 0 {
-        requested
+fn resolve_thread_count(threads: usize) -> usize {
+    if threads > 0 {
+        threads
     } else {
         std::thread::available_parallelism().map_or(1, usize::from)
     }

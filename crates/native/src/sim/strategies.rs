@@ -27,11 +27,11 @@ pub(crate) struct SimulatedLog {
     cost: CostModel,
     /// The latency table as it was read.
     latency_json: String,
-    exclude: Vec<String>,
+    excluded_routes: Vec<String>,
     /// The parts of the folder that are not in the log, each with its reason.
     left_out_parts: Vec<String>,
-    /// Rules learned for a search, by evaluation: past, hindsight.
-    learned_rules: [OnceLock<LearnedByShare>; 2],
+    /// Rules learned for a search, by evaluation: out of sample, in hindsight.
+    rules_by_evaluation: [OnceLock<LearnedByShare>; 2],
 }
 
 #[pymethods]
@@ -129,7 +129,8 @@ impl SimulatedLog {
         })
     }
 
-    /// Return how many combinations a search within this memory tries; fails where the log is too short to be split.
+    /// Return how many candidates, combinations of a strategy's terms, a search within this memory tries; fails where
+    /// the log is too short to be split.
     fn search_candidates(&self, py: Python<'_>, memory_bytes: u64) -> PyResult<usize> {
         let prepared = py.detach(|| self.prepare_log());
         if prepared.second_half_start() < 2 {
@@ -139,7 +140,7 @@ impl SimulatedLog {
         Ok(py.detach(|| self.candidates(&prepared, memory_bytes)).len())
     }
 
-    /// Return the added nanoseconds of these combinations of a search. A combination that another of the list beats with
+    /// Return the added nanoseconds of these candidates of a search. A candidate that another of the list beats with
     /// the same or less memory is not replayed to its end, and has some larger number than that one.
     #[pyo3(signature = (memory_bytes, indices, *, in_hindsight, threads))]
     fn search_added_ns(
@@ -163,10 +164,10 @@ impl SimulatedLog {
         });
         let tried_candidates = select_candidates(py, &candidates, &indices)?;
         let best_so_far = Mutex::new(BestSoFar::default());
-        let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
-        run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
-            let candidate = &tried_candidates[index];
-            let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
+        let lock_best = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
+        run_in_parallel(py, tried_candidates.len(), threads, |tried_index, _| {
+            let candidate = &tried_candidates[tried_index];
+            let limit_ns = lock_best().least_added_ns_within(candidate.memory_bytes);
             let added_ns = evaluate(
                 &prepared,
                 &self.cost,
@@ -175,13 +176,13 @@ impl SimulatedLog {
                 learned_rules,
                 limit_ns,
             );
-            lock().record(candidate.memory_bytes, added_ns);
+            lock_best().record(candidate.memory_bytes, added_ns);
             Some(added_ns)
         })
     }
 
-    /// Return the combinations that no other beats with the same or less memory, by rising memory: index, bytes,
-    /// notation. `added_ns` has a number for each combination.
+    /// Return the candidates that no other beats with the same or less memory, by rising memory: index, bytes,
+    /// notation. `added_ns` has a number for each candidate.
     fn search_front(
         &self,
         py: Python<'_>,
@@ -209,7 +210,7 @@ impl SimulatedLog {
             .collect())
     }
 
-    /// Return for each amount of memory the least of the added nanoseconds of combinations with at most that memory.
+    /// Return for each amount of memory the least of the added nanoseconds of candidates with at most that memory.
     fn search_bounds(
         &self,
         py: Python<'_>,
@@ -239,8 +240,8 @@ impl SimulatedLog {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
             error::from_trace_error(py, &fault)
         })?;
-        let route_names = &log.requests.route_names;
-        if let Some(unknown) = exclude.iter().find(|name| !route_names.contains(name)) {
+        let routes = &log.requests.route_names;
+        if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
             let fault = format!("no request has the route \"{unknown}\"");
             return Err(error::bad_setting(py, fault));
         }
@@ -248,29 +249,29 @@ impl SimulatedLog {
             log,
             cost,
             latency_json,
-            exclude,
+            excluded_routes: exclude,
             left_out_parts: Vec::new(),
-            learned_rules: Default::default(),
+            rules_by_evaluation: Default::default(),
         })
     }
 
     fn prepare_log(&self) -> PreparedLog<'_> {
         let requests = &self.log.requests;
         PreparedLog::new(&self.log, |request| {
-            let route_name = requests.route_names.get(requests.routes[request] as usize);
-            route_name.is_none_or(|route_name| !self.exclude.contains(route_name))
+            let route = requests.route_names.get(requests.routes[request] as usize);
+            route.is_none_or(|route| !self.excluded_routes.contains(route))
         })
     }
 
     fn learned_rules(&self, prepared: &PreparedLog<'_>, evaluation: Evaluation) -> &LearnedByShare {
-        let learned_rules = match evaluation {
-            Evaluation::OutOfSample => &self.learned_rules[0],
-            Evaluation::Hindsight => &self.learned_rules[1],
+        let rules_cell = match evaluation {
+            Evaluation::OutOfSample => &self.rules_by_evaluation[0],
+            Evaluation::Hindsight => &self.rules_by_evaluation[1],
         };
-        learned_rules.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
+        rules_cell.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
     }
 
-    /// The combinations of a search, in an order that depends on nothing but the log and the memory.
+    /// The candidates of a search, in an order that depends on nothing but the log and the memory.
     fn candidates(&self, prepared: &PreparedLog<'_>, memory_bytes: u64) -> Vec<Candidate> {
         list_candidates(
             prepared,

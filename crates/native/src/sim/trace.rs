@@ -48,12 +48,12 @@ impl Trace {
                 ..Layout::default()
             };
             let mut stream = open_with(&path_name, file, columns, &layout)?;
-            let requests = InternedTrace::read(&path_name, &mut *stream, mode)?;
-            Ok((requests, stream.is_truncated()))
+            let interned_trace = InternedTrace::read(&path_name, &mut *stream, mode)?;
+            Ok((interned_trace, stream.is_truncated()))
         });
-        let (requests, is_cut) =
+        let (interned_trace, is_cut) =
             read_result.map_err(|fault| error::from_trace_error(py, &fault))?;
-        Ok(Self::new(py, requests, is_cut))
+        Ok(Self::new(py, interned_trace, is_cut))
     }
 
     /// Take arrays of keys and, where bytes count, of sizes.
@@ -158,13 +158,11 @@ impl Trace {
             }));
         }
         run_in_parallel(py, tasks.len(), threads, |index, should_continue| {
-            let Task {
-                policy, capacity, ..
-            } = tasks[index];
-            let outcome = tasks[index].run(&self.prepared, should_continue)?;
+            let task = &tasks[index];
+            let outcome = task.run(&self.prepared, should_continue)?;
             Some((
-                policy.name(),
-                capacity,
+                task.policy.name(),
+                task.capacity,
                 outcome.requests,
                 outcome.misses,
                 outcome.miss_ratio(),
@@ -207,17 +205,17 @@ impl Trace {
 }
 
 impl Trace {
-    fn new(py: Python<'_>, requests: InternedTrace, is_cut: bool) -> Self {
-        let without_size = requests.without_size;
+    fn new(py: Python<'_>, interned_trace: InternedTrace, is_cut: bool) -> Self {
+        let without_size = interned_trace.without_size;
         Self {
-            prepared: py.detach(|| PreparedTrace::new(requests)),
+            prepared: py.detach(|| PreparedTrace::new(interned_trace)),
             without_size,
             is_cut,
         }
     }
 }
 
-/// LRU's misses by size, with the spread of the seeds if it was sampled.
+/// LRU's misses by cache size, with the spread of the seeds if it was sampled.
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct Curve {
     /// At least one.
@@ -226,23 +224,23 @@ pub(crate) struct Curve {
 
 #[pymethods]
 impl Curve {
-    /// Return the mean, lowest and highest miss ratio at a size.
+    /// Return the mean, lowest and highest miss ratio at a cache size.
     fn band(&self, size: u64) -> (f64, f64, f64) {
         miss_ratio_range(&self.curves, size)
             .map_or((0.0, 0.0, 0.0), |band| (band.mean, band.low, band.high))
     }
 
-    /// Return the least size with at most this miss ratio, or None.
+    /// Return the least cache size with at most this miss ratio, or None.
     fn size_for(&self, miss_ratio: f64) -> Option<u64> {
         self.curves.first()?.size_for(miss_ratio)
     }
 
-    /// Return the size where the curve bends, or None.
+    /// Return the cache size where the curve bends, or None.
     fn knee(&self) -> Option<u64> {
         Some(self.curves.first()?.knee()?.size)
     }
 
-    /// Return up to count + 1 sizes from 0 to the footprint, evenly spaced.
+    /// Return up to count + 1 cache sizes from 0 to the footprint, evenly spaced.
     fn sizes(&self, count: u64) -> Vec<u64> {
         let points = self.curves.first().map(|curve| curve.points(count));
         let sizes = points.into_iter().flatten().map(|(size, _)| size);

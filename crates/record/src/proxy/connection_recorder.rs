@@ -251,8 +251,8 @@ mod tests {
 
     fn keys_by_request(log: &RequestLog) -> Vec<Vec<&str>> {
         let key = |&item: &u32| log.items.keys[item as usize].as_str();
-        let items = |request| log.requests.items_of(request).iter().map(key).collect();
-        (0..log.requests.len()).map(items).collect()
+        let keys_of_request = |request| log.requests.items_of(request).iter().map(key).collect();
+        (0..log.requests.len()).map(keys_of_request).collect()
     }
 
     fn recorded_size(log: &RequestLog, key: &str) -> u32 {

@@ -43,12 +43,12 @@ struct ProxyShared {
     request_gap: Duration,
     is_stopped: AtomicBool,
     connections: AtomicU64,
-    refused: AtomicU64,
-    unrecorded: AtomicU64,
+    refused_connections: AtomicU64,
+    unrecorded_connections: AtomicU64,
     reads: AtomicU64,
     writes: AtomicU64,
-    recorded: AtomicU64,
-    dropped: AtomicU64,
+    recorded_requests: AtomicU64,
+    dropped_requests: AtomicU64,
     warning: Mutex<Option<String>>,
     forward_latency: ForwardLatency,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -60,17 +60,21 @@ pub struct ProxyStats {
     /// Connections of clients.
     pub connections: u64,
     /// Connections that were closed because the server could not be reached.
-    pub refused: u64,
+    #[serde(rename = "refused")]
+    pub refused_connections: u64,
     /// Connections that were passed on and not recorded, or not to their end: another protocol than text and meta.
-    pub unrecorded: u64,
+    #[serde(rename = "unrecorded")]
+    pub unrecorded_connections: u64,
     /// Keys that were read.
     pub reads: u64,
     /// Commands that write.
     pub writes: u64,
     /// Requests in the log.
-    pub recorded: u64,
+    #[serde(rename = "recorded")]
+    pub recorded_requests: u64,
     /// Requests that are not in the log: no memory was left, or the folder cannot be written.
-    pub dropped: u64,
+    #[serde(rename = "dropped")]
+    pub dropped_requests: u64,
     /// Mean time from receiving bytes to having passed them on, in microseconds, of either direction.
     pub hop_us: f64,
 }
@@ -101,12 +105,12 @@ impl Proxy {
             request_gap,
             is_stopped: AtomicBool::new(false),
             connections: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            unrecorded: AtomicU64::new(0),
+            refused_connections: AtomicU64::new(0),
+            unrecorded_connections: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
-            recorded: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            recorded_requests: AtomicU64::new(0),
+            dropped_requests: AtomicU64::new(0),
             warning: Mutex::new(None),
             forward_latency: ForwardLatency::default(),
             threads: Mutex::new(Vec::new()),
@@ -144,12 +148,12 @@ impl Proxy {
         let shared = &self.shared;
         ProxyStats {
             connections: read_counter(&shared.connections),
-            refused: read_counter(&shared.refused),
-            unrecorded: read_counter(&shared.unrecorded),
+            refused_connections: read_counter(&shared.refused_connections),
+            unrecorded_connections: read_counter(&shared.unrecorded_connections),
             reads: read_counter(&shared.reads),
             writes: read_counter(&shared.writes),
-            recorded: read_counter(&shared.recorded),
-            dropped: read_counter(&shared.dropped),
+            recorded_requests: read_counter(&shared.recorded_requests),
+            dropped_requests: read_counter(&shared.dropped_requests),
             hop_us: shared.forward_latency.mean_us(),
         }
     }
@@ -197,7 +201,7 @@ fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyShared>) {
         let connection_shared = Arc::clone(shared);
         let thread = std::thread::spawn(move || {
             if forward_connection(&client, &connection_shared).is_err() {
-                connection_shared.refused.fetch_add(1, Relaxed);
+                connection_shared.refused_connections.fetch_add(1, Relaxed);
             }
         });
         let mut threads = lock(&shared.threads);
@@ -228,9 +232,9 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
             Direction::ToClient => connection_recorder.on_server_bytes(bytes, Instant::now()),
         }
     };
-    let forward_direction = |direction: Direction, from: &TcpStream, to: &TcpStream| {
+    let forward_direction = |direction: Direction, sender: &TcpStream, receiver: &TcpStream| {
         forward_bytes(
-            (from, to),
+            (sender, receiver),
             &shared.forward_latency,
             &shared.is_stopped,
             &mut |bytes| {
@@ -242,7 +246,7 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
             Direction::ToServer => Shutdown::Write,
             Direction::ToClient => Shutdown::Both,
         };
-        let _ = to.shutdown(shutdown_mode);
+        let _ = receiver.shutdown(shutdown_mode);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| forward_direction(Direction::ToServer, client, &server));
@@ -259,11 +263,11 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
     shared.reads.fetch_add(counts.reads, Relaxed);
     shared.writes.fetch_add(counts.writes, Relaxed);
     shared
-        .unrecorded
+        .unrecorded_connections
         .fetch_add(u64::from(is_out_of_sync), Relaxed);
     let stats = recorder.stats();
-    shared.recorded.fetch_add(stats.recorded, Relaxed);
-    shared.dropped.fetch_add(stats.dropped, Relaxed);
+    shared.recorded_requests.fetch_add(stats.recorded, Relaxed);
+    shared.dropped_requests.fetch_add(stats.dropped, Relaxed);
     if let Some(warning) = recorder.take_warning() {
         lock(&shared.warning).get_or_insert(warning);
     }

@@ -44,14 +44,14 @@ impl ReplyScanner {
             self.skip_bytes -= skipped_bytes;
             bytes = bytes.get(skipped_bytes as usize..).unwrap_or_default();
             let newline_index = bytes.iter().position(|&byte| byte == b'\n');
-            let Some((line_end, tail)) =
+            let Some((line_tail, rest)) =
                 newline_index.and_then(|newline_index| bytes.split_at_checked(newline_index + 1))
             else {
                 self.append_to_line(bytes);
                 return;
             };
-            self.append_to_line(line_end);
-            bytes = tail;
+            self.append_to_line(line_tail);
+            bytes = rest;
             let line = std::mem::take(&mut self.partial_line);
             if !std::mem::take(&mut self.is_too_long) {
                 self.parse_line(line.trim_ascii_end(), emit);

@@ -22,14 +22,14 @@ pub(crate) type AcceptQueue = Arc<Mutex<Vec<AcceptedConnection>>>;
 
 /// The queues of all workers.
 pub(crate) struct AcceptQueues {
-    queues: Vec<(AcceptQueue, Waker)>,
+    queues_and_wakers: Vec<(AcceptQueue, Waker)>,
     next_worker: AtomicUsize,
 }
 
 impl AcceptQueues {
     pub(crate) fn new(wakers: impl Iterator<Item = Waker>) -> AcceptQueues {
         AcceptQueues {
-            queues: wakers
+            queues_and_wakers: wakers
                 .map(|waker| (AcceptQueue::default(), waker))
                 .collect(),
             next_worker: AtomicUsize::new(0),
@@ -39,7 +39,7 @@ impl AcceptQueues {
     /// The queue of a worker.
     pub(crate) fn queue_of_worker(&self, worker_index: usize) -> AcceptQueue {
         let queue = self
-            .queues
+            .queues_and_wakers
             .get(worker_index)
             .map(|(queue, _)| Arc::clone(queue));
         queue.unwrap_or_default()
@@ -48,8 +48,8 @@ impl AcceptQueues {
     /// Passes a connection to the next worker.
     pub(crate) fn assign(&self, accepted: AcceptedConnection) {
         let worker_index =
-            self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
-        if let Some((queue, waker)) = self.queues.get(worker_index) {
+            self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues_and_wakers.len().max(1);
+        if let Some((queue, waker)) = self.queues_and_wakers.get(worker_index) {
             lock(queue).push(accepted);
             waker.wake();
         }

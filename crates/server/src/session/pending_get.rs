@@ -60,7 +60,7 @@ impl Session {
     fn refuse_get(
         &mut self,
         pending_get: PendingGet,
-        reply: &'static [u8],
+        error_reply: &'static [u8],
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         self.state = State::Command;
@@ -76,10 +76,10 @@ impl Session {
         if let Some(reply_start) = reply_start {
             run.out.rewind(reply_start);
         }
-        run.out.bytes.extend_from_slice(reply);
+        run.out.bytes.extend_from_slice(error_reply);
         let can_rewind = reply_start.is_some() || !pending_get.has_started;
         match line_end {
-            Some(line_end) if can_rewind && reply == replies::BAD_FORMAT => {
+            Some(line_end) if can_rewind && error_reply == replies::BAD_FORMAT => {
                 run.used_bytes += line_end + 1;
                 None
             }

@@ -9,25 +9,25 @@ const PIECES_MAX: usize = 512;
 pub(crate) struct SendVector<'o> {
     pub(crate) slices: Vec<IoSlice<'o>>,
     /// Bytes still to be skipped.
-    skip_bytes: usize,
+    bytes_to_skip: usize,
     /// Bytes that still fit.
     bytes_left: usize,
 }
 
 impl<'o> SendVector<'o> {
-    /// Empty, for the range from `skip_bytes` to `skip_bytes + bytes_max` bytes.
-    pub(crate) fn new(skip_bytes: usize, bytes_max: usize) -> Self {
+    /// Empty, for the range from `bytes_to_skip` to `bytes_to_skip + bytes_max` bytes.
+    pub(crate) fn new(bytes_to_skip: usize, bytes_max: usize) -> Self {
         Self {
             slices: Vec::with_capacity(8),
-            skip_bytes,
+            bytes_to_skip,
             bytes_left: bytes_max,
         }
     }
 
     /// Adds the part of the next piece that is in the range; false when no more fits.
     pub(crate) fn push(&mut self, piece: &'o [u8]) -> bool {
-        let skipped_bytes = self.skip_bytes.min(piece.len());
-        self.skip_bytes -= skipped_bytes;
+        let skipped_bytes = self.bytes_to_skip.min(piece.len());
+        self.bytes_to_skip -= skipped_bytes;
         let piece_in_range = piece.get(skipped_bytes..).unwrap_or_default();
         let piece_in_range = piece_in_range
             .get(..self.bytes_left)
@@ -47,16 +47,19 @@ mod tests {
     #[test]
     fn a_range_is_cut_from_the_pieces_at_any_offset() {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
-        for skip_bytes in 0..=8 {
+        for bytes_to_skip in 0..=8 {
             for bytes_max in 1..=8 {
-                let mut send_vector = SendVector::new(skip_bytes, bytes_max);
+                let mut send_vector = SendVector::new(bytes_to_skip, bytes_max);
                 let _ = send_vector.push(first) && send_vector.push(second);
                 let gathered: Vec<u8> = send_vector
                     .slices
                     .iter()
                     .flat_map(|slice| slice.to_vec())
                     .collect();
-                assert_eq!(gathered, whole[skip_bytes..(skip_bytes + bytes_max).min(8)]);
+                assert_eq!(
+                    gathered,
+                    whole[bytes_to_skip..(bytes_to_skip + bytes_max).min(8)]
+                );
             }
         }
     }

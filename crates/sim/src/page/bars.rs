@@ -8,13 +8,13 @@ use serde_json::json;
 use super::scale::{Scale, format_short_number};
 use super::{escape, write_data};
 
-/// Sizes in SVG units.
+/// Sizes and margins in SVG units.
 const WIDTH: f64 = 860.0;
 const PANEL_HEIGHT: f64 = 190.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 26.0;
-const BOTTOM: f64 = 48.0;
+const LEFT_MARGIN: f64 = 64.0;
+const RIGHT_MARGIN: f64 = 16.0;
+const TOP_MARGIN: f64 = 26.0;
+const BOTTOM_MARGIN: f64 = 48.0;
 
 /// Panels of stacked bars with the same axes.
 #[derive(Debug, Clone, Default)]
@@ -55,12 +55,12 @@ impl BarChart {
         let x_scale = Scale::new(
             all_bars().flat_map(|bar| <[f64; 2]>::from(bar.range)),
             true,
-            LEFT,
-            WIDTH - RIGHT,
+            LEFT_MARGIN,
+            WIDTH - RIGHT_MARGIN,
         );
-        let heights = all_bars().map(|bar| bar.parts[0] + bar.parts[1]);
-        let y_scale = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
-        let chart_height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
+        let bar_heights = all_bars().map(|bar| bar.parts[0] + bar.parts[1]);
+        let y_scale = Scale::new(bar_heights.chain([0.0]), false, PANEL_HEIGHT, TOP_MARGIN);
+        let chart_height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM_MARGIN;
         let title = escape(&self.title);
         let _ = write!(
             html,
@@ -83,7 +83,7 @@ impl BarChart {
     }
 
     fn write_panel(&self, html: &mut String, panel: &Panel, x_scale: &Scale, y_scale: &Scale) {
-        let right = WIDTH - RIGHT;
+        let right = WIDTH - RIGHT_MARGIN;
         for (tick_px, tick) in y_scale
             .ticks
             .iter()
@@ -91,12 +91,12 @@ impl BarChart {
         {
             let _ = write!(
                 html,
-                "<path class=\"grid\" d=\"M{LEFT} {tick_px:.1}H{right}\"/>"
+                "<path class=\"grid\" d=\"M{LEFT_MARGIN} {tick_px:.1}H{right}\"/>"
             );
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
+                LEFT_MARGIN - 8.0,
                 tick_px + 4.0,
                 format_short_number(tick)
             );
@@ -106,7 +106,7 @@ impl BarChart {
         }
         let _ = write!(
             html,
-            "<text x=\"{LEFT}\" y=\"14\">{}</text>",
+            "<text x=\"{LEFT_MARGIN}\" y=\"14\">{}</text>",
             escape(&panel.title)
         );
     }
@@ -114,16 +114,16 @@ impl BarChart {
     fn write_bar(&self, html: &mut String, bar: &Bar, x_scale: &Scale, y_scale: &Scale) {
         let [bottom_value, top_value] = bar.parts;
         let (range_start, range_end) = bar.range;
-        let edges = (x_scale.to_px(range_start), x_scale.to_px(range_end));
-        let (Some(left_px), Some(right_px)) = edges else {
+        let x_edges = (x_scale.to_px(range_start), x_scale.to_px(range_end));
+        let (Some(left_px), Some(right_px)) = x_edges else {
             return;
         };
-        let edge_heights = (
+        let y_edges = (
             y_scale.to_px(0.0),
             y_scale.to_px(bottom_value),
             y_scale.to_px(bottom_value + top_value),
         );
-        let (Some(baseline_px), Some(middle_px), Some(top_px)) = edge_heights else {
+        let (Some(baseline_px), Some(middle_px), Some(top_px)) = y_edges else {
             return;
         };
         // A gap between neighbours, but not more than the bar has.
@@ -153,10 +153,10 @@ impl BarChart {
     }
 
     fn write_x_axis(&self, html: &mut String, x_scale: &Scale, chart_height: f64) {
-        let (bottom, right) = (chart_height - BOTTOM, WIDTH - RIGHT);
+        let (bottom, right) = (chart_height - BOTTOM_MARGIN, WIDTH - RIGHT_MARGIN);
         let _ = write!(
             html,
-            "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
+            "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>"
         );
         for (tick_px, tick) in x_scale
             .ticks
@@ -174,17 +174,17 @@ impl BarChart {
                 format_short_number(tick)
             );
         }
-        let middle = f64::midpoint(LEFT, right);
+        let middle_x = f64::midpoint(LEFT_MARGIN, right);
         let _ = write!(
             html,
-            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            "<text x=\"{middle_x}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             chart_height - 8.0,
             escape(&self.x_label)
         );
         let _ = write!(
             html,
             "<text transform=\"translate(14 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            f64::midpoint(TOP, bottom),
+            f64::midpoint(TOP_MARGIN, bottom),
             escape(&self.y_label)
         );
     }

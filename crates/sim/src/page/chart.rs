@@ -16,11 +16,11 @@ use super::{escape, write_data};
 /// Size of the chart in SVG units; the page scales it to its width.
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 400.0;
-const LEFT: f64 = 64.0;
-/// Room to the right of the last point without labels there.
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 18.0;
-const BOTTOM: f64 = 48.0;
+const LEFT_MARGIN: f64 = 64.0;
+/// The margin to the right of the last point if there are no labels.
+const RIGHT_MARGIN: f64 = 16.0;
+const TOP_MARGIN: f64 = 18.0;
+const BOTTOM_MARGIN: f64 = 48.0;
 /// Marks with a label in the chart; where there are more, each has a tooltip.
 const MARK_LABELS_MAX: usize = 4;
 
@@ -54,19 +54,19 @@ pub struct Mark {
 
 impl Chart {
     pub(super) fn write(&self, html: &mut String) {
-        let labels = self.end_labels();
-        let right = WIDTH - end_labels::measure_labels(&labels).max(RIGHT);
+        let labels = self.build_end_labels();
+        let right = WIDTH - end_labels::measure_labels(&labels).max(RIGHT_MARGIN);
         let xs = self
             .series
             .iter()
             .flat_map(Series::xs)
             .chain(self.marks.iter().map(|mark| mark.x));
-        let x_scale = Scale::new(xs, self.is_x_log, LEFT, right);
+        let x_scale = Scale::new(xs, self.is_x_log, LEFT_MARGIN, right);
         let y_scale = Scale::new(
             self.series.iter().flat_map(Series::ys),
             self.is_y_log,
-            HEIGHT - BOTTOM,
-            TOP,
+            HEIGHT - BOTTOM_MARGIN,
+            TOP_MARGIN,
         );
         html.push_str("<section>");
         if !self.title.is_empty() {
@@ -82,7 +82,8 @@ impl Chart {
         // Grey curves first, so that they lie under the others.
         let mut draw_order: Vec<usize> = (0..self.series.len()).collect();
         draw_order.sort_by_key(|&index| index < HIGHLIGHTED_MAX);
-        let placed_labels = end_labels::arrange(labels, &y_scale, TOP, HEIGHT - BOTTOM);
+        let placed_labels =
+            end_labels::arrange(labels, &y_scale, TOP_MARGIN, HEIGHT - BOTTOM_MARGIN);
         for index in draw_order {
             let class_attribute = if index < HIGHLIGHTED_MAX {
                 ""
@@ -106,7 +107,7 @@ impl Chart {
     }
 
     /// The labels of the coloured lines, where there are several curves; dots are named in the legend.
-    fn end_labels(&self) -> Vec<EndLabel> {
+    fn build_end_labels(&self) -> Vec<EndLabel> {
         if self.series.len() < 2 {
             return Vec::new();
         }
@@ -152,20 +153,20 @@ impl Chart {
                 continue;
             };
             let label = escape(&mark.label);
-            let bottom = HEIGHT - BOTTOM;
+            let bottom = HEIGHT - BOTTOM_MARGIN;
             let _ = write!(
                 html,
-                "<path class=\"mark\" d=\"M{mark_px:.1} {TOP}V{bottom}\">"
+                "<path class=\"mark\" d=\"M{mark_px:.1} {TOP_MARGIN}V{bottom}\">"
             );
             let _ = write!(html, "<title>{label}</title></path>");
             if has_labels {
-                let is_near_end = mark_px > f64::midpoint(LEFT, right);
+                let is_near_end = mark_px > f64::midpoint(LEFT_MARGIN, right);
                 let (dx, anchor) = if is_near_end {
                     (-5.0, "end")
                 } else {
                     (5.0, "start")
                 };
-                let label_y = TOP + 10.0 + 15.0 * index as f64;
+                let label_y = TOP_MARGIN + 10.0 + 15.0 * index as f64;
                 let _ = write!(
                     html,
                     "<text x=\"{:.1}\" y=\"{label_y}\" text-anchor=\"{anchor}\">{label}</text>",
@@ -176,7 +177,7 @@ impl Chart {
     }
 
     fn write_axes(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale, right: f64) {
-        let bottom = HEIGHT - BOTTOM;
+        let bottom = HEIGHT - BOTTOM_MARGIN;
         for (y_px, tick) in y_scale
             .ticks
             .iter()
@@ -184,12 +185,12 @@ impl Chart {
         {
             let _ = write!(
                 html,
-                "<path class=\"grid\" d=\"M{LEFT} {y_px:.1}H{right}\"/>"
+                "<path class=\"grid\" d=\"M{LEFT_MARGIN} {y_px:.1}H{right}\"/>"
             );
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">",
-                LEFT - 8.0,
+                LEFT_MARGIN - 8.0,
                 y_px + 4.0
             );
             let _ = write!(html, "{}</text>", format_short_number(tick));
@@ -209,16 +210,16 @@ impl Chart {
         }
         let _ = write!(
             html,
-            "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
+            "<path class=\"axis\" d=\"M{LEFT_MARGIN} {bottom}H{right}\"/>"
         );
-        let middle_x = f64::midpoint(LEFT, right);
+        let middle_x = f64::midpoint(LEFT_MARGIN, right);
         let _ = write!(
             html,
             "<text x=\"{middle_x}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             HEIGHT - 8.0,
             escape(&self.x_label)
         );
-        let middle_y = f64::midpoint(TOP, bottom);
+        let middle_y = f64::midpoint(TOP_MARGIN, bottom);
         let _ = write!(
             html,
             "<text transform=\"translate(14 {middle_y}) rotate(-90)\" text-anchor=\"middle\">"

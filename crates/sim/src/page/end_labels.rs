@@ -29,9 +29,9 @@ pub(super) struct PlacedLabel {
 }
 
 impl EndLabel {
-    pub(super) fn new(series_index: usize, label: &str, value: f64) -> Self {
+    pub(super) fn new(series_index: usize, name: &str, value: f64) -> Self {
         let mut lines: Vec<String> = Vec::new();
-        for word in label.split_whitespace() {
+        for word in name.split_whitespace() {
             match lines.last_mut() {
                 Some(line) if line.chars().count() + 1 + word.chars().count() <= LINE_CHARS_MAX => {
                     line.push(' ');
@@ -68,11 +68,11 @@ impl PlacedLabel {
 /// The width that labels need beside the chart.
 pub(super) fn measure_labels(labels: &[EndLabel]) -> f64 {
     let lines = labels.iter().flat_map(|label| &label.lines);
-    let longest = lines.map(|line| line.chars().count()).max();
-    longest.map_or(0.0, |chars| (chars as f64 * CHAR_WIDTH + 16.0).min(260.0))
+    let line_chars_max = lines.map(|line| line.chars().count()).max();
+    line_chars_max.map_or(0.0, |chars| (chars as f64 * CHAR_WIDTH + 16.0).min(260.0))
 }
 
-/// Moves labels, each as near to the end of its curve as the others allow, between `top` and `bottom`.
+/// Places labels, each as near to the end of its curve as the others allow, between `top` and `bottom`.
 pub(super) fn arrange(
     labels: Vec<EndLabel>,
     y_scale: &Scale,
@@ -82,8 +82,8 @@ pub(super) fn arrange(
     let mut placed_labels: Vec<PlacedLabel> = labels
         .into_iter()
         .filter_map(|label| {
-            let middle = y_scale.to_px(label.value)?;
-            let first_line_y = middle + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
+            let middle_y = y_scale.to_px(label.value)?;
+            let first_line_y = middle_y + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
             Some(PlacedLabel {
                 label,
                 first_line_y,

@@ -132,7 +132,7 @@ impl Table {
         let numeric_columns: Vec<bool> = (0..self.header.len())
             .map(|column| self.is_number_column(column))
             .collect();
-        let class_of_column = |column: usize| {
+        let class_attribute_of = |column: usize| {
             if numeric_columns.get(column) == Some(&true) {
                 " class=\"n\""
             } else {
@@ -145,17 +145,22 @@ impl Table {
         }
         html.push_str("<div class=\"wide\"><table><thead><tr>");
         for (column, name) in self.header.iter().enumerate() {
-            let _ = write!(html, "<th{}>{}</th>", class_of_column(column), escape(name));
+            let _ = write!(
+                html,
+                "<th{}>{}</th>",
+                class_attribute_of(column),
+                escape(name)
+            );
         }
         html.push_str("</tr></thead><tbody>");
         for row in &self.rows {
             html.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
-                let class = match cell.chars().count() {
+                let class_attribute = match cell.chars().count() {
                     PROSE_CHARS_MIN.. => " class=\"prose\"",
-                    _ => class_of_column(column),
+                    _ => class_attribute_of(column),
                 };
-                let _ = write!(html, "<td{class}>{}</td>", escape(cell));
+                let _ = write!(html, "<td{class_attribute}>{}</td>", escape(cell));
             }
             html.push_str("</tr>");
         }

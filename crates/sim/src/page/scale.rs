@@ -62,24 +62,24 @@ impl Scale {
 
 /// Steps of 1, 2 or 5 times a power of ten, about six of them; 0 belongs to the axis when it is near.
 fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
-    let low = if low > 0.0 && low < 0.6 * high {
+    let axis_low = if low > 0.0 && low < 0.6 * high {
         0.0
     } else {
         low
     };
-    let span = if high > low {
-        high - low
+    let span = if high > axis_low {
+        high - axis_low
     } else {
         high.abs().max(1.0)
     };
     let rough_step = span / 6.0;
-    let power = 10f64.powf(rough_step.log10().floor());
+    let power_of_ten = 10f64.powf(rough_step.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
-        .map(|multiplier| multiplier * power)
+        .map(|multiplier| multiplier * power_of_ten)
         .find(|candidate| *candidate >= rough_step)
         .unwrap_or(span);
-    let first_step = (low / step).floor();
+    let first_step = (axis_low / step).floor();
     let last_step = (high / step).ceil().max(first_step + 1.0);
     let step_count = (last_step - first_step).round() as usize;
     let ticks: Vec<f64> = (0..=step_count)
@@ -92,9 +92,9 @@ fn choose_linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
 fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let high = if high > low { high } else { low * 10.0 };
     let decades = (high / low).log10();
-    let (first_power, last_power) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let (first_exponent, last_exponent) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let decade_stride = if decades > 8.0 {
-        ((last_power - first_power) / 6).max(1) as usize
+        ((last_exponent - first_exponent) / 6).max(1) as usize
     } else {
         1
     };
@@ -103,11 +103,14 @@ fn choose_log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     } else {
         &[1.0]
     };
-    let powers_of_ten = (first_power..=last_power)
+    let powers_of_ten = (first_exponent..=last_exponent)
         .step_by(decade_stride)
-        .map(|power| 10f64.powi(power));
-    let ticks = powers_of_ten
-        .flat_map(|power| multipliers.iter().map(move |multiplier| multiplier * power));
+        .map(|exponent| 10f64.powi(exponent));
+    let ticks = powers_of_ten.flat_map(|power_of_ten| {
+        multipliers
+            .iter()
+            .map(move |multiplier| multiplier * power_of_ten)
+    });
     let is_visible = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }
@@ -137,18 +140,18 @@ pub fn format_short_number(value: f64) -> String {
 /// A number of bytes in short form, in powers of 1024: `64 MiB`.
 pub fn format_short_bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = if bytes == 0 {
+    let exponent = if bytes == 0 {
         0
     } else {
         (bytes.ilog2() / 10).min(4)
     };
-    let scaled = bytes as f64 / 1024f64.powi(power as i32);
-    let decimals = if power == 0 || scaled >= 100.0 {
+    let scaled = bytes as f64 / 1024f64.powi(exponent as i32);
+    let decimals = if exponent == 0 || scaled >= 100.0 {
         0
     } else {
         2 - usize::from(scaled >= 10.0)
     };
-    format!("{scaled:.decimals$} {}", units[power as usize])
+    format!("{scaled:.decimals$} {}", units[exponent as usize])
 }
 
 #[cfg(test)]

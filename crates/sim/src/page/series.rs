@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::escape;
 use super::scale::{Scale, format_short_number};
 
-/// Points closer than this, in SVG units, overlap, so that one of them is left out of the line.
-const DOT_WIDTH: f64 = 1.5;
+/// The least distance between two points of a line, in SVG units; points that are closer overlap and are left out.
+const POINT_DISTANCE_MIN: f64 = 1.5;
 /// Maximum number of points drawn per curve.
 const POINTS_MAX: usize = 400;
 /// Curves with at most this many points show a dot with a tooltip for each point.
@@ -153,12 +153,12 @@ pub(super) fn round_significant(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// The points that are more than a dot's width away from the previous one, and the last point.
+/// The points that are far enough away from the previous one, and the last point.
 fn drop_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut selected: Vec<(f64, f64)> = Vec::new();
     for &(px, py) in pixels {
         let is_far_enough = |&(last_px, last_py): &(f64, f64)| {
-            (px - last_px).abs().max((py - last_py).abs()) >= DOT_WIDTH
+            (px - last_px).abs().max((py - last_py).abs()) >= POINT_DISTANCE_MIN
         };
         if selected.last().is_none_or(is_far_enough) {
             selected.push((px, py));

@@ -42,7 +42,7 @@ pub struct Candidate {
     pub memory_bytes: u64,
 }
 
-/// The requests on which a candidate is evaluated.
+/// Which requests a candidate is chosen on, and which evaluate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evaluation {
     /// On the second quarter of the requests, with the fixed set chosen on the first quarter: the data that a choice
@@ -137,14 +137,14 @@ impl Evaluation {
 /// with those that were learned.
 pub fn list_candidates(
     prepared: &PreparedLog<'_>,
-    memory_bytes: u64,
+    memory_bytes_max: u64,
     learned_by_share: &LearnedByShare,
 ) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
     let all_items_bytes: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     // More memory than all items take is never needed.
-    let memory_bytes = memory_bytes.min(all_items_bytes);
-    let item_bytes = (all_items_bytes / sizes.len().max(1) as u64).max(1);
+    let budget_max = memory_bytes_max.min(all_items_bytes);
+    let mean_item_bytes = (all_items_bytes / sizes.len().max(1) as u64).max(1);
     let mut candidates = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(children, subtree_depth)| (children, subtree_depth, None));
@@ -168,8 +168,8 @@ pub fn list_candidates(
             });
         };
         add_candidate(None, LocalRule::Nothing, 0);
-        for budget in BUDGET_DIVISORS.map(|divisor| memory_bytes / divisor) {
-            let s3fifo_within = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
+        for budget in BUDGET_DIVISORS.map(|divisor| budget_max / divisor) {
+            let s3fifo_within = |bytes: u64| LocalRule::S3Fifo((bytes / mean_item_bytes) as usize);
             let fixed_within = |bytes| Some(FixedRule::Bytes(bytes));
             add_candidate(fixed_within(budget), LocalRule::Nothing, budget);
             add_candidate(None, LocalRule::LruBytes(budget), budget);
@@ -200,7 +200,7 @@ pub fn evaluate(
     limit_ns: Option<u64>,
 ) -> u64 {
     let strategy = &candidate.strategy;
-    let fixed = choose_fixed_on(
+    let fixed_set = choose_fixed_on(
         strategy.fixed,
         prepared,
         cost,
@@ -208,7 +208,7 @@ pub fn evaluate(
     );
     let nothing_learned = LearnedItems::default();
     let choices = Choices {
-        fixed: &fixed,
+        fixed: &fixed_set,
         learned: learned_by_share
             .for_share(strategy.companion_share_percent)
             .unwrap_or(&nothing_learned),
@@ -234,8 +234,8 @@ pub fn evaluate(
     added_ns
 }
 
-/// The Pareto front, by rising memory: candidates that no other candidate beats on the past with the same or less
-/// memory.
+/// The Pareto front, by rising memory: the indexes of the candidates that no other candidate beats on the past with
+/// the same or less memory.
 ///
 /// Each candidate comes with the nanoseconds that it added on the past.
 pub fn find_pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
@@ -272,7 +272,7 @@ mod tests {
     fn evaluate_candidates(
         log: &RequestLog,
         evaluation: Evaluation,
-        is_limited: bool,
+        stops_early: bool,
     ) -> (Vec<(Candidate, u64)>, BestSoFar) {
         let prepared = PreparedLog::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
@@ -282,8 +282,8 @@ mod tests {
             let memory_bytes = candidate.memory_bytes;
             let limit_ns = best_so_far
                 .least_added_ns_within(memory_bytes)
-                .filter(|_| is_limited);
-            let ns = evaluate(
+                .filter(|_| stops_early);
+            let added_ns = evaluate(
                 &prepared,
                 &cost,
                 &candidate,
@@ -291,8 +291,8 @@ mod tests {
                 &learned_by_share,
                 limit_ns,
             );
-            best_so_far.record(memory_bytes, ns);
-            (candidate, ns)
+            best_so_far.record(memory_bytes, added_ns);
+            (candidate, added_ns)
         };
         let tried_candidates = list_candidates(&prepared, 500_000, &learned_by_share)
             .into_iter()
@@ -313,14 +313,19 @@ mod tests {
             })
             .collect();
         assert!(
-            points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1),
+            points.is_sorted_by(
+                |(memory_bytes, added_ns), (next_memory_bytes, next_added_ns)| {
+                    memory_bytes < next_memory_bytes && added_ns > next_added_ns
+                }
+            ),
             "{points:?}"
         );
-        for (candidate, ns) in &tried_candidates {
-            let affordable = points
+        for (candidate, added_ns) in &tried_candidates {
+            let affordable_points = points
                 .iter()
-                .filter(|point| point.0 <= candidate.memory_bytes);
-            assert!(affordable.map(|point| point.1).min().unwrap() <= *ns);
+                .filter(|(memory_bytes, _)| *memory_bytes <= candidate.memory_bytes);
+            let least_added_ns = affordable_points.map(|(_, added_ns)| *added_ns).min();
+            assert!(least_added_ns.unwrap() <= *added_ns);
         }
     }
 
@@ -334,7 +339,7 @@ mod tests {
                 whole
                     .iter()
                     .zip(&limited)
-                    .any(|(whole, limited)| whole.1 > limited.1)
+                    .any(|((_, whole_ns), (_, limited_ns))| whole_ns > limited_ns)
             );
             assert_eq!(find_pareto_front(&whole), find_pareto_front(&limited));
             for (candidate, _) in &whole {

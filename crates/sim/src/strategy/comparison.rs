@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, P50, P95};
+use super::figures::{Figures, P50_INDEX, P95_INDEX};
 
 /// The figures of the same requests, forecast and measured.
 #[derive(Debug, Clone)]
@@ -16,13 +16,13 @@ pub struct Comparison {
 impl Comparison {
     /// Whether calls, keys, bytes and used keys are equal.
     pub fn counts_are_equal(&self) -> bool {
-        let counts = |side: &Figures| {
+        let counts = |figures: &Figures| {
             (
-                side.requests,
-                side.calls,
-                side.keys,
-                side.bytes,
-                side.used_keys,
+                figures.requests,
+                figures.calls,
+                figures.keys,
+                figures.bytes,
+                figures.used_keys,
             )
         };
         counts(&self.forecast) == counts(&self.measured)
@@ -35,7 +35,7 @@ impl Comparison {
             self.added_error(percentile_index)
                 .is_some_and(|error| error.abs() <= tolerance)
         };
-        self.counts_are_equal() && is_close(P50) && is_close(P95)
+        self.counts_are_equal() && is_close(P50_INDEX) && is_close(P95_INDEX)
     }
 
     /// The error of a percentile of the added time, by its index; `None` if it cannot be stated.
@@ -70,16 +70,16 @@ fn compute_errors(
     compute_error: fn(f64, f64) -> Option<f64>,
 ) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
-        let error_entry = |(name, forecast): (&String, &Value)| {
-            let compute_error = if name == "share_slower" {
+        let error_entry = |(name, forecast_entry): (&String, &Value)| {
+            let compute_entry_error = if name == "share_slower" {
                 compute_difference
             } else {
                 compute_error
             };
-            let measured = measured.get(name).unwrap_or(&Value::Null);
+            let measured_entry = measured.get(name).unwrap_or(&Value::Null);
             (
                 name.clone(),
-                compute_errors(forecast, measured, compute_error),
+                compute_errors(forecast_entry, measured_entry, compute_entry_error),
             )
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());

@@ -5,7 +5,7 @@
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
 
-/// The percentiles given, as written and in thousandths.
+/// The percentiles given: each as written in percent, and in thousandths.
 pub const PERCENTILES: [(&str, u64); 8] = [
     ("5", 50),
     ("25", 250),
@@ -18,9 +18,9 @@ pub const PERCENTILES: [(&str, u64); 8] = [
 ];
 
 /// The index of the median in [`PERCENTILES`].
-pub const P50: usize = 2;
+pub const P50_INDEX: usize = 2;
 /// The index of the 95th percentile in [`PERCENTILES`].
-pub const P95: usize = 5;
+pub const P95_INDEX: usize = 5;
 
 /// The slowdowns whose share is given, as written and in hundredths.
 pub const SLOWDOWNS: [(&str, u64); 4] = [("0.1", 10), ("0.25", 25), ("0.5", 50), ("1", 100)];
@@ -68,7 +68,8 @@ pub fn compute_figures(
     selected_requests: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
-    let (mut slowdowns, mut latencies, mut slower_counts) = (Vec::new(), Vec::new(), [0u64; 4]);
+    let (mut slowdown_bits, mut latencies_ns, mut slower_counts) =
+        (Vec::new(), Vec::new(), [0u64; 4]);
     let mut added_times_ns = Vec::new();
     for request in selected_requests {
         let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);
@@ -79,23 +80,23 @@ pub fn compute_figures(
         figures.bytes += stats.bytes;
         figures.added_ns += stats.added_ns;
         added_times_ns.push(stats.added_ns);
-        latencies.push(base_ns + stats.added_ns);
+        latencies_ns.push(base_ns + stats.added_ns);
         // A base of 0 counts as 1 us, the log's resolution, so that the ratio stays finite.
-        let base_ns = base_ns.max(1000);
+        let divisor_ns = base_ns.max(1000);
         // Doubles of one sign sort as their bits do.
-        slowdowns.push((stats.added_ns as f64 / base_ns as f64).to_bits());
+        slowdown_bits.push((stats.added_ns as f64 / divisor_ns as f64).to_bits());
         for (slower_count, (_, hundredths)) in slower_counts.iter_mut().zip(SLOWDOWNS) {
             *slower_count += u64::from(
-                u128::from(stats.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
+                u128::from(stats.added_ns) * 100 >= u128::from(divisor_ns) * u128::from(hundredths),
             );
         }
     }
     figures.added_ns_pct = compute_percentiles(&mut added_times_ns);
-    figures.slowdown_pct = compute_percentiles(&mut slowdowns)
+    figures.slowdown_pct = compute_percentiles(&mut slowdown_bits)
         .into_iter()
         .map(f64::from_bits)
         .collect();
-    figures.latency_ns_pct = compute_percentiles(&mut latencies);
+    figures.latency_ns_pct = compute_percentiles(&mut latencies_ns);
     figures.share_slower =
         slower_counts.map(|slower_count| slower_count as f64 / figures.requests.max(1) as f64);
     figures

@@ -10,7 +10,7 @@ use std::ops::Range;
 use glasscache_strategy::file::Forecast;
 use glasscache_strategy::rollout::decision::REQUESTS_COMPARED;
 
-use super::figures::{P50, P95, compute_percentiles};
+use super::figures::{P50_INDEX, P95_INDEX, compute_percentiles};
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
 
@@ -85,7 +85,8 @@ fn compute_variances(
             block.len() as f64 / REQUESTS_COMPARED as f64 / (blocks.len().max(2) - 1) as f64;
         let block_values = compute_figure_values(block, request_stats);
         for (index, variance) in variances.iter_mut().enumerate() {
-            *variance += (block_values[index].1 - expected[index].1).powi(2) * scale;
+            let ((_, block_value), (_, expected_value)) = (block_values[index], expected[index]);
+            *variance += (block_value - expected_value).powi(2) * scale;
         }
     }
     variances
@@ -112,8 +113,8 @@ fn compute_figure_values(requests: &[u32], request_stats: &[RequestStats]) -> Fi
     [
         ("calls", mean(|stats| stats.calls)),
         ("keys", mean(|stats| stats.keys)),
-        ("added_ms_p50", added_ms(P50)),
-        ("added_ms_p95", added_ms(P95)),
+        ("added_ms_p50", added_ms(P50_INDEX)),
+        ("added_ms_p95", added_ms(P95_INDEX)),
     ]
 }
 
@@ -200,8 +201,8 @@ mod tests {
             let forecasts = forecasts_of(&draw_request_stats(10_000, 6, &mut random));
             is_within(&forecasts, &draw_stats_of_one_process(6, &mut random))
         });
-        let within = logs_within.count();
-        assert!(within >= 95, "{within}");
+        let log_count = logs_within.count();
+        assert!(log_count >= 95, "{log_count}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::cost::CostModel;
 use super::error::LatencyError;
-use super::noise::{RoundForecasts, compute_added_ns};
+use super::noise::{RoundForecasts, compute_median_and_p95};
 use super::run::RequestStats;
 
 /// A call, its keys, their bytes, and how long it took.
@@ -68,13 +68,16 @@ impl LatencyTable {
         &self.cost
     }
 
-    /// The latency that requests add, forecast with the table of all rounds and with that of each round; `run` simulates
-    /// the requests with the costs of a table.
-    pub fn round_forecasts(&self, run: impl Fn(&CostModel) -> Vec<RequestStats>) -> RoundForecasts {
-        let added_by = |cost: &CostModel| compute_added_ns(&run(cost));
+    /// The latency that requests add, forecast with the table of all rounds and with that of each round; `simulate`
+    /// computes what the requests need with the costs of a table.
+    pub fn round_forecasts(
+        &self,
+        simulate: impl Fn(&CostModel) -> Vec<RequestStats>,
+    ) -> RoundForecasts {
+        let median_and_p95_by = |cost: &CostModel| compute_median_and_p95(&simulate(cost));
         RoundForecasts {
-            whole: added_by(&self.cost),
-            rounds: self.round_costs.iter().map(added_by).collect(),
+            whole: median_and_p95_by(&self.cost),
+            rounds: self.round_costs.iter().map(median_and_p95_by).collect(),
         }
     }
 
@@ -122,11 +125,11 @@ fn build_latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Latenc
         typical_calls.push((mean_keys.round() as u64, mean_bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
-    let lowest = extra_us_by_keys
+    let lowest_us = extra_us_by_keys
         .iter()
-        .fold(0.0, |low: f64, &(_, us)| low.min(us));
+        .fold(0.0, |lowest_us: f64, &(_, us)| lowest_us.min(us));
     for (_, us) in &mut extra_us_by_keys {
-        *us = round_to_ns(*us - lowest);
+        *us = round_to_ns(*us - lowest_us);
     }
     let cost = CostModel::new(&single_us, &extra_us_by_keys)?;
     set_extrapolated_percentiles(&mut size_rows, measured_row_count, multi_gets, &cost);
@@ -177,9 +180,9 @@ impl SizeRow {
     }
 }
 
-/// Rows beyond the largest of `measured`, up to this many bytes, each half as large again as the one before.
-fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
-    let (Some(smallest), Some(largest)) = (measured.first(), measured.last()) else {
+/// Rows beyond the largest of `measured_rows`, up to this many bytes, each half as large again as the one before.
+fn extrapolate_rows(measured_rows: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
+    let (Some(smallest), Some(largest)) = (measured_rows.first(), measured_rows.last()) else {
         return Vec::new();
     };
     let us_per_byte =
@@ -200,16 +203,16 @@ fn extrapolate_rows(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
     sizes.skip(1).map(extrapolate_row).collect()
 }
 
-/// Sets the percentiles of the rows from `first_extrapolated` on, for which there are no single gets: by how much the
+/// Sets the percentiles of the rows from `first_extrapolated_index` on, for which there are no single gets: by how much the
 /// multi-gets of about as many bytes took longer or shorter than their cost, added to the median of the row. About as
 /// many are those between the bytes of the row before and of the row after.
 fn set_extrapolated_percentiles(
     rows: &mut [SizeRow],
-    first_extrapolated: usize,
+    first_extrapolated_index: usize,
     multi_gets: &[TimedCall],
     cost: &CostModel,
 ) {
-    for index in first_extrapolated..rows.len() {
+    for index in first_extrapolated_index..rows.len() {
         let next_row_bytes = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
         let byte_range = rows[index - 1].bytes..=next_row_bytes;
         let similar_calls = multi_gets
@@ -230,7 +233,7 @@ fn set_extrapolated_percentiles(
     }
 }
 
-/// Splits calls, which are sorted by `sort_number`, into at most `rows_max` rows; calls of which it is equal stay in
+/// Splits calls, which are sorted by `sort_number`, into at most `rows_max` rows; calls with the same number stay in
 /// one row.
 fn split_into_rows(
     calls: &[TimedCall],

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::figures::{P50, P95, compute_percentiles};
+use super::figures::{P50_INDEX, P95_INDEX, compute_percentiles};
 use super::run::RequestStats;
 
 /// Rounds of a latency table, and blocks of the measured requests.
@@ -17,7 +17,7 @@ pub const ROUNDS: usize = 10;
 const STUDENT_QUANTILE: f64 = 2.262;
 
 /// The median and the 95th percentile of added nanoseconds.
-pub type AddedNs = [f64; 2];
+pub type MedianAndP95 = [f64; 2];
 
 /// The range in which a value is with a probability of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,25 +53,30 @@ impl Interval {
 }
 
 /// The median and the 95th percentile of these requests.
-pub fn compute_added_ns(request_stats: &[RequestStats]) -> AddedNs {
+pub fn compute_median_and_p95(request_stats: &[RequestStats]) -> MedianAndP95 {
     let mut added_ns: Vec<u64> = request_stats.iter().map(|stats| stats.added_ns).collect();
     let percentiles = compute_percentiles(&mut added_ns);
-    [P50, P95].map(|index| percentiles.get(index).map_or(0.0, |&ns| ns as f64))
+    [P50_INDEX, P95_INDEX].map(|percentile_index| {
+        percentiles
+            .get(percentile_index)
+            .map_or(0.0, |&ns| ns as f64)
+    })
 }
 
 /// A forecast by a whole table, and by each of its rounds.
 #[derive(Debug, Clone)]
 pub struct RoundForecasts {
     /// By the whole table.
-    pub whole: AddedNs,
+    pub whole: MedianAndP95,
     /// By each round.
-    pub rounds: Vec<AddedNs>,
+    pub rounds: Vec<MedianAndP95>,
 }
 
 impl RoundForecasts {
-    fn interval(&self, index: usize) -> Interval {
-        let round_values: Vec<f64> = self.rounds.iter().map(|round| round[index]).collect();
-        Interval::of_rounds(self.whole[index], &round_values)
+    /// The interval of the median (0) or of the 95th percentile (1).
+    fn interval(&self, which: usize) -> Interval {
+        let round_values: Vec<f64> = self.rounds.iter().map(|round| round[which]).collect();
+        Interval::of_rounds(self.whole[which], &round_values)
     }
 }
 
@@ -82,22 +87,22 @@ pub fn compute_error_intervals(
     after: &RoundForecasts,
     measured: &[RequestStats],
 ) -> [Interval; 2] {
-    let whole = compute_added_ns(measured);
+    let measured_whole = compute_median_and_p95(measured);
     let range_of_block = |block_number: usize| -> Range<usize> {
         measured.len() * block_number / ROUNDS..measured.len() * (block_number + 1) / ROUNDS
     };
-    let blocks: Vec<AddedNs> = (0..ROUNDS)
+    let blocks: Vec<MedianAndP95> = (0..ROUNDS)
         .filter_map(|block_number| {
             measured
                 .get(range_of_block(block_number))
                 .filter(|stats| !stats.is_empty())
         })
-        .map(compute_added_ns)
+        .map(compute_median_and_p95)
         .collect();
-    [0, 1].map(|index| {
-        let forecast_interval = before.interval(index).hull(after.interval(index));
-        let block_values: Vec<f64> = blocks.iter().map(|block| block[index]).collect();
-        let measured_interval = Interval::of_rounds(whole[index], &block_values);
+    [0, 1].map(|which| {
+        let forecast_interval = before.interval(which).hull(after.interval(which));
+        let block_values: Vec<f64> = blocks.iter().map(|block| block[which]).collect();
+        let measured_interval = Interval::of_rounds(measured_whole[which], &block_values);
         // A time of 0 was forecast, or may have been: a nanosecond keeps the ratio finite.
         Interval {
             low: measured_interval.low / forecast_interval.high.max(1.0) - 1.0,
@@ -119,16 +124,16 @@ mod tests {
     use crate::random::Random;
 
     fn forecasts(added_ns: f64, spread: f64) -> RoundForecasts {
-        let round = |number: usize| {
+        let round_value = |number: usize| {
             added_ns * (1.0 + spread * if number.is_multiple_of(2) { 1.0 } else { -1.0 })
         };
         RoundForecasts {
             whole: [added_ns; 2],
-            rounds: (0..ROUNDS).map(|number| [round(number); 2]).collect(),
+            rounds: (0..ROUNDS).map(|number| [round_value(number); 2]).collect(),
         }
     }
 
-    fn requests(added_ns: impl Fn(usize) -> u64) -> Vec<RequestStats> {
+    fn stats_of_requests(added_ns: impl Fn(usize) -> u64) -> Vec<RequestStats> {
         let stats = |number| RequestStats {
             added_ns: added_ns(number),
             ..RequestStats::default()
@@ -140,7 +145,7 @@ mod tests {
     fn a_deviation_beyond_steady_rounds_is_significant() {
         let errors_of = |added_ns| {
             let steady = forecasts(1000.0, 0.01);
-            compute_error_intervals(&steady, &steady, &requests(|_| added_ns))
+            compute_error_intervals(&steady, &steady, &stats_of_requests(|_| added_ns))
         };
         assert!(may_be_within(&errors_of(1150), 0.2));
         assert!(!may_be_within(&errors_of(1300), 0.2));
@@ -149,7 +154,7 @@ mod tests {
 
     #[test]
     fn rounds_that_differ_leave_it_open_and_so_does_a_drift() {
-        let slower = requests(|_| 1300);
+        let slower = stats_of_requests(|_| 1300);
         let (steady, noisy) = (forecasts(1000.0, 0.01), forecasts(1000.0, 0.3));
         assert!(may_be_within(
             &compute_error_intervals(&noisy, &steady, &slower),
@@ -160,7 +165,7 @@ mod tests {
             &compute_error_intervals(&steady, &drifted, &slower),
             0.2
         ));
-        let much_slower = requests(|_| 5000);
+        let much_slower = stats_of_requests(|_| 5000);
         assert!(!may_be_within(
             &compute_error_intervals(&noisy, &drifted, &much_slower),
             0.2
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn a_burst_in_the_measured_requests_widens_their_interval() {
         let steady = forecasts(1000.0, 0.01);
-        let burst = requests(|number| if number >= 800 { 4000 } else { 1000 });
+        let burst = stats_of_requests(|number| if number >= 800 { 4000 } else { 1000 });
         let [median, p95] = compute_error_intervals(&steady, &steady, &burst);
         assert!(median.high > 0.2 && p95.low < 2.5, "{median:?} {p95:?}");
         assert!(p95.high > 3.5, "{p95:?}");
@@ -183,11 +188,11 @@ mod tests {
         let mut uniform = || random.next_fraction() - 0.5;
         let covered = (0..repetitions)
             .filter(|_| {
-                let rounds: Vec<f64> = (0..ROUNDS)
+                let round_values: Vec<f64> = (0..ROUNDS)
                     .map(|_| 100.0 + (0..12).map(|_| uniform()).sum::<f64>())
                     .collect();
-                let mean = rounds.iter().sum::<f64>() / ROUNDS as f64;
-                let interval = Interval::of_rounds(mean, &rounds);
+                let mean = round_values.iter().sum::<f64>() / ROUNDS as f64;
+                let interval = Interval::of_rounds(mean, &round_values);
                 (interval.low..=interval.high).contains(&100.0)
             })
             .count();

@@ -43,21 +43,25 @@ impl<'a> PreparedLog<'a> {
             items_of_requests: Vec::new(),
         };
         let mut last_request_of_item = vec![NONE; log.items.len()];
-        let mut dense_instance_index = vec![NONE; usize::from(u16::MAX) + 1];
-        for index in (0..requests.len()).filter(|&index| is_kept(index)) {
+        let mut index_by_instance = vec![NONE; usize::from(u16::MAX) + 1];
+        for log_index in (0..requests.len()).filter(|&log_index| is_kept(log_index)) {
             let request = prepared.log_indexes.len() as u32;
-            let instance_index = &mut dense_instance_index[usize::from(requests.instances[index])];
+            let instance_index = &mut index_by_instance[usize::from(requests.instances[log_index])];
             if *instance_index == NONE {
                 *instance_index = prepared.requests_by_instance.len() as u32;
                 prepared.requests_by_instance.push(Vec::new());
             }
             prepared.requests_by_instance[*instance_index as usize].push(request);
-            prepared.log_indexes.push(index as u32);
+            prepared.log_indexes.push(log_index as u32);
             prepared
                 .base_ns
-                .push(u64::from(requests.base_times_us[index]) * 1000);
-            prepared.pages.push(requests.pages[index]);
-            prepared.add_items(request, requests.items_of(index), &mut last_request_of_item);
+                .push(u64::from(requests.base_times_us[log_index]) * 1000);
+            prepared.pages.push(requests.pages[log_index]);
+            prepared.add_items(
+                request,
+                requests.items_of(log_index),
+                &mut last_request_of_item,
+            );
         }
         prepared
     }
@@ -100,12 +104,12 @@ impl<'a> PreparedLog<'a> {
 
     /// For each item, how many of the given requests use it.
     pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
-        let mut uses = vec![0; self.items.len()];
+        let mut uses_by_item = vec![0; self.items.len()];
         for &item in &self.items_of_requests
             [self.item_starts[requests.start]..self.item_starts[requests.end]]
         {
-            uses[item as usize] += 1;
+            uses_by_item[item as usize] += 1;
         }
-        uses
+        uses_by_item
     }
 }

@@ -12,10 +12,10 @@ const US_PER_DAY: f64 = 86_400e6;
 /// The use of a log's items. An item that a request reads several times counts once for that request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogUsage {
-    /// The items that requests read, those of most requests first; ties by key.
-    pub items: Vec<ItemUsage>,
-    /// The prefixes of these items' keys, those of most requests first; ties by prefix.
-    pub prefixes: Vec<PrefixUsage>,
+    /// The use of each item that requests read, those of most requests first; ties by key.
+    pub by_item: Vec<ItemUsage>,
+    /// The use of each prefix of these items' keys, those of most requests first; ties by prefix.
+    pub by_prefix: Vec<PrefixUsage>,
     /// Reads of all requests.
     pub reads: u64,
     /// Bytes of these reads, as far as sizes are known.
@@ -56,15 +56,15 @@ impl LogUsage {
                 .zip(&requests_by_item)
                 .filter(|&(_, &requests)| requests > 0)
         };
-        let mut items: Vec<ItemUsage> = read_items()
+        let mut by_item: Vec<ItemUsage> = read_items()
             .map(|(item, &requests)| ItemUsage { item, requests })
             .collect();
-        items.sort_by_key(|usage| (Reverse(usage.requests), &keys[usage.item as usize]));
+        by_item.sort_by_key(|usage| (Reverse(usage.requests), &keys[usage.item as usize]));
         let bytes_of =
             |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
         Self {
-            items,
-            prefixes: usage_by_prefix(prepared, &requests_by_item),
+            by_item,
+            by_prefix: list_prefix_usages(prepared, &requests_by_item),
             reads: requests_by_item
                 .iter()
                 .map(|&requests| u64::from(requests))
@@ -75,17 +75,17 @@ impl LogUsage {
 
     /// The share of the read items that only one request reads; `None` if nothing is read.
     pub fn never_repeated_items_share(&self) -> Option<f64> {
-        fraction_of(self.never_repeated_items(), self.items.len() as u64)
+        fraction_of(self.count_never_repeated_items(), self.by_item.len() as u64)
     }
 
-    /// The share of the reads that go to these items; `None` if nothing is read.
+    /// The share of the reads that go to items which only one request reads; `None` if nothing is read.
     pub fn never_repeated_reads_share(&self) -> Option<f64> {
-        fraction_of(self.never_repeated_items(), self.reads)
+        fraction_of(self.count_never_repeated_items(), self.reads)
     }
 
-    fn never_repeated_items(&self) -> u64 {
-        let is_single = |usage: &&ItemUsage| usage.requests == 1;
-        self.items.iter().filter(is_single).count() as u64
+    fn count_never_repeated_items(&self) -> u64 {
+        let has_one_request = |usage: &&ItemUsage| usage.requests == 1;
+        self.by_item.iter().filter(has_one_request).count() as u64
     }
 }
 
@@ -100,10 +100,10 @@ fn fraction_of(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// The use of each prefix.
-fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<PrefixUsage> {
+fn list_prefix_usages(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<PrefixUsage> {
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
-    let mut prefixes: Vec<PrefixUsage> = Vec::new();
+    let mut prefix_usages: Vec<PrefixUsage> = Vec::new();
     let mut prefix_index_of_item = vec![NONE; keys.len()];
     for (item, (key, &requests)) in keys.iter().zip(requests_by_item).enumerate() {
         if requests == 0 {
@@ -111,36 +111,36 @@ fn usage_by_prefix(prepared: &PreparedLog<'_>, requests_by_item: &[u32]) -> Vec<
         }
         let prefix = text_key_prefix(key, DELIMITERS);
         let prefix_index = *index_of_prefix.entry(prefix).or_insert_with(|| {
-            prefixes.push(PrefixUsage {
+            prefix_usages.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
                 item_count: 0,
                 bytes: 0,
                 reads: 0,
                 requests: 0,
             });
-            prefixes.len() - 1
+            prefix_usages.len() - 1
         });
         prefix_index_of_item[item] = prefix_index as u32;
-        let usage = &mut prefixes[prefix_index];
+        let usage = &mut prefix_usages[prefix_index];
         usage.item_count += 1;
         usage.bytes += u64::from(sizes[item]);
         usage.reads += u64::from(requests);
     }
-    let mut last_request_of_prefix = vec![usize::MAX; prefixes.len()];
+    let mut last_request_of_prefix = vec![usize::MAX; prefix_usages.len()];
     for request in 0..prepared.len() {
         for &item in prepared.items_of(request) {
             let prefix_index = prefix_index_of_item[item as usize] as usize;
             if last_request_of_prefix[prefix_index] != request {
                 last_request_of_prefix[prefix_index] = request;
-                prefixes[prefix_index].requests += 1;
+                prefix_usages[prefix_index].requests += 1;
             }
         }
     }
-    prefixes.sort_by(|a, b| {
+    prefix_usages.sort_by(|a, b| {
         let by_requests = b.requests.cmp(&a.requests);
         by_requests.then_with(|| a.prefix.cmp(&b.prefix))
     });
-    prefixes
+    prefix_usages
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
         ]);
         let log_usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
         let requests_by_key: Vec<_> = log_usage
-            .items
+            .by_item
             .iter()
             .map(|usage| (log.items.keys[usage.item as usize].as_str(), usage.requests))
             .collect();
@@ -202,15 +202,19 @@ mod tests {
             requests_by_key,
             [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]
         );
-        let row = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
-            prefix: prefix.map(str::to_owned),
-            item_count: items,
-            bytes,
-            reads,
-            requests,
-        };
-        let expected = [row(None, [2, 7, 4, 4]), row(Some("u:"), [2, 6, 3, 2])];
-        assert_eq!(log_usage.prefixes, expected);
+        let usage_of =
+            |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
+                prefix: prefix.map(str::to_owned),
+                item_count: items,
+                bytes,
+                reads,
+                requests,
+            };
+        let expected = [
+            usage_of(None, [2, 7, 4, 4]),
+            usage_of(Some("u:"), [2, 6, 3, 2]),
+        ];
+        assert_eq!(log_usage.by_prefix, expected);
         assert_eq!((log_usage.reads, log_usage.read_bytes), (7, 22));
     }
 

@@ -33,7 +33,7 @@ pub struct RequestCost {
     pub has_failed: bool,
 }
 
-/// Sums over neighbouring requests.
+/// Sums over requests: over neighbouring ones, over one alone, or over all of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Block {
     /// How many requests.
@@ -115,12 +115,12 @@ impl GroupCounts {
 
     fn add_to_block(&mut self, request: Block) {
         let block_requests = self.block_requests.max(FIRST_BLOCK_REQUESTS);
-        if let Some(last) = self
+        if let Some(last_block) = self
             .blocks
             .last_mut()
             .filter(|block| block.requests < block_requests)
         {
-            last.add(request);
+            last_block.add(request);
             return;
         }
         if self.blocks.len() == BLOCKS_MAX {
@@ -236,10 +236,10 @@ mod tests {
         let (mut all, mut merged, mut other): (GroupCounts, GroupCounts, GroupCounts) =
             Default::default();
         for number in 0..100 {
-            let cost = cost(number, u64::from(number) * 1000);
-            all.add(&cost);
-            let process = if number < 48 { &mut merged } else { &mut other };
-            process.add(&cost);
+            let request_cost = cost(number, u64::from(number) * 1000);
+            all.add(&request_cost);
+            let process_counts = if number < 48 { &mut merged } else { &mut other };
+            process_counts.add(&request_cost);
         }
         merged.merge(&other);
         assert_eq!(merged.sum, all.sum);

@@ -145,7 +145,7 @@ pub struct RolloutMeasurements {
     pub disabled_processes: usize,
     /// The requests of the strategy.
     pub strategy: GroupCounts,
-    /// The others.
+    /// The requests of the control group.
     pub control: GroupCounts,
 }
 
@@ -234,9 +234,9 @@ fn choose_action(forecasts: &[Forecast], measurements: &RolloutMeasurements) -> 
 
 /// Whether requests of the strategy wait shorter: by one metric at least, and by none longer.
 fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, String) {
-    let times = METRICS.into_iter().filter(|metric| metric.is_time());
+    let time_metrics = METRICS.into_iter().filter(|metric| metric.is_time());
     let with_difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
-    let differences: Vec<(Metric, Estimate)> = times.filter_map(with_difference).collect();
+    let differences: Vec<(Metric, Estimate)> = time_metrics.filter_map(with_difference).collect();
     let longer_wait = differences
         .iter()
         .find(|(_, difference)| difference.low > 0.0);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
+    fn a_roll_out_with_few_requests_or_no_difference_waits_and_one_above_its_forecast_rolls_back() {
         let mut random = Random(8);
         let forecasts = forecasts_of(Traffic::typical(), &mut random);
         let draw_group =

@@ -6,7 +6,7 @@
 
 use super::counts::{Block, GroupCounts};
 
-/// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the metric.
+/// The quantile of the normal distribution at 99.5 %: one of 100 intervals does not cover the metric.
 const NORMAL_QUANTILE: f64 = 2.576;
 
 /// With fewer blocks there is no interval.
@@ -92,12 +92,16 @@ impl Metric {
 
     /// How much more a request of `strategy` needs than one of `control`, below 0 if it needs less.
     pub fn difference(self, strategy: &GroupCounts, control: &GroupCounts) -> Option<Estimate> {
-        let (strategy, control) = (self.estimate(strategy)?, self.estimate(control)?);
-        let value = strategy.value - control.value;
+        let (of_strategy, of_control) = (self.estimate(strategy)?, self.estimate(control)?);
+        let value = of_strategy.value - of_control.value;
+        let margin_below =
+            (of_strategy.value - of_strategy.low).hypot(of_control.high - of_control.value);
+        let margin_above =
+            (of_strategy.high - of_strategy.value).hypot(of_control.value - of_control.low);
         Some(Estimate {
             value,
-            low: value - (strategy.value - strategy.low).hypot(control.high - control.value),
-            high: value + (strategy.high - strategy.value).hypot(control.value - control.low),
+            low: value - margin_below,
+            high: value + margin_above,
         })
     }
 
@@ -156,10 +160,10 @@ fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
 
 fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let variance_inflation =
+    let variance_ratio =
         (Metric::AddedMean.variance(group)? / variance_of_single_requests(group)).max(1.0);
-    let variance_inflation = if variance_inflation.is_finite() {
-        variance_inflation
+    let variance_inflation = if variance_ratio.is_finite() {
+        variance_ratio
     } else {
         1.0
     };
@@ -227,8 +231,8 @@ mod tests {
 
     #[test]
     fn too_few_requests_have_no_interval_and_a_high_percentile_no_upper_end() {
-        let few = group_of(0..100);
-        assert_eq!(Metric::Calls.estimate(&few), None);
+        let too_small_group = group_of(0..100);
+        assert_eq!(Metric::Calls.estimate(&too_small_group), None);
         let estimate = Metric::AddedP95.estimate(&group_of(0..140)).unwrap();
         assert!(estimate.high.is_infinite());
     }
@@ -237,18 +241,18 @@ mod tests {
     fn intervals_cover_the_metrics_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
         let true_group = Traffic::typical().draw_group(400_000, &mut random);
-        let mut misses_by_metric = [0; METRICS.len()];
+        let mut uncovered_by_metric = [0; METRICS.len()];
         for _ in 0..300 {
             let group = Traffic::typical().draw_group(2000, &mut random);
-            for (metric, misses) in METRICS.iter().zip(&mut misses_by_metric) {
+            for (metric, uncovered) in METRICS.iter().zip(&mut uncovered_by_metric) {
                 let estimate = metric.estimate(&group).unwrap();
                 let value = metric.value(&true_group).unwrap();
-                *misses += usize::from(value < estimate.low || value > estimate.high);
+                *uncovered += usize::from(value < estimate.low || value > estimate.high);
             }
         }
         assert!(
-            misses_by_metric.iter().all(|&misses| misses <= 15),
-            "{misses_by_metric:?} of 300"
+            uncovered_by_metric.iter().all(|&uncovered| uncovered <= 15),
+            "{uncovered_by_metric:?} of 300"
         );
     }
 
@@ -259,13 +263,13 @@ mod tests {
             Traffic::typical().draw_group(2000, &mut random),
             Traffic::typical().draw_group(2000, &mut random),
         );
-        let slow = Traffic::typical()
+        let more_calls = Traffic::typical()
             .with_calls(2.0)
             .draw_group(2000, &mut random);
         for metric in METRICS {
             let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");
-            let worse = metric.difference(&slow, &first_group).unwrap();
+            let worse = metric.difference(&more_calls, &first_group).unwrap();
             assert!(worse.low > 0.0, "{metric:?} {worse:?}");
         }
     }

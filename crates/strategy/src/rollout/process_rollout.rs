@@ -162,8 +162,8 @@ impl ProcessRollout {
         None
     }
 
-    /// Discards the counts of this window, because the values that the process kept are gone and have to be fetched
-    /// again.
+    /// Discards the costs counted in this window, because the values that the process kept are gone and have to be
+    /// fetched again; how many requests have ended in it stays.
     pub fn reset_window(&mut self) {
         self.window.groups = Groups::default();
     }
@@ -243,7 +243,7 @@ mod tests {
         .to_vec()
     }
 
-    fn process_rollout(fraction: f64) -> ProcessRollout {
+    fn new_process_rollout(fraction: f64) -> ProcessRollout {
         let share = RolloutShare {
             fraction,
             by: ShareBy::Request,
@@ -254,11 +254,11 @@ mod tests {
     /// The number of the request after which the strategy was disabled.
     fn disabled_after(
         process_rollout: &mut ProcessRollout,
-        requests: u64,
+        requests_max: u64,
         (mut strategy, mut control): (Traffic, Traffic),
         random: &mut Random,
     ) -> Option<u64> {
-        (1..=requests).find(|_| {
+        (1..=requests_max).find(|_| {
             let group = process_rollout.begin_request();
             let cost = match group {
                 Group::Strategy => strategy.draw_request(random),
@@ -270,10 +270,16 @@ mod tests {
 
     fn count_disabled_runs(fraction: f64, strategy: Traffic) -> usize {
         let control = Traffic::typical().with_calls(3.0);
-        let new_process = process_rollout(fraction);
+        let initial_rollout = new_process_rollout(fraction);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
-            disabled_after(&mut new_process.clone(), 2000, (strategy, control), random).is_some()
+            disabled_after(
+                &mut initial_rollout.clone(),
+                2000,
+                (strategy, control),
+                random,
+            )
+            .is_some()
         };
         (0..RUNS).filter(is_disabled).count()
     }
@@ -284,23 +290,23 @@ mod tests {
             let more_calls = count_disabled_runs(fraction, Traffic::typical().with_calls(1.8));
             assert!(more_calls >= 95, "share {fraction}: {more_calls}");
         }
-        let slow = count_disabled_runs(1.0, Traffic::typical().with_time(2.0));
-        assert!(slow >= 95, "without a control group: {slow}");
+        let slow_calls = count_disabled_runs(1.0, Traffic::typical().with_time(2.0));
+        assert!(slow_calls >= 95, "without a control group: {slow_calls}");
     }
 
     #[test]
     fn a_good_strategy_is_kept_in_95_of_100_runs() {
         for fraction in [0.1, 0.5, 1.0] {
-            let disabled = count_disabled_runs(fraction, Traffic::typical());
-            assert!(disabled <= 5, "share {fraction}: {disabled}");
-            let better = count_disabled_runs(fraction, Traffic::typical().with_calls(0.5));
-            assert!(better <= 5, "share {fraction}: {better}");
+            let as_forecast = count_disabled_runs(fraction, Traffic::typical());
+            assert!(as_forecast <= 5, "share {fraction}: {as_forecast}");
+            let fewer_calls = count_disabled_runs(fraction, Traffic::typical().with_calls(0.5));
+            assert!(fewer_calls <= 5, "share {fraction}: {fewer_calls}");
         }
     }
 
     #[test]
     fn a_good_strategy_is_kept_over_a_hundred_windows_and_a_change_is_noticed() {
-        let mut process_rollout = process_rollout(0.2);
+        let mut process_rollout = new_process_rollout(0.2);
         let (control, random) = (Traffic::typical().with_calls(3.0), &mut Random(21));
         let typical_traffic = (Traffic::typical(), control);
         assert_eq!(
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
-        let mut process_rollout = process_rollout(1.0);
+        let mut process_rollout = new_process_rollout(1.0);
         let costly_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
@@ -365,7 +371,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
-        let mut process_rollout = process_rollout(1.0);
+        let mut process_rollout = new_process_rollout(1.0);
         let mut costly_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         let requests_until_disabled = (1..=2000).find(|_| {
@@ -382,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
-        let mut process_rollout = process_rollout(1.0);
+        let mut process_rollout = new_process_rollout(1.0);
         let costly_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         assert_eq!(
@@ -409,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_small_share_decides_when_it_has_enough_requests() {
-        let mut process_rollout = process_rollout(0.01);
+        let mut process_rollout = new_process_rollout(0.01);
         let costly_traffic = (
             Traffic::typical().with_calls(3.0),
             Traffic::typical().with_calls(3.0),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The requests that are compared.
+/// One of the two groups of requests that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Those that run the strategy.
@@ -64,11 +64,11 @@ impl RolloutShare {
 
     /// The group of a request by its number in the process; `process_seed` is a random number of that process.
     pub fn group_of(self, request_number: u64, process_seed: u64) -> Group {
-        let hashed_number = match self.by {
+        let number_to_hash = match self.by {
             ShareBy::Request => request_number,
             ShareBy::Process => process_seed,
         };
-        if is_within(hashed_number, self.fraction) {
+        if hash_is_within(number_to_hash, self.fraction) {
             Group::Strategy
         } else {
             Group::Control
@@ -87,7 +87,7 @@ impl RolloutShare {
 
 /// Whether a hash of the number is within the fraction: even in any run of numbers, and another choice than that of the
 /// recorder, which hashes numbers of requests as well.
-fn is_within(number: u64, fraction: f64) -> bool {
+fn hash_is_within(number: u64, fraction: f64) -> bool {
     // The finaliser of MurmurHash3, after an increment of its own.
     let mut hash = number.wrapping_add(0xd1b5_4a32_d192_ed03);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -150,7 +150,7 @@ mod tests {
         };
         let group = |process_seed| share.group_of(0, process_seed);
         let chosen = (0..10_000)
-            .filter(|&number| group(number) == Group::Strategy)
+            .filter(|&process_seed| group(process_seed) == Group::Strategy)
             .count();
         assert!((2300..2700).contains(&chosen), "{chosen}");
         assert!((0..1000).all(|number| share.group_of(number, 3) == group(3)));

@@ -67,7 +67,7 @@ pub(crate) struct RecordedRequest {
     pub(crate) is_repeatable: bool,
     /// The incarnation of the client that made it.
     pub(crate) incarnation: usize,
-    /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
+    /// It is executed step by step: its bytes are those of several commands, or of one about several keys.
     pub(crate) is_multi_step: bool,
 }
 
@@ -79,7 +79,7 @@ impl RecordedRequest {
     }
 
     /// The offset behind the bytes that must be executed before its first reply may come: its first byte if it is
-    /// executed piece by piece.
+    /// executed step by step.
     pub(crate) fn first_step_offset(&self) -> u64 {
         if self.is_multi_step {
             self.begin_offset + 1
@@ -160,25 +160,26 @@ impl History {
     ) -> Option<ExecutionRange> {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
-        let begin_index = || self.first_byte_index(id, network);
+        let first_byte_index = || self.first_byte_index(id, network);
         match network.execution_state(request.link, request.end_offset) {
             ExecutionState::At(execution_index, _) if is_single_step => {
                 Some((execution_index, execution_index))
             }
-            ExecutionState::At(execution_index, _) => {
-                Some((begin_index().unwrap_or(execution_index), execution_index))
-            }
+            ExecutionState::At(execution_index, _) => Some((
+                first_byte_index().unwrap_or(execution_index),
+                execution_index,
+            )),
             ExecutionState::NotYet if is_single_step => {
                 Some((network.execution_index(), ExecutionIndex::MAX))
             }
             ExecutionState::NotYet => Some((
-                begin_index().unwrap_or(network.execution_index()),
+                first_byte_index().unwrap_or(network.execution_index()),
                 ExecutionIndex::MAX,
             )),
             ExecutionState::Never if is_single_step => None,
-            // The first pieces may have been executed.
+            // The first steps may have been executed.
             ExecutionState::Never => {
-                begin_index().map(|execution_index| (execution_index, ExecutionIndex::MAX))
+                first_byte_index().map(|execution_index| (execution_index, ExecutionIndex::MAX))
             }
         }
     }

@@ -219,9 +219,9 @@ impl Checker {
         let write_id = parse_write_id(body);
         let written =
             write_id.and_then(|write_id| Some((write_id, *self.writes_by_id.get(&write_id)?)));
-        let is_own = written.is_some_and(|(write_id, (written_key, length, _))| {
+        let is_own = written.is_some_and(|(write_id, (written_key, value_bytes, _))| {
             let is_equal =
-                value_body(write_id, written_key, length, self.has_protocol_text) == body;
+                value_body(write_id, written_key, value_bytes, self.has_protocol_text) == body;
             written_key == key && is_equal && (has_misbehaved || flags(write_id) == read_flags)
         });
         let Some((write_id, (.., ttl))) = written.filter(|_| is_own) else {
@@ -253,9 +253,9 @@ impl Checker {
             return;
         };
         if !self.history.may_find(key, source, read_range, network) {
-            let history_of_key = self.history.describe_changes(key, network);
+            let changes_text = self.history.describe_changes(key, network);
             let text = format!(
-                "key {key} has {source:?}, which was replaced before {read_range:?}: {history_of_key}"
+                "key {key} has {source:?}, which was replaced before {read_range:?}: {changes_text}"
             );
             self.report_broken(Invariant::ReadsAreFresh, text);
         }
@@ -286,12 +286,12 @@ impl Checker {
         }
     }
 
-    /// Checks the value of a counter that was read, or that the addition `added` resulted in.
+    /// Checks the value of a counter that was read, or that the addition `made_addition` resulted in.
     pub(crate) fn check_counter(
         &mut self,
         (id, key): (RequestId, Key),
         counter: CounterValue,
-        added: Option<u8>,
+        made_addition: Option<u8>,
         network: &Network,
     ) {
         if network.has_misbehaved(self.history.request(id).server) {
@@ -304,7 +304,7 @@ impl Checker {
         let history = &self.history;
         let mut broken = None;
         if counter.has_double_additions()
-            || added.is_some_and(|addition| !counter.contains_addition(addition))
+            || made_addition.is_some_and(|addition| !counter.contains_addition(addition))
         {
             broken = Some((
                 Invariant::AdditionsCountOnce,
@@ -354,9 +354,9 @@ impl Checker {
             return;
         };
         if !self.history.may_exist(key, range, network) {
-            let history_of_key = self.history.describe_changes(key, network);
+            let changes_text = self.history.describe_changes(key, network);
             let text = format!(
-                "key {key} was there in {range:?}, although nothing can have been: {history_of_key}"
+                "key {key} was there in {range:?}, although nothing can have been: {changes_text}"
             );
             self.report_broken(Invariant::RepliesAreTrue, text);
         }
@@ -474,11 +474,11 @@ impl Checker {
     fn is_too_large(&self, request: &RecordedRequest) -> bool {
         request.effects.iter().any(|(_, effect)| match effect {
             Effect::Store(write_id, _) => {
-                let length = self
+                let value_bytes = self
                     .writes_by_id
                     .get(write_id)
-                    .map_or(0, |(_, length, _)| *length);
-                length > self.value_bytes_limits[request.server]
+                    .map_or(0, |(_, value_bytes, _)| *value_bytes);
+                value_bytes > self.value_bytes_limits[request.server]
             }
             _ => false,
         })

@@ -38,11 +38,11 @@ impl UncertainKeys {
             self.sole_call = None;
         }
         match self.sole_call {
-            Some((sole_call_id, keys_before)) if sole_call_id == call => {
+            Some((sole_call_id, key_count_before)) if sole_call_id == call => {
                 self.sole_call = None;
                 let is_still_alone = self.in_flight == 0;
                 self.keys
-                    .drain(..if is_still_alone { keys_before } else { 0 })
+                    .drain(..if is_still_alone { key_count_before } else { 0 })
                     .collect()
             }
             _ => Vec::new(),

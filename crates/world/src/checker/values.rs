@@ -1,6 +1,6 @@
 //! Values that name the write they come from, and values of counters that show which additions were made.
 
-use crate::plan::{ADDITIONS_MAX, Key, wire_key};
+use crate::plan::{ADDITIONS_MAX, Key, key_bytes_of};
 
 /// A counter's creation is stored above this many bits of its value, the sum of its additions below.
 const CREATION_SHIFT: u32 = 48;
@@ -16,7 +16,7 @@ pub(crate) fn value_body(
     has_protocol_text: bool,
 ) -> Vec<u8> {
     let mut body = format!("w{write_id:08x}:").into_bytes();
-    body.extend_from_slice(&wire_key(key));
+    body.extend_from_slice(&key_bytes_of(key));
     body.push(b':');
     let protocol_text: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
     let plain_text: &[u8] = b"the quick brown fox jumps over the lazy dog ";

@@ -45,7 +45,7 @@ impl Network {
         let link_state = &mut self.links[link];
         let packet = link_state.to_server.packets.pop_front()?;
         if link_state.session.is_none() {
-            // The server's end is gone, so the sender gets a reset.
+            // The server's side is gone, so the sender gets a reset.
             if let Packet::Bytes(bytes) = &packet {
                 link_state.to_server.bytes_in_transit -= bytes.len();
                 self.reset_client(link);
@@ -76,7 +76,7 @@ impl Network {
         None
     }
 
-    /// Resets the client's end, after a while.
+    /// Resets the client's side, after a while.
     fn reset_client(&mut self, link: LinkId) {
         if self.links[link].end_at_client.is_none() {
             self.enqueue_end(link, Direction::ToClient, End::Reset);
@@ -107,13 +107,13 @@ impl Network {
                 *waiting_link != link
                     && session.is_some_and(|session| session.connection.pending_bytes() > 0)
             };
-            let waiting: Vec<LinkId> = self.hosts[server]
+            let waiting_links: Vec<LinkId> = self.hosts[server]
                 .links
                 .iter()
                 .copied()
                 .filter(has_unread_requests)
                 .collect();
-            for waiting_link in waiting {
+            for waiting_link in waiting_links {
                 self.serve_link(waiting_link);
             }
         }
@@ -169,23 +169,23 @@ impl Network {
         }
         let server = self.links[link].server;
         let host = &mut self.hosts[server];
-        let (mut altered, is_wrong) =
+        let (mut altered_reply, is_wrong) =
             host.alter_reply(reply, &self.links[link].last_reply, &mut self.random);
         match self.sabotage {
-            Some(Sabotage::ChangesValues) => misbehaviour::change_value(&mut altered),
+            Some(Sabotage::ChangesValues) => misbehaviour::change_value(&mut altered_reply),
             Some(Sabotage::SendsOldValues) => {
-                misbehaviour::replace_with_first_reply(&mut altered, &mut self.first_replies);
+                misbehaviour::replace_with_first_reply(&mut altered_reply, &mut self.first_replies);
             }
             _ => {}
         }
         self.has_misbehaved[server] |= is_wrong;
         let cut = host.cut_reply.take();
-        let sent_bytes = cut.map_or(altered.len(), |cut| {
-            altered.len() * usize::from(cut.after_thousandths) / 1000
+        let sent_bytes = cut.map_or(altered_reply.len(), |cut| {
+            altered_reply.len() * usize::from(cut.after_thousandths) / 1000
         });
-        self.transmit(link, Direction::ToClient, &altered[..sent_bytes]);
+        self.transmit(link, Direction::ToClient, &altered_reply[..sent_bytes]);
         if repeats_previous_replies(&self.hosts[server]) {
-            self.links[link].last_reply = altered;
+            self.links[link].last_reply = altered_reply;
         }
         match cut {
             Some(cut) if !cut.restarts_server => {

@@ -107,7 +107,7 @@ impl Network {
                 });
             }
             InjectedFault::CutRequest(server, cut_after_thousandths) => {
-                self.hosts[server].cut_request = Some(cut_after_thousandths);
+                self.hosts[server].cut_request_after_thousandths = Some(cut_after_thousandths);
             }
             InjectedFault::Misbehave {
                 server,
@@ -133,7 +133,7 @@ impl Network {
         for host in &mut self.hosts {
             host.misbehaviour = None;
             host.cut_reply = None;
-            host.cut_request = None;
+            host.cut_request_after_thousandths = None;
             host.unreachable_until = 0;
         }
     }

@@ -20,7 +20,7 @@ const BODY_LENGTH_OFFSET: usize = 8;
 const OPAQUE_OFFSET: usize = 12;
 const OPAQUE_END: usize = 16;
 /// The status "out of memory".
-const OUT_OF_MEMORY: u8 = 0x82;
+const OUT_OF_MEMORY_STATUS: u8 = 0x82;
 
 /// How often a server writes to one connection, at most.
 const WRITES_MAX: u32 = 200;
@@ -28,21 +28,21 @@ const WRITES_MAX: u32 = 200;
 const PAUSE_MICROS_MAX: Micros = 500;
 
 impl Network {
-    /// Begins a flood after `request`, if the server is to send one.
-    pub(super) fn begin_flood(&mut self, link: LinkId, request: &[u8]) {
+    /// Begins a flood after the requests in `request_bytes`, if the server is to send one.
+    pub(super) fn begin_flood(&mut self, link: LinkId, request_bytes: &[u8]) {
         let link_state = &mut self.links[link];
         let Some((Misbehaviour::Flood, one_in)) = self.hosts[link_state.server].misbehaviour else {
             return;
         };
         if link_state.flood.is_some()
-            || request.is_empty()
+            || request_bytes.is_empty()
             || self.random.below(u64::from(one_in)) != 0
         {
             return;
         }
         let refuses_first = self.random.chance(50);
         link_state.flood = Some(Flood {
-            refusal: refusal_of(request, refuses_first),
+            refusal: refusal_of(request_bytes, refuses_first),
             writes_left: WRITES_MAX,
         });
         self.has_misbehaved[link_state.server] = true;
@@ -77,10 +77,10 @@ impl Network {
     }
 }
 
-/// The refusal of the first or of the last whole request, in its protocol.
-fn refusal_of(request: &[u8], refuses_first: bool) -> Vec<u8> {
+/// The refusal of the first or of the last whole request in `request_bytes`, in its protocol.
+fn refusal_of(request_bytes: &[u8], refuses_first: bool) -> Vec<u8> {
     let mut refused_header = None;
-    let mut remaining = request;
+    let mut remaining = request_bytes;
     while remaining.first() == Some(&MAGIC_REQUEST)
         && let Some((header, body)) = remaining.split_first_chunk::<HEADER_BYTES>()
     {
@@ -99,7 +99,7 @@ fn refusal_of(request: &[u8], refuses_first: bool) -> Vec<u8> {
     let mut refusal = vec![0; HEADER_BYTES];
     refusal[0] = MAGIC_RESPONSE;
     refusal[OPCODE_OFFSET] = header[OPCODE_OFFSET];
-    refusal[STATUS_OFFSET] = OUT_OF_MEMORY;
+    refusal[STATUS_OFFSET] = OUT_OF_MEMORY_STATUS;
     refusal[OPAQUE_OFFSET..OPAQUE_END].copy_from_slice(&header[OPAQUE_OFFSET..OPAQUE_END]);
     refusal
 }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(refusal_of(&requests, true)[OPAQUE_END - 1], 7);
         let refusal = refusal_of(&requests, false);
         assert_eq!(refusal[..2], [MAGIC_RESPONSE, 0x11]);
-        assert_eq!(refusal[STATUS_OFFSET], OUT_OF_MEMORY);
+        assert_eq!(refusal[STATUS_OFFSET], OUT_OF_MEMORY_STATUS);
         assert_eq!(refusal[OPAQUE_END - 1], 8);
     }
 }

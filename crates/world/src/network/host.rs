@@ -65,12 +65,12 @@ pub(super) struct Host {
     pub(super) workers: Vec<InMemoryWorker>,
     memory_file: Option<RestartableMemory>,
     next_worker: usize,
-    /// Connections whose server's end lives.
+    /// Connections whose server's side is open.
     pub(super) links: Vec<LinkId>,
     pub(super) is_up: bool,
     pub(super) paused_until: Micros,
     pub(super) unreachable_until: Micros,
-    pub(super) cut_request: Option<u16>,
+    pub(super) cut_request_after_thousandths: Option<u16>,
     /// Cuts the next reply.
     pub(super) cut_reply: Option<CutReply>,
     pub(super) misbehaviour: Option<(Misbehaviour, u32)>,
@@ -90,7 +90,7 @@ impl Host {
             is_up: true,
             paused_until: 0,
             unreachable_until: 0,
-            cut_request: None,
+            cut_request_after_thousandths: None,
             cut_reply: None,
             misbehaviour: None,
             clock_ahead_s: 0,

@@ -22,7 +22,7 @@ pub(crate) type ExecutionIndex = u64;
 /// Bits of a [`ExecutionIndex`] below the number of the run.
 pub(super) const RUN_SHIFT: u32 = 24;
 
-/// How a socket ends.
+/// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The peer closed it.
@@ -31,7 +31,7 @@ pub(crate) enum End {
     Reset,
 }
 
-/// What arrives at one end.
+/// What arrives at one side.
 #[derive(Debug)]
 pub(super) enum Packet {
     Bytes(Vec<u8>),
@@ -71,11 +71,11 @@ pub(super) struct Session {
 /// One connection.
 pub(super) struct Link {
     pub(super) server: usize,
-    /// Whether the client's end is connected.
+    /// Whether the client's side is connected.
     pub(super) is_connected: bool,
     /// How the connection ended, as the client has received it.
     pub(super) end_at_client: Option<End>,
-    /// The client has closed its end.
+    /// The client has closed its side.
     pub(super) is_closed_by_client: bool,
     /// Arrived at the client and not received.
     pub(super) client_input: Vec<u8>,
@@ -83,7 +83,7 @@ pub(super) struct Link {
     pub(super) to_server: Pipe,
     /// Arrived at the server and not read.
     pub(super) server_input: Vec<u8>,
-    /// The server's end.
+    /// The server's side.
     pub(super) session: Option<Session>,
     /// The proxy before the server has looked at the first bytes.
     pub(super) has_passed_proxy: bool,
@@ -104,7 +104,7 @@ pub(super) struct ExecutionMark {
     /// Bytes of the connection that were used up.
     pub(super) used_bytes: u64,
     /// The same before the run.
-    pub(super) used_before: u64,
+    pub(super) used_bytes_before: u64,
     pub(super) run_number: u64,
     /// The second on the server's clock.
     pub(super) second: u32,
@@ -143,7 +143,7 @@ impl Link {
         }
     }
 
-    /// The server's end is gone, and with it what it had not read.
+    /// The server's side is gone, and with it what it had not read.
     pub(super) fn end_session(&mut self) {
         self.session = None;
         self.server_input = Vec::new();
@@ -158,11 +158,11 @@ impl Link {
         let used_bytes = self
             .bytes_passed_to_session
             .saturating_sub(pending_bytes as u64);
-        let used_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
-        if used_bytes > used_before {
+        let used_bytes_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
+        if used_bytes > used_bytes_before {
             self.executions.push(ExecutionMark {
                 used_bytes,
-                used_before,
+                used_bytes_before,
                 run_number,
                 second,
             });
@@ -176,7 +176,7 @@ impl Link {
             .partition_point(|mark| mark.used_bytes < end_offset);
         match self.executions.get(mark_index) {
             Some(mark) => {
-                let offset_in_run = (end_offset - mark.used_before).min((1 << RUN_SHIFT) - 2);
+                let offset_in_run = (end_offset - mark.used_bytes_before).min((1 << RUN_SHIFT) - 2);
                 ExecutionState::At((mark.run_number << RUN_SHIFT) + offset_in_run, mark.second)
             }
             None if self.session.is_some() => ExecutionState::NotYet,

@@ -36,23 +36,24 @@ pub(super) fn alter_reply(
     }
     match misbehaviour {
         Misbehaviour::Key => {
-            let classic_index = index_of(&altered, b"VALUE ").map(|index| index + b"VALUE ".len());
-            let index = classic_index
-                .or_else(|| index_of(&altered, b" k").map(|index| index + b" k".len()));
-            if let Some(byte) = index.and_then(|index| altered.get_mut(index)) {
+            let classic_offset =
+                offset_of(&altered, b"VALUE ").map(|offset| offset + b"VALUE ".len());
+            let offset = classic_offset
+                .or_else(|| offset_of(&altered, b" k").map(|offset| offset + b" k".len()));
+            if let Some(byte) = offset.and_then(|offset| altered.get_mut(offset)) {
                 *byte = if *byte == b'z' { b'y' } else { b'z' };
             }
         }
         Misbehaviour::Length => {
             if let Some(byte) =
-                last_digit_of_length(&altered).and_then(|index| altered.get_mut(index))
+                last_digit_of_length(&altered).and_then(|offset| altered.get_mut(offset))
             {
                 *byte = if *byte == b'9' { b'8' } else { *byte + 1 };
             }
         }
         Misbehaviour::Opaque => {
-            let index = index_of(&altered, b" O").map(|index| index + b" O".len());
-            if let Some(byte) = index.and_then(|index| altered.get_mut(index)) {
+            let offset = offset_of(&altered, b" O").map(|offset| offset + b" O".len());
+            if let Some(byte) = offset.and_then(|offset| altered.get_mut(offset)) {
                 *byte = if *byte == b'9' { b'8' } else { b'9' };
             }
         }
@@ -89,7 +90,7 @@ fn find_binary_offset(misbehaviour: Misbehaviour, reply: &[u8]) -> Option<usize>
 
 /// Changes the first value in a reply, whose length and key are right.
 pub(super) fn change_value(reply: &mut [u8]) {
-    if let Some(byte) = index_of(reply, b":k").and_then(|index| reply.get_mut(index + 1)) {
+    if let Some(byte) = offset_of(reply, b":k").and_then(|offset| reply.get_mut(offset + 1)) {
         *byte = b'q';
     }
 }
@@ -101,7 +102,7 @@ pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut 
         let key = line.split(|byte| *byte == b' ').next()?;
         // One value, without its unique.
         let is_single_value =
-            reply.ends_with(b"END\r\n") && index_of(&reply[1..], b"VALUE ").is_none();
+            reply.ends_with(b"END\r\n") && offset_of(&reply[1..], b"VALUE ").is_none();
         is_single_value.then(|| key.to_vec())
     };
     let Some(reply_key) = key_of_single_value(reply) else {
@@ -116,7 +117,7 @@ pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut 
     }
 }
 
-fn index_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+fn offset_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes
         .windows(pattern.len())
         .position(|window| window == pattern)
@@ -124,21 +125,21 @@ fn index_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
 
 /// Where the length of the first value ends.
 fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
-    let classic_start = index_of(reply, b"VALUE ");
-    let meta_start = index_of(reply, b"VA ");
+    let classic_start = offset_of(reply, b"VALUE ");
+    let meta_start = offset_of(reply, b"VA ");
     let line_start = classic_start.or(meta_start)?;
     let field_count = if classic_start.is_some() { 4 } else { 2 };
-    let line_end = line_start + index_of(&reply[line_start..], b"\r\n")?;
+    let line_end = line_start + offset_of(&reply[line_start..], b"\r\n")?;
     let line = &reply[line_start..line_end];
     let word_ends = line
         .iter()
         .enumerate()
         .filter(|(_, byte)| **byte == b' ')
-        .map(|(index, _)| index)
+        .map(|(offset, _)| offset)
         .chain([line.len()]);
     word_ends
         .skip(field_count - 1)
-        .map(|index| line_start + index - 1)
+        .map(|offset| line_start + offset - 1)
         .next()
 }
 
@@ -168,36 +169,36 @@ mod tests {
 
     #[test]
     fn each_misbehaviour_changes_only_the_part_that_it_names() {
-        let (text, meta) = (
+        let (text_reply, meta_reply) = (
             "VALUE k1 0 12\r\nabc\r\nEND\r\n",
             "VA 12 kk1 O77\r\nabc\r\n",
         );
         assert_eq!(
-            altered_text(Misbehaviour::Key, text),
-            text.replace("k1", "z1")
+            altered_text(Misbehaviour::Key, text_reply),
+            text_reply.replace("k1", "z1")
         );
         assert_eq!(
-            altered_text(Misbehaviour::Key, meta),
-            meta.replace("kk1", "kz1")
+            altered_text(Misbehaviour::Key, meta_reply),
+            meta_reply.replace("kk1", "kz1")
         );
         assert_eq!(
-            altered_text(Misbehaviour::Length, text),
-            text.replace("12", "13")
+            altered_text(Misbehaviour::Length, text_reply),
+            text_reply.replace("12", "13")
         );
         assert_eq!(
-            altered_text(Misbehaviour::Length, meta),
-            meta.replace("12", "13")
+            altered_text(Misbehaviour::Length, meta_reply),
+            meta_reply.replace("12", "13")
         );
         assert_eq!(
-            altered_text(Misbehaviour::Opaque, meta),
-            meta.replace("O77", "O97")
+            altered_text(Misbehaviour::Opaque, meta_reply),
+            meta_reply.replace("O77", "O97")
         );
         assert_eq!(
-            altered_text(Misbehaviour::RepeatsPrevious, text),
+            altered_text(Misbehaviour::RepeatsPrevious, text_reply),
             "EARLIER\r\n"
         );
         assert_eq!(altered_text(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
-        assert_eq!(altered_text(Misbehaviour::Missing, text), "");
-        assert_ne!(altered_text(Misbehaviour::Garbage, text), text);
+        assert_eq!(altered_text(Misbehaviour::Missing, text_reply), "");
+        assert_ne!(altered_text(Misbehaviour::Garbage, text_reply), text_reply);
     }
 }

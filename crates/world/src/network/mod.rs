@@ -1,6 +1,6 @@
 //! The servers and the network between them and the clients, in virtual time.
 //!
-//! A client's end of a connection is used as a socket that does not block. Each piece of what is sent arrives after a
+//! A client's side of a connection is used as a socket that does not block. Each piece of what is sent arrives after a
 //! time of its own, but in order; what one connection carries may overtake what another does.
 
 mod delivery;
@@ -45,7 +45,7 @@ pub(crate) struct Network {
     queue: Queue,
     hosts: Vec<Host>,
     links: Vec<Link>,
-    /// Steps in which a server executed something.
+    /// The number of the last run in which a server executed something.
     run_number: u64,
     /// A hash of all bytes that travelled.
     digest: u64,
@@ -92,8 +92,8 @@ impl Network {
 
     /// Goes to the next event.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let (arrives_at, event) = self.queue.pop()?;
-        self.now = self.now.max(arrives_at);
+        let (happens_at, event) = self.queue.pop()?;
+        self.now = self.now.max(happens_at);
         Some(event)
     }
 
@@ -162,7 +162,7 @@ impl Network {
         }
     }
 
-    /// Whether neither end has more for the other.
+    /// Whether neither side has more for the other.
     pub(crate) fn is_drained_both_ways(&self, link: LinkId) -> bool {
         let link_state = &self.links[link];
         let session = link_state.session.as_ref();
@@ -176,7 +176,7 @@ impl Network {
             == 0
     }
 
-    /// Whether both ends of a connection live.
+    /// Whether both sides of a connection are open.
     pub(crate) fn is_established(&self, link: LinkId) -> bool {
         let link_state = &self.links[link];
         link_state.session.is_some()
@@ -212,14 +212,15 @@ impl Network {
             .min(receive_window_bytes.saturating_sub(unread_bytes));
         link_state.is_blocked = accepted_bytes < bytes.len();
         let server = link_state.server;
-        let cut_request = self.hosts[server]
-            .cut_request
+        let cut_after_thousandths = self.hosts[server]
+            .cut_request_after_thousandths
             .take_if(|_| accepted_bytes > 0);
-        let arriving_bytes = cut_request.map_or(accepted_bytes, |cut_after_thousandths| {
-            accepted_bytes * usize::from(cut_after_thousandths) / 1000
-        });
+        let arriving_bytes = cut_after_thousandths
+            .map_or(accepted_bytes, |cut_after_thousandths| {
+                accepted_bytes * usize::from(cut_after_thousandths) / 1000
+            });
         self.transmit(link, Direction::ToServer, &bytes[..arriving_bytes]);
-        if cut_request.is_some() {
+        if cut_after_thousandths.is_some() {
             self.enqueue_end(link, Direction::ToServer, End::Reset);
             self.enqueue_end(link, Direction::ToClient, End::Reset);
         }
@@ -243,7 +244,7 @@ impl Network {
         !link_state.client_input.is_empty() || link_state.end_at_client.is_some()
     }
 
-    /// Closes the client's end; what was sent still arrives.
+    /// Closes the client's side; what was sent still arrives.
     pub(crate) fn close(&mut self, link: LinkId) {
         let link_state = &mut self.links[link];
         if !std::mem::replace(&mut link_state.is_closed_by_client, true)

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 use glasscache_client::Error;
-use glasscache_client::engine::connection::{self, Connection, Failure};
+use glasscache_client::engine::connection::{Connection, Failure, NoReplyReason};
 use glasscache_client::engine::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
 use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::{Context, Phase};
@@ -29,7 +29,7 @@ impl World {
     /// Begins an attempt at a server call.
     pub(super) fn start_server_call(&mut self, server_call: ServerCallId) {
         let (process, server) = self.process_and_server_of(server_call);
-        if self.processes[process].servers[server]
+        if self.processes[process].server_pools[server]
             .server_state
             .health
             .is_down()
@@ -47,13 +47,16 @@ impl World {
     /// The process and the server of a server call.
     pub(super) fn process_and_server_of(&self, server_call: ServerCallId) -> (usize, usize) {
         let server_call_state = &self.server_calls[server_call];
-        let call = &self.calls[server_call_state.call];
+        let call = &self.calls[server_call_state.call_id];
         (call.process, server_call_state.server)
     }
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
         Context {
-            server: self.processes[0].servers[server].server_state.name.clone(),
+            server: self.processes[0].server_pools[server]
+                .server_state
+                .name
+                .clone(),
             phase,
             retry_is_safe: true,
         }
@@ -66,7 +69,7 @@ impl World {
     /// Writes the next round trip of a server call on a connection that takes requests.
     pub(super) fn submit(&mut self, connection: ConnectionId, server_call: ServerCallId) {
         let (process, server) = self.process_and_server_of(server_call);
-        let attempt = self.calls[self.server_calls[server_call].call]
+        let attempt = self.calls[self.server_calls[server_call].call_id]
             .new_attempt(self.server_calls[server_call].is_retry);
         let client_connection = &mut self.connections[connection];
         let (Some(engine), Some(server_operation)) = (
@@ -159,7 +162,7 @@ impl World {
         let Some(&request_id) = self.server_calls[server_call].request_ids.last() else {
             return;
         };
-        let task = self.calls[self.server_calls[server_call].call].task;
+        let task = self.calls[self.server_calls[server_call].call_id].task;
         // A refusal comes as soon as the line is read, before the value.
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.check_executed(request_id, &self.network);
@@ -171,16 +174,16 @@ impl World {
         };
         let context = ReplyContext {
             pipeline: engine.pipeline(),
-            server: &engine.server().name,
+            server_name: &engine.server().name,
             request_id,
             network: &self.network,
             checker: &mut self.checker,
             handles_per_value,
             uniques: &mut self.tasks[task].uniques,
         };
-        let effect = server_operation.handle_reply(reply, context);
-        self.log_event(|_| format!("server call {server_call}: reply {effect:?}"));
-        match effect {
+        let reply_effect = server_operation.handle_reply(reply, context);
+        self.log_event(|_| format!("server call {server_call}: reply {reply_effect:?}"));
+        match reply_effect {
             ReplyEffect::MoreReplies => {
                 self.server_calls[server_call].server_operation = Some(server_operation);
             }
@@ -190,15 +193,15 @@ impl World {
             ReplyEffect::NextOperation(server_operation) => {
                 self.next_round_trip(connection, server_call, server_operation);
             }
-            ReplyEffect::Ended(outcome) => {
+            ReplyEffect::Ended(outcome_name) => {
                 if let Some(key) = server_operation.removed_key() {
-                    let call = &self.calls[self.server_calls[server_call].call];
+                    let call = &self.calls[self.server_calls[server_call].call_id];
                     let range = (call.start_index, self.network.execution_index());
                     self.checker
                         .record_removal(request_id, key, range, &self.network);
                 }
                 self.forget_ticket(connection, server_call);
-                self.finish_server_call(server_call, outcome);
+                self.finish_server_call(server_call, outcome_name);
             }
             ReplyEffect::Failed(error) => {
                 self.check_error(server_call, &error);
@@ -276,19 +279,19 @@ impl World {
                 self.server_calls[server_call].is_retry = true;
                 self.server_calls[server_call].connection = None;
                 self.replace_connection(connection, server_call);
-                let call = &self.calls[self.server_calls[server_call].call];
+                let call = &self.calls[self.server_calls[server_call].call_id];
                 // A driver waits for a connection no longer than to the deadline of the call that needs it.
                 if self.network.now >= call.deadline && !self.server_calls[server_call].is_ended {
                     self.expire_server_call(server_call);
                 }
             }
-            RetryDecision::Fail(effect) => {
+            RetryDecision::Fail(health_effect) => {
                 self.count_bad_call(connection, server_call, &failure.error);
                 if self.is_sabotaged_by(Sabotage::CountsFailuresTwice) {
-                    self.processes[process].servers[server]
+                    self.processes[process].server_pools[server]
                         .server_state
                         .health
-                        .apply_effect(effect);
+                        .apply_effect(health_effect);
                 }
                 self.record_uncertain_requests(connection, server_call);
                 self.fail_server_call(server_call, &failure.error);
@@ -304,13 +307,13 @@ impl World {
         server_call: ServerCallId,
         error: &Error,
     ) {
-        let call = &self.calls[self.server_calls[server_call].call];
+        let call = &self.calls[self.server_calls[server_call].call_id];
         let allowed_time = Duration::from_micros(call.deadline - call.started);
         if matches!(error, Error::Deadline(_)) && allowed_time < COUNTED_TIMEOUT_MIN {
             return;
         }
         let (process, server) = self.process_and_server_of(server_call);
-        let bad_calls = &mut self.processes[process].servers[server].bad_calls;
+        let bad_calls = &mut self.processes[process].server_pools[server].bad_calls;
         bad_calls.add(connection, self.network.now, error_name(error));
     }
 
@@ -324,11 +327,11 @@ impl World {
             return;
         };
         let sent_bytes = engine.sent_bytes();
-        for id in self.server_calls[server_call].request_ids.clone() {
-            let request = self.checker.history.request(id);
+        for request_id in self.server_calls[server_call].request_ids.clone() {
+            let request = self.checker.history.request(request_id);
             if request.link == self.connections[connection].link && request.end_offset <= sent_bytes
             {
-                self.checker.record_uncertain(id, &self.network);
+                self.checker.record_uncertain(request_id, &self.network);
             }
         }
     }
@@ -338,12 +341,12 @@ impl World {
         if let Error::Unavailable(context, _) | Error::Deadline(context) = error
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
-            for id in self.server_calls[server_call].request_ids.clone() {
-                self.checker.record_unexecuted(id);
+            for request_id in self.server_calls[server_call].request_ids.clone() {
+                self.checker.record_unexecuted(request_id);
             }
         }
         self.check_error(server_call, error);
-        if self.calls[self.server_calls[server_call].call].must_succeed {
+        if self.calls[self.server_calls[server_call].call_id].must_succeed {
             let text = format!("server call {server_call} ended by {error:?}");
             self.checker.report_broken(Invariant::CallsRecover, text);
         }
@@ -364,8 +367,12 @@ impl World {
     }
 
     /// Ends a server call by a reply, or after the writing of quiet writes.
-    pub(super) fn finish_server_call(&mut self, server_call: ServerCallId, outcome: &'static str) {
-        self.end_server_call(server_call, outcome, true);
+    pub(super) fn finish_server_call(
+        &mut self,
+        server_call: ServerCallId,
+        outcome_name: &'static str,
+    ) {
+        self.end_server_call(server_call, outcome_name, true);
     }
 
     /// A server call ends in the child of a fork; the parent still has it.
@@ -376,7 +383,7 @@ impl World {
     fn end_server_call(
         &mut self,
         server_call: ServerCallId,
-        outcome: &'static str,
+        outcome_name: &'static str,
         had_reply: bool,
     ) {
         if std::mem::replace(&mut self.server_calls[server_call].is_ended, true) {
@@ -385,26 +392,32 @@ impl World {
                 format!("server call {server_call} ended twice"),
             );
         }
-        self.count(outcome);
-        self.log_event(|_| format!("server call {server_call} ends: {outcome}"));
+        self.count(outcome_name);
+        self.log_event(|_| format!("server call {server_call} ends: {outcome_name}"));
         let (process, server) = self.process_and_server_of(server_call);
         let execution_index = self.network.execution_index();
         let incarnation = self.processes[process].incarnation;
-        let had_reply = had_reply && outcome != "quiet";
+        let had_reply = had_reply && outcome_name != "quiet";
         self.checker.record_call_end(
             incarnation,
             server,
             (server_call, had_reply),
             execution_index,
         );
-        let call_id = self.server_calls[server_call].call;
+        let call_id = self.server_calls[server_call].call_id;
         let mut hasher = DefaultHasher::new();
-        (self.results_hash, server_call, outcome, self.network.now).hash(&mut hasher);
+        (
+            self.results_hash,
+            server_call,
+            outcome_name,
+            self.network.now,
+        )
+            .hash(&mut hasher);
         self.results_hash = hasher.finish();
         if let Some(connection) = self.server_calls[server_call].connection.take() {
             self.release_connection(connection, server_call);
         }
-        if self.is_sabotaged_by(Sabotage::EndsTwice) && outcome == "hit" {
+        if self.is_sabotaged_by(Sabotage::EndsTwice) && outcome_name == "hit" {
             self.end_server_call(server_call, "again", true);
         }
         self.calls[call_id].server_calls_left -= 1;
@@ -413,8 +426,8 @@ impl World {
         }
     }
 
-    fn end_call(&mut self, id: CallId) {
-        let call = &mut self.calls[id];
+    fn end_call(&mut self, call_id: CallId) {
+        let call = &mut self.calls[call_id];
         call.is_ended = true;
         let (task, serial) = (call.task, call.serial);
         let unfrozen_at = self.processes[call.process].frozen_until;
@@ -430,8 +443,8 @@ impl World {
     }
 
     /// Ends the server calls of a call that are not in flight at its deadline; the engine ends the others.
-    pub(super) fn expire_call(&mut self, id: CallId) {
-        for server_call in self.calls[id].server_calls.clone() {
+    pub(super) fn expire_call(&mut self, call_id: CallId) {
+        for server_call in self.calls[call_id].server_calls.clone() {
             if !self.server_calls[server_call].is_ended {
                 self.expire_server_call(server_call);
             }
@@ -439,16 +452,16 @@ impl World {
     }
 
     /// A call that is not over after its deadline breaks an invariant.
-    pub(super) fn check_overdue(&mut self, id: CallId) {
-        let unfrozen_at = self.processes[self.calls[id].process].frozen_until;
+    pub(super) fn check_overdue(&mut self, call_id: CallId) {
+        let unfrozen_at = self.processes[self.calls[call_id].process].frozen_until;
         if unfrozen_at > 0 && self.network.now == unfrozen_at {
             // Events that waited for the process to continue come first.
-            return self.network.schedule(2, Event::Overdue(id));
+            return self.network.schedule(2, Event::Overdue(call_id));
         }
-        if !self.calls[id].is_ended {
+        if !self.calls[call_id].is_ended {
             let text = format!(
                 "call {} is not over after its deadline",
-                self.calls[id].serial
+                self.calls[call_id].serial
             );
             self.checker
                 .report_broken(Invariant::CallEndsByDeadline, text);
@@ -459,7 +472,7 @@ impl World {
         let (process, server) = self.process_and_server_of(server_call);
         let Some(connection) = self.server_calls[server_call].connection else {
             let waiting_server_calls =
-                &mut self.processes[process].servers[server].waiting_server_calls;
+                &mut self.processes[process].server_pools[server].waiting_server_calls;
             waiting_server_calls.retain(|other_server_call| *other_server_call != server_call);
             let error = Error::Deadline(self.error_context(server, Phase::Wait));
             return self.fail_server_call(server_call, &error);
@@ -468,14 +481,15 @@ impl World {
             return self.expire_quiet_writes(connection, server_call, begin_offset);
         }
         let client_connection = &self.connections[connection];
-        let call = &self.calls[self.server_calls[server_call].call];
+        let call = &self.calls[self.server_calls[server_call].call_id];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
         let opening_deadline = client_connection
             .engine_connection
             .as_ref()
             .and_then(Connection::next_deadline);
         let opens_for_call = !client_connection.is_ready
-            && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
+            && opening_deadline
+                .is_some_and(|opening_deadline| micros(opening_deadline) <= call.deadline);
         if opens_for_call
             || client_connection
                 .server_calls_in_flight
@@ -485,12 +499,12 @@ impl World {
             return; // the engine ends it
         }
         let timeout = Duration::from_micros(call.deadline - call.started);
-        if let RetryDecision::Fail(effect) =
+        if let RetryDecision::Fail(health_effect) =
             FailedRequest::CONNECTING.decide(FailureCause::Deadline(timeout))
         {
-            let pool = &mut self.processes[process].servers[server];
-            pool.server_state.health.apply_effect(effect);
-            pool.bad_calls.was_unreachable |= effect == HealthEffect::Down;
+            let pool = &mut self.processes[process].server_pools[server];
+            pool.server_state.health.apply_effect(health_effect);
+            pool.bad_calls.was_unreachable |= health_effect == HealthEffect::Down;
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
         self.fail_server_call(server_call, &error);
@@ -508,7 +522,7 @@ impl World {
             connection,
             server_call,
             begin_offset,
-            connection::NoReplyReason::Deadline,
+            NoReplyReason::Deadline,
         ) else {
             return;
         };
@@ -525,12 +539,14 @@ impl World {
         connection: ConnectionId,
         server_call: ServerCallId,
         begin_offset: u64,
-        no_reply_reason: connection::NoReplyReason<'_>,
+        no_reply_reason: NoReplyReason<'_>,
     ) -> Option<Failure> {
-        let attempt = self.calls[self.server_calls[server_call].call]
+        let attempt = self.calls[self.server_calls[server_call].call_id]
             .new_attempt(self.server_calls[server_call].is_retry);
         let (process, server) = self.process_and_server_of(server_call);
-        let server_state = self.processes[process].servers[server].server_state.clone();
+        let server_state = self.processes[process].server_pools[server]
+            .server_state
+            .clone();
         let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
         let (Some(engine), Some(server_operation)) = (
             &mut self.connections[connection].engine_connection,
@@ -542,16 +558,16 @@ impl World {
             engine.fail_quiet(requests, attempt, begin_offset, no_reply_reason)
         });
         let (is_orderly, reason) = match no_reply_reason {
-            connection::NoReplyReason::Closed { is_orderly, reason } => (is_orderly, reason),
-            connection::NoReplyReason::Deadline => (false, "quiet writes were late"),
+            NoReplyReason::Closed { is_orderly, reason } => (is_orderly, reason),
+            NoReplyReason::Deadline => (false, "quiet writes were late"),
         };
         engine.handle_disconnect(is_orderly, reason);
         let request_ids = self.server_calls[server_call].request_ids.clone();
         let quiet_writes = &mut self.connections[connection].quiet_writes;
         quiet_writes.retain(|quiet_write| !request_ids.contains(quiet_write));
         let earlier_count = quiet_writes.len() as u64;
-        for id in request_ids {
-            self.checker.forget_quiet_write(id);
+        for request_id in request_ids {
+            self.checker.forget_quiet_write(request_id);
         }
         let counted_failures =
             server_state.noreply_failures.load(Ordering::Relaxed) - counted_before;
@@ -566,8 +582,8 @@ impl World {
     }
 
     /// The caller of a call gives up.
-    pub(super) fn cancel(&mut self, id: CallId) {
-        for server_call in self.calls[id].server_calls.clone() {
+    pub(super) fn cancel(&mut self, call_id: CallId) {
+        for server_call in self.calls[call_id].server_calls.clone() {
             if self.server_calls[server_call].is_ended {
                 continue;
             }
@@ -575,7 +591,7 @@ impl World {
             match self.server_calls[server_call].connection {
                 None => {
                     let waiting_server_calls =
-                        &mut self.processes[process].servers[server].waiting_server_calls;
+                        &mut self.processes[process].server_pools[server].waiting_server_calls;
                     waiting_server_calls
                         .retain(|other_server_call| *other_server_call != server_call);
                 }

@@ -17,7 +17,7 @@ impl World {
     /// Takes a connection of a pool for a server call, or makes one, or waits for one.
     pub(super) fn check_out(&mut self, server_call: ServerCallId, connections_max: usize) {
         let (process, server) = self.process_and_server_of(server_call);
-        while let Some(connection) = self.processes[process].servers[server]
+        while let Some(connection) = self.processes[process].server_pools[server]
             .idle_connections
             .pop()
         {
@@ -36,7 +36,7 @@ impl World {
             self.submit(connection, server_call);
             return self.pump(connection);
         }
-        let pool = &mut self.processes[process].servers[server];
+        let pool = &mut self.processes[process].server_pools[server];
         if pool.open_count < connections_max {
             pool.open_count += 1;
             let connection = self.open_connection(process, server);
@@ -68,7 +68,7 @@ impl World {
                 ConnectionEvent::Idle => {
                     let is_usable = !engine.must_close();
                     if !is_usable {
-                        let pool = &mut self.processes[client_connection.process].servers
+                        let pool = &mut self.processes[client_connection.process].server_pools
                             [client_connection.server];
                         pool.bad_calls.add(connection, self.network.now, "protocol");
                     }
@@ -84,7 +84,7 @@ impl World {
     /// Gives a server call a request slot on the connection that an event loop has to its server.
     pub(super) fn submit_on_shared(&mut self, server_call: ServerCallId) {
         let (process, server) = self.process_and_server_of(server_call);
-        let shared_connection = self.processes[process].servers[server].shared_connection;
+        let shared_connection = self.processes[process].server_pools[server].shared_connection;
         let usable_connection = shared_connection.filter(|connection| {
             let client_connection = &self.connections[*connection];
             let accepts_requests = client_connection
@@ -96,7 +96,7 @@ impl World {
         });
         let connection = usable_connection.unwrap_or_else(|| {
             let connection = self.open_connection(process, server);
-            self.processes[process].servers[server].shared_connection = Some(connection);
+            self.processes[process].server_pools[server].shared_connection = Some(connection);
             connection
         });
         self.server_calls[server_call].connection = Some(connection);
@@ -113,7 +113,9 @@ impl World {
         let link = self.network.connect(server);
         let connection = self.connections.len();
         self.set_receiver(link, EventReceiver::Connection(connection));
-        let server_state = self.processes[process].servers[server].server_state.clone();
+        let server_state = self.processes[process].server_pools[server]
+            .server_state
+            .clone();
         let value_bytes_max = self.processes[process].plan.value_bytes_max;
         self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
         self.connections.push(ClientConnection {
@@ -131,7 +133,7 @@ impl World {
             server_calls_in_flight: Vec::new(),
             waiting_server_calls: Vec::new(),
             idle_since: 0,
-            timer: None,
+            timer_at: None,
             is_send_scheduled: false,
             was_refused: false,
             quiet_writes: Vec::new(),
@@ -182,7 +184,7 @@ impl World {
             return self.close_connection(connection); // the call that needed it was given up
         };
         let server_call_state = &self.server_calls[first_server_call];
-        let call = &self.calls[server_call_state.call];
+        let call = &self.calls[server_call_state.call_id];
         let attempt = call.new_attempt(server_call_state.is_retry);
         let presumes_classic = server_call_state.presumes_classic;
         let client_connection = &mut self.connections[connection];
@@ -199,9 +201,9 @@ impl World {
             self.connections[connection].server,
         );
         let cause = FailureCause::Closed { is_orderly: false };
-        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
-            let pool = &mut self.processes[process].servers[server];
-            pool.server_state.health.apply_effect(effect);
+        if let RetryDecision::Fail(health_effect) = FailedRequest::CONNECTING.decide(cause) {
+            let pool = &mut self.processes[process].server_pools[server];
+            pool.server_state.health.apply_effect(health_effect);
             pool.bad_calls.was_unreachable = true;
         }
         let waiting_server_calls = self.waiting_on(connection);
@@ -256,7 +258,7 @@ impl World {
             if client_connection.is_ready && (reuses_unread || engine.is_ready_for_reuse()) {
                 client_connection.idle_since = self.network.now;
                 self.check_in_sync(connection);
-                self.processes[process].servers[server]
+                self.processes[process].server_pools[server]
                     .idle_connections
                     .push(connection);
             } else {
@@ -271,7 +273,7 @@ impl World {
         let Driver::Pooled(connections_max) = self.processes[process].plan.driver else {
             return;
         };
-        let pool = &mut self.processes[process].servers[server];
+        let pool = &mut self.processes[process].server_pools[server];
         if pool.idle_connections.is_empty() && pool.open_count >= connections_max {
             return;
         }
@@ -296,7 +298,7 @@ impl World {
         client_connection.owner = None;
         let (process, server) = (client_connection.process, client_connection.server);
         self.close_connection(connection);
-        self.processes[process].servers[server].open_count += 1;
+        self.processes[process].server_pools[server].open_count += 1;
         let new_connection = self.open_connection(process, server);
         self.connections[new_connection].owner = Some(server_call);
         self.server_calls[server_call].connection = Some(new_connection);
@@ -305,7 +307,7 @@ impl World {
     /// Closes the idle connections of a pool.
     pub(super) fn close_idle(&mut self, process: usize, server: usize) {
         for connection in
-            std::mem::take(&mut self.processes[process].servers[server].idle_connections)
+            std::mem::take(&mut self.processes[process].server_pools[server].idle_connections)
         {
             self.close_connection(connection);
         }
@@ -346,28 +348,29 @@ impl World {
             }
         }
         drop(engine);
-        for id in quiet_writes {
-            let request = self.checker.history.request(id);
+        for request_id in quiet_writes {
+            let request = self.checker.history.request(request_id);
             if has_unacknowledged_writes
                 && request.end_offset <= sent_bytes
-                && !self.checker.is_executed(id, &self.network)
+                && !self.checker.is_executed(request_id, &self.network)
             {
-                self.checker.record_uncertain(id, &self.network);
+                self.checker.record_uncertain(request_id, &self.network);
             }
         }
         if !self.is_shared(connection) {
-            let pool = &mut self.processes[process].servers[server];
+            let pool = &mut self.processes[process].server_pools[server];
             pool.open_count -= 1;
             pool.idle_connections
                 .retain(|other_connection| *other_connection != connection);
-        } else if self.processes[process].servers[server].shared_connection == Some(connection) {
-            self.processes[process].servers[server].shared_connection = None;
+        } else if self.processes[process].server_pools[server].shared_connection == Some(connection)
+        {
+            self.processes[process].server_pools[server].shared_connection = None;
         }
         for (server_call, failure) in failed_server_calls {
-            for id in self.server_calls[server_call].request_ids.clone() {
-                let request = self.checker.history.request(id);
+            for request_id in self.server_calls[server_call].request_ids.clone() {
+                let request = self.checker.history.request(request_id);
                 if request.link == link && request.end_offset <= sent_bytes {
-                    self.checker.record_uncertain(id, &self.network);
+                    self.checker.record_uncertain(request_id, &self.network);
                 }
             }
             self.handle_failed_attempt(connection, server_call, &failure);

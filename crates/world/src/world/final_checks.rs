@@ -42,15 +42,17 @@ impl World {
     pub(super) fn server_count(&self) -> usize {
         self.processes
             .first()
-            .map_or(0, |process| process.servers.len())
+            .map_or(0, |process| process.server_pools.len())
     }
 
     /// A server that does not misbehave breaks no protocol, also where no call waits, unless a value is longer than its
     /// reader takes.
     fn check_protocol_faults(&mut self, process: usize) {
-        let Process { plan, servers, .. } = &self.processes[process];
+        let Process {
+            plan, server_pools, ..
+        } = &self.processes[process];
         let reads_all_values = plan.value_bytes_max > VALUE_BYTES_BOUND;
-        let broken = servers.iter().enumerate().find(|(server, pool)| {
+        let broken = server_pools.iter().enumerate().find(|(server, pool)| {
             let faults = pool.server_state.faults.load(Ordering::Relaxed);
             faults > 0 && reads_all_values && !self.network.has_misbehaved(*server)
         });
@@ -65,13 +67,14 @@ impl World {
     fn check_quiet(&mut self, process: usize) {
         let Process {
             incarnation,
-            servers,
+            server_pools,
             ..
         } = &self.processes[process];
         let failures =
             |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
-        let counted_failures: u64 = servers.iter().map(failures).sum();
-        let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
+        let counted_failures: u64 = server_pools.iter().map(failures).sum();
+        let any_misbehaved =
+            (0..server_pools.len()).any(|server| self.network.has_misbehaved(server));
         let (lost_count, quiet_count) =
             self.checker.count_quiet_writes(*incarnation, &self.network);
         if counted_failures < lost_count || counted_failures > quiet_count && !any_misbehaved {

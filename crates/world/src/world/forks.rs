@@ -24,7 +24,7 @@ impl World {
         }
         let server_count = self.server_count();
         for server in 0..server_count {
-            let pool = &mut self.processes[process].servers[server];
+            let pool = &mut self.processes[process].server_pools[server];
             let waiting_server_calls = std::mem::take(&mut pool.waiting_server_calls);
             for server_call in waiting_server_calls {
                 self.fail_forked(server_call);
@@ -34,15 +34,15 @@ impl World {
         let incarnation = self.checker.begin_incarnation();
         let process_state = &mut self.processes[process];
         process_state.incarnation = incarnation;
-        let inherited_pools = std::mem::take(&mut process_state.servers);
+        let inherited_pools = std::mem::take(&mut process_state.server_pools);
         let requires_login_by_server = inherited_pools.iter().map(|pool| pool.requires_login);
-        process_state.servers =
+        process_state.server_pools =
             new_server_pools(requires_login_by_server, process_state.plan.protocol);
     }
 
     fn noreply_failures(&self, process: usize) -> u64 {
-        let servers = self.processes[process].servers.iter();
-        servers
+        let server_pools = self.processes[process].server_pools.iter();
+        server_pools
             .map(|pool| pool.server_state.noreply_failures.load(Ordering::Relaxed))
             .sum()
     }
@@ -54,7 +54,7 @@ impl World {
             return;
         };
         let uncertain_keys = engine.server().uncertain.take_all();
-        let keys_before = uncertain_keys.len();
+        let key_count_before = uncertain_keys.len();
         engine.server().uncertain.add(uncertain_keys);
         if self.sabotage != Some(Sabotage::KeepsParentConnections) {
             engine.abandon();
@@ -67,7 +67,7 @@ impl World {
         let server_state = engine.server().clone();
         drop(engine);
         let keys_after = server_state.uncertain.take_all();
-        if keys_after.len() != keys_before {
+        if keys_after.len() != key_count_before {
             let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
             self.checker
                 .report_broken(Invariant::ForkLeavesParentAlone, text);

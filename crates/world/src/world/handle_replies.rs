@@ -37,7 +37,7 @@ pub(super) enum ReplyEffect {
 /// Where a reply is read: whose it is, and what it is checked against.
 pub(super) struct ReplyContext<'r> {
     pub(super) pipeline: &'r Pipeline,
-    pub(super) server: &'r str,
+    pub(super) server_name: &'r str,
     pub(super) request_id: RequestId,
     pub(super) network: &'r Network,
     pub(super) checker: &'r mut Checker,
@@ -54,7 +54,7 @@ impl ServerOperation {
         reply: Reply,
         mut context: ReplyContext<'_>,
     ) -> ReplyEffect {
-        let effect = match self {
+        let reply_effect = match self {
             Self::SingleKey(key, key_bytes, action) => {
                 handle_single_reply(*key, key_bytes, action, reply, &mut context)
             }
@@ -68,13 +68,13 @@ impl ServerOperation {
             Self::Counter {
                 key,
                 addition,
-                counter,
+                counter_steps,
                 ..
-            } => handle_counter_reply(*key, *addition, counter, reply, &mut context),
+            } => handle_counter_reply(*key, *addition, counter_steps, reply, &mut context),
             Self::TooLarge(_, steps) => {
                 let result = steps
                     .step()
-                    .map(|step| step.read(reply, context.pipeline, context.server));
+                    .map(|step| step.read(reply, context.pipeline, context.server_name));
                 let error = result.clone().and_then(Result::err);
                 steps.handle_result(result.unwrap_or(Err(Error::Closed)));
                 Ok(match (steps.step().is_some(), error) {
@@ -83,14 +83,14 @@ impl ServerOperation {
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
             }
-            Self::Flush => interpret::write_outcome_of_reply(reply, context.server)
+            Self::Flush => interpret::write_outcome_of_reply(reply, context.server_name)
                 .map(|_| ReplyEffect::Ended("flush")),
-            Self::FlushPrefix(..) => interpret::write_outcome_of_reply(reply, context.server)
+            Self::FlushPrefix(..) => interpret::write_outcome_of_reply(reply, context.server_name)
                 .map(|_| ReplyEffect::Ended("flush of a prefix")),
-            Self::Version => interpret::refusal_to_error(reply, context.server)
+            Self::Version => interpret::refusal_to_error(reply, context.server_name)
                 .map(|_| ReplyEffect::Ended("version")),
         };
-        effect.unwrap_or_else(ReplyEffect::Failed)
+        reply_effect.unwrap_or_else(ReplyEffect::Failed)
     }
 }
 
@@ -130,14 +130,14 @@ fn handle_single_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     let wire_key = to_wire_key(key, key_bytes);
-    let (pipeline, server) = (context.pipeline, context.server);
+    let (pipeline, server_name) = (context.pipeline, context.server_name);
     Ok(ReplyEffect::Ended(match action {
         Action::Get { cas } => {
             let value = Get {
                 key: wire_key,
                 cas: *cas,
             }
-            .read(reply, pipeline, server)?;
+            .read(reply, pipeline, server_name)?;
             check_value_reply(key, value, *cas, context)
         }
         Action::GetAndTouch(exptime) => {
@@ -146,7 +146,7 @@ fn handle_single_reply(
                 key: wire_key,
                 exptime,
             }
-            .read(reply, pipeline, server)?;
+            .read(reply, pipeline, server_name)?;
             check_value_reply(key, value, false, context)
         }
         Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
@@ -156,7 +156,7 @@ fn handle_single_reply(
                 key: wire_key,
                 noreply,
             })
-            .read(reply, pipeline, server)?
+            .read(reply, pipeline, server_name)?
             {
                 context.check_existed(key);
             }
@@ -168,7 +168,7 @@ fn handle_single_reply(
                 exptime: *exptime,
                 noreply: *noreply,
             };
-            if touch.read(reply, pipeline, server)? {
+            if touch.read(reply, pipeline, server_name)? {
                 context.check_existed(key);
             }
             "touch"
@@ -179,8 +179,8 @@ fn handle_single_reply(
                 arithmetic: addition_arithmetic(*addition),
                 noreply: *noreply,
             };
-            let value = calculate.read(reply, pipeline, server)?;
-            check_counter_reply(key, *addition, value, context);
+            let number = calculate.read(reply, pipeline, server_name)?;
+            check_counter_reply(key, *addition, number, context);
             "add to a number"
         }
     }))
@@ -204,17 +204,22 @@ fn check_value_reply(
     "hit"
 }
 
-fn check_counter_reply(key: Key, addition: u8, value: Option<u64>, context: &mut ReplyContext<'_>) {
-    let Some(value) = value.map(CounterValue::from_value) else {
+fn check_counter_reply(
+    key: Key,
+    addition: u8,
+    number: Option<u64>,
+    context: &mut ReplyContext<'_>,
+) {
+    let Some(counter_value) = number.map(CounterValue::from_value) else {
         return context.set_known_outcome(0, KnownOutcome::NotDone);
     };
     context.checker.check_counter(
         (context.request_id, key),
-        value,
+        counter_value,
         Some(addition),
         context.network,
     );
-    context.set_known_outcome(0, KnownOutcome::Done(Some(value)));
+    context.set_known_outcome(0, KnownOutcome::Done(Some(counter_value)));
 }
 
 fn handle_store_reply(
@@ -226,7 +231,7 @@ fn handle_store_reply(
 ) -> Result<ReplyEffect, Error> {
     let read_result = store
         .operation(wire_key)
-        .read(reply, context.pipeline, context.server);
+        .read(reply, context.pipeline, context.server_name);
     let outcome = match read_result {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -264,7 +269,7 @@ fn handle_get_many_reply(
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    interpret::refusal_to_error(reply, context.server)?;
+    interpret::refusal_to_error(reply, context.server_name)?;
     let pipeline = context.pipeline;
     let mut has_been_found = vec![false; keys.len()];
     let (values, handles_per_value) = (pipeline.found_values(), context.handles_per_value);
@@ -295,28 +300,28 @@ fn handle_set_many_reply(
         } else {
             KnownOutcome::Unknown
         };
-        for index in 0..entries.len() {
-            context.set_known_outcome(index, known_outcome);
+        for entry_index in 0..entries.len() {
+            context.set_known_outcome(entry_index, known_outcome);
         }
-        for (index, code) in failed_writes {
+        for (entry_index, code) in failed_writes {
             context.set_known_outcome(
-                index,
+                entry_index,
                 known_outcome_of(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
             );
         }
         return Ok(ReplyEffect::Ended("set many"));
     }
-    let index = *reply_index;
+    let entry_index = *reply_index;
     *reply_index += 1;
-    let Some(entry) = entries.get(index) else {
+    let Some(entry) = entries.get(entry_index) else {
         return Err(Error::Closed);
     };
     let item = entry.to_item();
-    let known_outcome = match store_outcome(reply, item.key, item.body.len(), context.server) {
+    let known_outcome = match store_outcome(reply, item.key, item.body.len(), context.server_name) {
         Ok(outcome) => known_outcome_of(outcome),
         Err(_) => KnownOutcome::NotDone,
     };
-    context.set_known_outcome(index, known_outcome);
+    context.set_known_outcome(entry_index, known_outcome);
     Ok(if *reply_index == entries.len() {
         ReplyEffect::Ended("set many")
     } else {
@@ -331,7 +336,7 @@ fn handle_delete_many_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     match (
-        interpret::write_outcome_of_reply(reply, context.server),
+        interpret::write_outcome_of_reply(reply, context.server_name),
         keys.get(*reply_index),
     ) {
         (Ok(WriteOutcome::Done), Some(key)) => context.check_existed(*key),
@@ -351,16 +356,16 @@ fn handle_delete_many_reply(
 fn handle_counter_reply(
     key: Key,
     addition: u8,
-    counter: &mut Counter,
+    counter_steps: &mut Counter,
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    let Some(step) = counter.step() else {
+    let Some(step) = counter_steps.step() else {
         return Err(Error::Closed);
     };
-    let result = step.read(reply, context.pipeline, context.server);
+    let result = step.read(reply, context.pipeline, context.server_name);
     match &result {
-        Ok(StepOutcome::Number(value)) => check_counter_reply(key, addition, *value, context),
+        Ok(StepOutcome::Number(number)) => check_counter_reply(key, addition, *number, context),
         Ok(StepOutcome::WriteOutcome(outcome)) => {
             context.set_known_outcome(0, known_outcome_of(*outcome));
         }
@@ -368,8 +373,8 @@ fn handle_counter_reply(
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),
     }
     let error = result.clone().err();
-    counter.handle_result(result);
-    Ok(match (counter.step().is_some(), error) {
+    counter_steps.handle_result(result);
+    Ok(match (counter_steps.step().is_some(), error) {
         (true, _) => ReplyEffect::NextRoundTrip,
         (false, Some(error)) => ReplyEffect::Failed(error),
         (false, None) => ReplyEffect::Ended("number"),

@@ -94,14 +94,19 @@ impl World {
     fn new(plan: &Plan, keeps_log: bool) -> Self {
         let server_count = plan.servers.len();
         let any_misbehaves = (0..server_count).any(|server| plan.misbehaves(server));
-        let item_bytes_limits = plan.servers.iter().map(|server| server.item_bytes_max);
+        let item_bytes_limits = plan
+            .servers
+            .iter()
+            .map(|server_plan| server_plan.item_bytes_max);
         let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
-        let processes = plan.processes.iter().map(|process| Process {
-            plan: *process,
+        let processes = plan.processes.iter().map(|process_plan| Process {
+            plan: *process_plan,
             incarnation: checker.begin_incarnation(),
-            servers: new_server_pools(
-                plan.servers.iter().map(|server| server.requires_login),
-                process.protocol,
+            server_pools: new_server_pools(
+                plan.servers
+                    .iter()
+                    .map(|server_plan| server_plan.requires_login),
+                process_plan.protocol,
             ),
             frozen_until: 0,
         });
@@ -305,14 +310,14 @@ impl World {
         for process in 0..self.processes.len() {
             let mut steps = VecDeque::from([TaskStep::Sleep(CALM_BEFORE_FINAL_CALLS)]);
             // Connections that broke unnoticed may cost a call each.
-            for server in 0..self.processes[process].servers.len() {
+            for server in 0..self.processes[process].server_pools.len() {
                 steps.extend(
                     (0..BROKEN_CONNECTIONS_MAX)
                         .map(|_| final_call(Operation::Version(server), false)),
                 );
             }
             steps.push_back(TaskStep::Sleep(CALM_BEFORE_FINAL_CALLS));
-            for server in 0..self.processes[process].servers.len() {
+            for server in 0..self.processes[process].server_pools.len() {
                 let key = (0..VALUE_KEYS).find(|key| {
                     self.server_by_key[usize::from(*key)] == server && !is_base64(*key)
                 });

@@ -1,6 +1,6 @@
 //! The driver of a connection: moves bytes, hands out replies, passes the time to the engine.
 
-use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, Ticket};
+use glasscache_client::engine::connection::{Connection, ConnectionEvent, NoReplyReason, Ticket};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
@@ -51,8 +51,8 @@ impl World {
             let had_to_close = engine.must_close();
             let event = engine.poll();
             let broke_protocol = !had_to_close && engine.must_close();
-            let pool =
-                &mut self.processes[client_connection.process].servers[client_connection.server];
+            let pool = &mut self.processes[client_connection.process].server_pools
+                [client_connection.server];
             if matches!(event, ConnectionEvent::Reply(..)) {
                 // Of a server that went down a moment ago, the cause is still to be checked.
                 if !pool.server_state.health.is_down() {
@@ -82,7 +82,7 @@ impl World {
                     if server_calls.is_empty() {
                         // Its caller gave up, but it may count against the server.
                         let (process, server) = self.process_and_server(connection);
-                        let bad_calls = &mut self.processes[process].servers[server].bad_calls;
+                        let bad_calls = &mut self.processes[process].server_pools[server].bad_calls;
                         bad_calls.add(connection, self.network.now, error_name(&failure.error));
                     }
                     for server_call in server_calls {
@@ -156,7 +156,7 @@ impl World {
                 server_operation,
             ) {
                 Ok(()) => {}
-                Err(error) => end = Some(error),
+                Err(connection_end) => end = Some(connection_end),
             }
         }
         // A call that has the connection for itself reads only when a reply is due: what a server reports of quiet writes
@@ -205,7 +205,7 @@ impl World {
         let Some(begin_offset) = self.server_calls[server_call].quiet_begin_offset else {
             return;
         };
-        let no_reply_reason = connection::NoReplyReason::Closed { is_orderly, reason };
+        let no_reply_reason = NoReplyReason::Closed { is_orderly, reason };
         let Some(failure) =
             self.fail_quiet_writes(connection, server_call, begin_offset, no_reply_reason)
         else {
@@ -225,8 +225,11 @@ impl World {
         let Some(deadline) = deadline.map(micros) else {
             return;
         };
-        if client_connection.timer.is_none_or(|timer| deadline < timer) {
-            client_connection.timer = Some(deadline);
+        if client_connection
+            .timer_at
+            .is_none_or(|timer_at| deadline < timer_at)
+        {
+            client_connection.timer_at = Some(deadline);
             let wait = deadline.saturating_sub(self.network.now).max(1);
             self.network.schedule(wait, Event::Tick(connection));
         }
@@ -240,7 +243,7 @@ impl World {
         );
         let now = instant(self.network.now);
         let client_connection = &mut self.connections[connection];
-        client_connection.timer = None;
+        client_connection.timer_at = None;
         let Some(engine) = &mut client_connection.engine_connection else {
             return;
         };

@@ -14,7 +14,7 @@ const BAD_CALLS_MAX: u32 = 3;
 impl World {
     /// Schedules a probe of a server that has just gone down, and closes its idle connections.
     pub(super) fn check_health(&mut self, process: usize, server: usize) {
-        let pool = &mut self.processes[process].servers[server];
+        let pool = &mut self.processes[process].server_pools[server];
         if !pool.server_state.health.take_needs_probe() {
             return;
         }
@@ -30,7 +30,7 @@ impl World {
     /// are handled one by one.
     pub(super) fn check_causes_of_down(&mut self) {
         for (process, process_state) in self.processes.iter_mut().enumerate() {
-            for (server, pool) in process_state.servers.iter_mut().enumerate() {
+            for (server, pool) in process_state.server_pools.iter_mut().enumerate() {
                 let is_due = std::mem::take(&mut pool.must_explain_down);
                 let BadCalls {
                     count,
@@ -54,14 +54,14 @@ impl World {
     }
 
     pub(super) fn begin_probe(&mut self, process: usize, server: usize) {
-        if !self.processes[process].servers[server].needs_probe
+        if !self.processes[process].server_pools[server].needs_probe
             || self.is_sabotaged_by(Sabotage::NeverProbes)
         {
             return;
         }
         let link = self.network.connect(server);
         self.set_receiver(link, EventReceiver::Probe(process, server));
-        self.processes[process].servers[server].probe = Some(Probe {
+        self.processes[process].server_pools[server].probe = Some(Probe {
             link,
             is_sent: false,
             expected_prefix: b"",
@@ -73,7 +73,7 @@ impl World {
     }
 
     pub(super) fn handle_probe_ready(&mut self, process: usize, server: usize) {
-        let pool = &mut self.processes[process].servers[server];
+        let pool = &mut self.processes[process].server_pools[server];
         let Some(probe) = &mut pool.probe else { return };
         if self.network.is_connected(probe.link) != Some(true) {
             return;
@@ -101,14 +101,14 @@ impl World {
     }
 
     pub(super) fn handle_probe_timeout(&mut self, process: usize, server: usize) {
-        if self.processes[process].servers[server].probe.is_some() {
+        if self.processes[process].server_pools[server].probe.is_some() {
             self.end_probe(process, server);
             self.probe_later(process, server);
         }
     }
 
     pub(super) fn end_probe(&mut self, process: usize, server: usize) {
-        if let Some(probe) = self.processes[process].servers[server].probe.take() {
+        if let Some(probe) = self.processes[process].server_pools[server].probe.take() {
             self.set_receiver(probe.link, EventReceiver::Gone);
             self.network.close(probe.link);
         }

@@ -6,7 +6,7 @@ use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, Error, StoreMode, WireKey};
 
 use crate::checker::{Condition, Effect, RequestId, Source, WriteId, addend, flags};
-use crate::plan::{Key, is_base64, wire_key};
+use crate::plan::{Key, is_base64, key_bytes_of};
 
 /// A CAS unique that a task has read, whose value it was, and by which request.
 pub(super) type ReadUnique = (u64, Source, RequestId);
@@ -27,7 +27,7 @@ pub(super) enum ServerOperation {
         key: Key,
         addition: u8,
         creation: u16,
-        counter: Box<Counter>,
+        counter_steps: Box<Counter>,
     },
     /// What follows where a value was too large.
     TooLarge(Key, Box<RefusedValueSteps>),
@@ -41,7 +41,7 @@ pub(super) enum ServerOperation {
 #[derive(Debug)]
 pub(super) struct BulkEntry {
     pub(super) key: Key,
-    pub(super) wire_key: Vec<u8>,
+    pub(super) key_bytes: Vec<u8>,
     pub(super) write_id: WriteId,
     pub(super) body: Vec<u8>,
 }
@@ -92,7 +92,7 @@ pub(super) fn to_wire_key(key: Key, key_bytes: &[u8]) -> WireKey<'_> {
 impl BulkEntry {
     pub(super) fn to_item(&self) -> Item<'_> {
         Item {
-            key: to_wire_key(self.key, &self.wire_key),
+            key: to_wire_key(self.key, &self.key_bytes),
             flags: flags(self.write_id),
             body: &self.body,
         }
@@ -129,7 +129,7 @@ pub(super) fn addition_arithmetic(addition: u8) -> Arithmetic {
 impl ServerOperation {
     /// An operation on one key.
     pub(super) fn single_key(key: Key, action: Action) -> Self {
-        Self::SingleKey(key, wire_key(key), action)
+        Self::SingleKey(key, key_bytes_of(key), action)
     }
 
     /// This operation, or what the client does instead if the value is too long to be sent.
@@ -147,7 +147,7 @@ impl ServerOperation {
     }
 
     pub(super) fn too_large(key: Key, error: Error) -> Self {
-        let key_bytes = wire_key(key);
+        let key_bytes = key_bytes_of(key);
         Self::TooLarge(
             key,
             Box::new(RefusedValueSteps::new(to_wire_key(key, &key_bytes), error)),
@@ -200,8 +200,8 @@ impl ServerOperation {
                 };
                 write_requests(&[request])
             }
-            Self::GetMany(_, wire_keys) => {
-                let keys: Vec<&[u8]> = wire_keys.iter().map(Vec::as_slice).collect();
+            Self::GetMany(_, bytes_of_keys) => {
+                let keys: Vec<&[u8]> = bytes_of_keys.iter().map(Vec::as_slice).collect();
                 write_requests(&[Request::GetMany {
                     prefix: b"",
                     keys: &keys,
@@ -217,15 +217,15 @@ impl ServerOperation {
                     quiet: is_quiet,
                 }])
             }
-            Self::DeleteMany(keys, wire_keys, _) => {
+            Self::DeleteMany(keys, bytes_of_keys, _) => {
                 let keys: Vec<WireKey<'_>> = keys
                     .iter()
-                    .zip(wire_keys)
+                    .zip(bytes_of_keys)
                     .map(|(key, key_bytes)| to_wire_key(*key, key_bytes))
                     .collect();
                 write_requests(&[Request::DeleteMany { keys: &keys }])
             }
-            Self::Counter { counter, .. } => match counter.step() {
+            Self::Counter { counter_steps, .. } => match counter_steps.step() {
                 Some(step) => write_requests(&[step.request]),
                 None => write_requests(&[]),
             },
@@ -286,8 +286,8 @@ impl ServerOperation {
                 key,
                 addition,
                 creation,
-                counter,
-            } => match counter.step().map(|step| step.request) {
+                counter_steps,
+            } => match counter_steps.step().map(|step| step.request) {
                 Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
                 Some(_) => vec![(*key, Effect::Add(*addition))],
                 None => Vec::new(),

@@ -9,7 +9,7 @@ use crate::checker::{WriteId, initial_counter_value};
 use crate::network::{Event, FIRST_UNIX_S};
 use crate::plan::{
     COUNTER_KEYS, Call, Key, Micros, Operation, Prefix, Sabotage, Ttl, VALUE_KEYS, ValueWrite,
-    WRITES_PER_CALL_MAX, is_base64, wire_key,
+    WRITES_PER_CALL_MAX, is_base64, key_bytes_of,
 };
 
 /// Microseconds of a second.
@@ -25,7 +25,7 @@ impl World {
         let process = self.process_of(task);
         let server_call_operations = self.operations_by_server(task, call);
         let now = self.network.now;
-        let id = self.calls.len();
+        let call_id = self.calls.len();
         self.log_event(|_| {
             format!(
                 "task {task} call {} {:?} within {}",
@@ -36,7 +36,7 @@ impl World {
         let server_calls = first_server_call..first_server_call + server_call_operations.len();
         for (server, server_operation) in server_call_operations {
             self.server_calls.push(ServerCall {
-                call: id,
+                call_id,
                 server,
                 server_operation: Some(server_operation),
                 connection: None,
@@ -59,10 +59,12 @@ impl World {
             is_ended: false,
             must_succeed: call.serial == MUST_SUCCEED_CALL_SERIAL,
         });
-        self.network.schedule(call.timeout, Event::Deadline(id));
-        self.network.schedule(call.timeout + 2, Event::Overdue(id));
+        self.network
+            .schedule(call.timeout, Event::Deadline(call_id));
+        self.network
+            .schedule(call.timeout + 2, Event::Overdue(call_id));
         if let Some(wait) = call.cancel_after {
-            self.network.schedule(wait, Event::Cancel(id));
+            self.network.schedule(wait, Event::Cancel(call_id));
         }
         let incarnation = self.processes[process].incarnation;
         for server_call in server_calls {
@@ -131,8 +133,8 @@ impl World {
             ),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
-                    let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    ServerOperation::GetMany(keys, wire_keys)
+                    let bytes_of_keys = keys.iter().map(|key| key_bytes_of(*key)).collect();
+                    ServerOperation::GetMany(keys, bytes_of_keys)
                 });
             }
             Operation::SetMany(keys, write_options) => {
@@ -140,8 +142,8 @@ impl World {
             }
             Operation::DeleteMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
-                    let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    ServerOperation::DeleteMany(keys, wire_keys, 0)
+                    let bytes_of_keys = keys.iter().map(|key| key_bytes_of(*key)).collect();
+                    ServerOperation::DeleteMany(keys, bytes_of_keys, 0)
                 });
             }
             Operation::Flush(server) => return vec![(*server, ServerOperation::Flush)],
@@ -220,19 +222,19 @@ impl World {
     fn new_counter_operation(&mut self, key: Key, addition: u8) -> (usize, ServerOperation) {
         let creation = self.checker.next_creation();
         let initial_value = initial_counter_value(creation);
-        let initial = InitialNumber {
+        let initial_number = InitialNumber {
             number: initial_value,
             flags: 3,
             digits: initial_value.to_string(),
             exptime: 0,
         };
-        let key_bytes = wire_key(key);
-        let counter_key = glasscache_client::WireKey {
+        let key_bytes = key_bytes_of(key);
+        let wire_key = glasscache_client::WireKey {
             bytes: &key_bytes,
             is_base64: is_base64(key),
         };
         let delta = crate::checker::addend(addition);
-        let counter = Box::new(Counter::new(counter_key, delta, false, initial));
+        let counter_steps = Box::new(Counter::new(wire_key, delta, false, initial_number));
         let server = self.server_by_key[usize::from(key)];
         (
             server,
@@ -240,7 +242,7 @@ impl World {
                 key,
                 addition,
                 creation,
-                counter,
+                counter_steps,
             },
         )
     }
@@ -269,7 +271,7 @@ impl World {
         keys: &[Key],
         write_options: ValueWrite,
     ) -> Vec<(usize, ServerOperation)> {
-        let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write_id..)
+        let mut recorded_writes: Vec<(Key, WriteId, Vec<u8>)> = (write_id..)
             .zip(keys)
             .map(|(write_id, key)| {
                 (
@@ -288,7 +290,7 @@ impl World {
         let mut server_call_operations = self.split_by_server(keys, |_, keys| {
             let entry = |key| BulkEntry {
                 key,
-                wire_key: wire_key(key),
+                key_bytes: key_bytes_of(key),
                 write_id: 0,
                 body: Vec::new(),
             };
@@ -299,8 +301,9 @@ impl World {
                 continue;
             };
             for entry in entries {
-                if let Some((_, write_id, body)) =
-                    bodies.iter_mut().find(|(key, ..)| *key == entry.key)
+                if let Some((_, write_id, body)) = recorded_writes
+                    .iter_mut()
+                    .find(|(key, ..)| *key == entry.key)
                 {
                     entry.write_id = *write_id;
                     entry.body = std::mem::take(body);

@@ -25,7 +25,7 @@ pub(super) type ConnectionId = usize;
 pub(super) struct Process {
     pub(super) plan: ProcessPlan,
     pub(super) incarnation: usize,
-    pub(super) servers: Vec<ServerPool>,
+    pub(super) server_pools: Vec<ServerPool>,
     pub(super) frozen_until: Micros,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct ClientConnection {
     pub(super) waiting_server_calls: Vec<ServerCallId>,
     pub(super) idle_since: Micros,
     /// When the deadlines of its calls are checked next.
-    pub(super) timer: Option<Micros>,
+    pub(super) timer_at: Option<Micros>,
     pub(super) is_send_scheduled: bool,
     /// A request on it was refused, perhaps before its value was read.
     pub(super) was_refused: bool,
@@ -120,7 +120,7 @@ pub(super) struct CallState {
 
 /// The requests of a call that go to one server.
 pub(super) struct ServerCall {
-    pub(super) call: CallId,
+    pub(super) call_id: CallId,
     pub(super) server: usize,
     /// `None` while it handles a reply, and after its end.
     pub(super) server_operation: Option<ServerOperation>,

@@ -241,10 +241,13 @@ impl Args {
     }
 
     fn build_traffic(&self) -> Result<Traffic, Failure> {
-        let [get, multi_get, set, delete] = self.mix.0;
+        let [get, multi_get, set, delete] = self.mix.shares;
         let trace = self.read_trace()?;
         let (popularity, keys) = match (&self.popularity, &trace) {
-            (_, Some(trace)) => (Popularity::Trace(trace.requests.clone()), trace.keys),
+            (_, Some(trace)) => (
+                Popularity::Trace(trace.requested_key_numbers.clone()),
+                trace.keys,
+            ),
             (popularity, None) => {
                 let keys = self.keys.unwrap_or(DEFAULT_KEYS);
                 let exponent = match popularity {
@@ -305,8 +308,12 @@ impl Args {
         let mut stream = self.trace_input.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let path_text = path.display().to_string();
-        report_left_out(&path_text, trace.requests.len() as u64, &*stream);
-        if trace.requests.is_empty() {
+        report_left_out(
+            &path_text,
+            trace.requested_key_numbers.len() as u64,
+            &*stream,
+        );
+        if trace.requested_key_numbers.is_empty() {
             let message = format!("{path_text}: the trace has no requests");
             return Err(Failure::new(Exit::BadData, message));
         }
@@ -364,11 +371,11 @@ impl Args {
                 ([first, second], _) => {
                     let Comparison {
                         measured: [measured, other_measured],
-                        ratio,
+                        ratios,
                         early_end,
                     } = live::compare(settings, [first, second], traffic, progress)
                         .map_err(to_failure)?;
-                    let other_and_ratio = Some((other_measured, ratio));
+                    let other_and_ratio = Some((other_measured, ratios));
                     (
                         Some(measured),
                         other_and_ratio,

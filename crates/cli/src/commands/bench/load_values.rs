@@ -31,11 +31,14 @@ pub(super) enum SizeArg {
     Trace,
 }
 
-/// Shares of get, multi-get, set and delete.
+/// The mix of a load test.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MixArg(pub(super) [f64; 4]);
+pub(super) struct MixArg {
+    /// Shares of get, multi-get, set and delete.
+    pub(super) shares: [f64; 4],
+}
 
-/// The kinds of requests, in the order of [`MixArg`].
+/// The kinds of requests, in the order of [`MixArg::shares`].
 const REQUEST_KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
 
 fn parse_positive(text: &str) -> Option<f64> {
@@ -110,7 +113,7 @@ pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
             .ok_or_else(format_expected)?;
         shares[kind_index] = parse_positive(share).ok_or_else(format_expected)?;
     }
-    Ok(MixArg(shares))
+    Ok(MixArg { shares })
 }
 
 #[cfg(test)]
@@ -121,7 +124,7 @@ mod tests {
     fn shares_are_parsed_and_an_unknown_kind_is_refused() {
         assert!(
             parse_mix("get=9,set=1")
-                .is_ok_and(|mix| mix.0.map(|share| share as u32) == [9, 0, 1, 0])
+                .is_ok_and(|mix| mix.shares.map(|share| share as u32) == [9, 0, 1, 0])
         );
         assert!(parse_mix("get=9,put=1").is_err_and(|error| error.contains("multi-get")));
     }

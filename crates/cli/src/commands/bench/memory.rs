@@ -275,6 +275,7 @@ struct Fill {
     memory_mib: u64,
     size: FillSize,
     ours: FillResult,
+    /// memcached's with its default growth factor, and with the best one for this size.
     theirs: Option<(FillResult, FillResult)>,
 }
 

@@ -165,7 +165,7 @@ fn failure(error: Error) -> Failure {
         error @ (Error::Start(_) | Error::File(..)) => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
-        error @ Error::WrongValues { .. } => Failure::new(Exit::Finding, error.to_string()),
+        error @ Error::WrongReplies { .. } => Failure::new(Exit::Finding, error.to_string()),
         error @ Error::Load { .. } => Failure::new(Exit::BadData, error.to_string()),
     }
 }

@@ -205,17 +205,17 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
     let mut ratio_texts = vec![
         format!(
             "ratio: CPU {}{}",
-            spread_text(&scenario_result.cpu),
+            spread_text(&scenario_result.cpu_ratio),
             demand_text("cpu")
         ),
         format!(
             "p99 {}{}",
-            spread_text(&scenario_result.p99),
+            spread_text(&scenario_result.p99_ratio),
             demand_text("p99")
         ),
         format!(
             "p99.9 {}{}",
-            spread_text(&scenario_result.p999),
+            spread_text(&scenario_result.p999_ratio),
             demand_text("p99.9")
         ),
     ];
@@ -232,11 +232,11 @@ fn format_ratios(scenario_result: &ScenarioResult) -> String {
 
 fn format_notes(scenario_result: &ScenarioResult) -> String {
     let mut notes = Vec::new();
-    if scenario_result.disturbed > 0 {
+    if scenario_result.disturbed_rounds > 0 {
         let round_count = scenario_result.rounds.len();
         notes.push(format!(
             "{} of {round_count} rounds disturbed (others over {OTHER_CORES_MAX} core)",
-            scenario_result.disturbed
+            scenario_result.disturbed_rounds
         ));
     }
     let count_generator_bound =
@@ -300,11 +300,11 @@ fn list_demands(scenario_results: &[ScenarioResult]) -> Vec<Demand<'_>> {
 
 fn format_sentence(scenario_results: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
     let mut by_ratio: Vec<&ScenarioResult> = scenario_results.iter().collect();
-    by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
+    by_ratio.sort_by(|a, b| a.cpu_ratio.median.total_cmp(&b.cpu_ratio.median));
     let format_ratio = |scenario_result: &ScenarioResult| {
         format!(
             "{:.2} ({})",
-            scenario_result.cpu.median, scenario_result.scenario.name
+            scenario_result.cpu_ratio.median, scenario_result.scenario.name
         )
     };
     let ratios = match by_ratio.as_slice() {

@@ -18,7 +18,7 @@ use crate::output::Failure;
 const DICTIONARY_LEVEL: i32 = 3;
 
 /// A serialiser's costs with those of every compressor.
-pub(super) type FormCosts = (SerialiserCosts, Vec<CompressorCosts>);
+pub(super) type CostsWithCompressors = (SerialiserCosts, Vec<CompressorCosts>);
 
 /// Every serialiser with every compressor.
 pub(super) fn measure_forms(
@@ -26,17 +26,18 @@ pub(super) fn measure_forms(
     python: Option<&mut PythonWorker>,
     (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
     result: &mut CodecResult,
-) -> Result<Vec<FormCosts>, Failure> {
+) -> Result<Vec<CostsWithCompressors>, Failure> {
     let all_serialiser_costs = serialise(measured_samples, python, result);
     let measurement_count = (all_serialiser_costs.len() * COMPRESSORS.len()).max(1);
-    let mut forms: Vec<FormCosts> = Vec::new();
+    let mut costs_by_serialiser: Vec<CostsWithCompressors> = Vec::new();
     for serialiser_costs in all_serialiser_costs {
         let mut compressor_costs = Vec::new();
         for named_compressor in COMPRESSORS {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let measured_count = forms.len() * COMPRESSORS.len() + compressor_costs.len();
+            let measured_count =
+                costs_by_serialiser.len() * COMPRESSORS.len() + compressor_costs.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
             let costs = measure(
                 &mut CodecCompressor::new(named_compressor)?,
@@ -45,9 +46,9 @@ pub(super) fn measure_forms(
             result.compressor_mismatches += costs.wrong_values;
             compressor_costs.push(costs);
         }
-        forms.push((serialiser_costs, compressor_costs));
+        costs_by_serialiser.push((serialiser_costs, compressor_costs));
     }
-    Ok(forms)
+    Ok(costs_by_serialiser)
 }
 
 /// The values in each serialised form; as they are where all are texts or bytes, or where there is no Python.
@@ -95,12 +96,12 @@ fn serialise(
 
 /// The row of a dictionary, trained on one half of the values in the first form and evaluated on the other.
 pub(super) fn add_dictionary(
-    forms: &[FormCosts],
+    costs_by_serialiser: &[CostsWithCompressors],
     measured_samples: &[&Sample],
     objective: &CodecObjective,
     result: &mut CodecResult,
 ) {
-    let Some((serialiser_costs, _)) = forms.first() else {
+    let Some((serialiser_costs, _)) = costs_by_serialiser.first() else {
         return;
     };
     let first_half_len = serialiser_costs.bodies.len() / 2;

@@ -33,7 +33,7 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use calls::{Caller, MeasuredCalls};
 use compressors::{ClientStore, CodecCompressor, STORAGE_COMPRESSORS};
-use forms::{FormCosts, add_dictionary, measure_forms};
+use forms::{CostsWithCompressors, add_dictionary, measure_forms};
 use prefixes::PrefixRow;
 use python::PythonWorker;
 
@@ -135,8 +135,8 @@ fn parse_reads(text: &str) -> Result<f64, String> {
 #[derive(Default)]
 struct CodecResult {
     value_count: usize,
-    value_bytes: usize,
-    skipped: u64,
+    total_bytes: usize,
+    skipped_values: u64,
     is_truncated: bool,
     measured_values: usize,
     server_name: String,
@@ -240,8 +240,8 @@ impl Args {
         };
         CodecResult {
             value_count: samples.values.len(),
-            value_bytes: samples.total_bytes(),
-            skipped: samples.skipped_values,
+            total_bytes: samples.total_bytes(),
+            skipped_values: samples.skipped_values,
             is_truncated: samples.is_truncated,
             server_name: target.describe(),
             network_mbit: match self.network.unwrap_or(default_network) {
@@ -282,13 +282,13 @@ impl Args {
             .max();
         let call_times = caller.measure_call_times(bytes_max.unwrap_or(0));
         result.call_times = call_times.map_err(|error| failure(&error))?;
-        let forms = measure_forms(
+        let costs_by_serialiser = measure_forms(
             &measured_samples,
             caller.python.as_mut(),
             (stop, bar),
             result,
         )?;
-        self.recommend(&forms, &measured_samples, &mut caller, result)?;
+        self.recommend(&costs_by_serialiser, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
             let prefix_ends = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
             result.prefix_rows =
@@ -301,7 +301,7 @@ impl Args {
     /// Ranks the forms, chooses one and measures it.
     fn recommend(
         &self,
-        forms: &[FormCosts],
+        costs_by_serialiser: &[CostsWithCompressors],
         measured_samples: &[&Sample],
         caller: &mut Caller<'_>,
         result: &mut CodecResult,
@@ -314,7 +314,7 @@ impl Args {
             .iter()
             .map(|sample| sample.bytes.len())
             .sum();
-        for (serialiser_costs, compressor_costs) in forms {
+        for (serialiser_costs, compressor_costs) in costs_by_serialiser {
             result
                 .candidates
                 .extend(compressor_costs.iter().map(|costs| {
@@ -327,11 +327,11 @@ impl Args {
                     )
                 }));
         }
-        add_dictionary(forms, measured_samples, &objective, result);
+        add_dictionary(costs_by_serialiser, measured_samples, &objective, result);
         result
             .candidates
             .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
-        let by_serialiser: Vec<(&SerialiserCosts, &[CompressorCosts])> = forms
+        let eligible_costs: Vec<(&SerialiserCosts, &[CompressorCosts])> = costs_by_serialiser
             .iter()
             .filter(|(serialiser_costs, _)| {
                 serialiser_costs.name.is_empty() || serialiser_costs.name.starts_with("Codec")
@@ -341,7 +341,7 @@ impl Args {
             })
             .collect();
         if let Some((baseline, recommended)) =
-            choose(&by_serialiser, &result.call_times, &objective)
+            choose(&eligible_costs, &result.call_times, &objective)
         {
             result.measured_calls = Some(caller.measure(&recommended, measured_samples)?);
             (result.baseline, result.recommended) = (Some(baseline), Some(recommended));
@@ -400,8 +400,8 @@ impl Args {
         json!({
             "sentence": table::format_sentence(result),
             "values": result.value_count,
-            "bytes": result.value_bytes,
-            "skipped": result.skipped,
+            "bytes": result.total_bytes,
+            "skipped": result.skipped_values,
             "measured_values": result.measured_values,
             "server": result.server_name,
             "client": result.client_name,

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REPEATS = 3
-"""How often each value is written and read; the median counts."""
+SERIALISE_PASSES = 3
+"""Passes in which each value is written and read; the median counts."""
 
-SECONDS_MAX = 2.0
-"""No pass over the values begins after this time."""
+CALL_SECONDS_MAX = 2.0
+"""No pass of calls begins after this time."""
 
-Form = tuple["Callable[[Any], bytes]", "Callable[[bytes], Any]"]
+Serialiser = tuple["Callable[[Any], bytes]", "Callable[[bytes], Any]"]
+"""The functions that write a value and read it."""
 
 
 def load(kinds: list[str], lengths: list[int], pipe: BinaryIO) -> list[Any]:
@@ -41,8 +42,8 @@ def load(kinds: list[str], lengths: list[int], pipe: BinaryIO) -> list[Any]:
     return values
 
 
-def form_functions(name: str) -> Form:
-    """Return the functions that write and read this form; raises ImportError without its package."""
+def find_serialiser(name: str) -> Serialiser:
+    """Return the functions that write and read; raises ImportError without the package."""
     if name == "pickle":
         return lambda value: pickle.dumps(value, protocol=5), pickle.loads
     if name == "json":
@@ -55,11 +56,11 @@ def form_functions(name: str) -> Form:
         module = importlib.import_module("msgspec").json
         return module.Encoder().encode, module.Decoder().decode
     if name == "msgpack":
-        return msgpack()
-    return client_form(name)
+        return msgpack_serialiser()
+    return client_serialiser(name)
 
 
-def msgpack() -> Form:
+def msgpack_serialiser() -> Serialiser:
     """Return MessagePack by the package of that name, or by msgspec."""
     try:
         module = importlib.import_module("msgpack")
@@ -69,19 +70,19 @@ def msgpack() -> Form:
     return module.packb, module.unpackb
 
 
-def client_form(name: str) -> Form:
-    """Return the forms that our client writes, without compression."""
+def client_serialiser(name: str) -> Serialiser:
+    """Return what our client writes, without compression."""
     package = importlib.import_module("glasscache")
     codec = package.Codec(compress=None, objects="msgpack" if name == "Codec msgpack" else "json")
-    flags = [0]
+    last_flags = [0]
 
     def write(value: Any) -> bytes:
         value = packable_numbers(value) if name == "packed" else value
-        flags[0], body = codec.encode(value)
+        last_flags[0], body = codec.encode(value)
         return bytes(body)
 
     def read(body: bytes) -> Any:
-        decoded = codec.decode(flags[0], body)
+        decoded = codec.decode(last_flags[0], body)
         return list(decoded) if name == "packed" else decoded
 
     return write, read
@@ -98,9 +99,9 @@ def packable_numbers(value: Any) -> Any:
     raise TypeError("not every value is a list of numbers")
 
 
-def median(times: list[int]) -> int:
+def median(times_ns: list[int]) -> int:
     """Return the median."""
-    return sorted(times)[len(times) // 2]
+    return sorted(times_ns)[len(times_ns) // 2]
 
 
 def serialise(name: str, values: list[Any]) -> tuple[dict[str, Any], list[bytes]]:
@@ -108,20 +109,20 @@ def serialise(name: str, values: list[Any]) -> tuple[dict[str, Any], list[bytes]
 
     Passes over all values, as an application has them: the same value again would be in the CPU's caches.
     """
-    write, read = form_functions(name)
+    write, read = find_serialiser(name)
     clock = time.perf_counter_ns
     write_ns: list[list[int]] = [[] for _ in values]
     read_ns: list[list[int]] = [[] for _ in values]
     bodies = []
-    for pass_index in range(REPEATS):
-        for index, value in enumerate(values):
+    for pass_index in range(SERIALISE_PASSES):
+        for value_index, value in enumerate(values):
             begin = clock()
             body = write(value)
             middle = clock()
             decoded = read(body)
             end = clock()
-            write_ns[index].append(middle - begin)
-            read_ns[index].append(end - middle)
+            write_ns[value_index].append(middle - begin)
+            read_ns[value_index].append(end - middle)
             if decoded != value:
                 raise ValueError("a value came back as another one")
             if pass_index == 0:
@@ -140,9 +141,9 @@ def open_client(server: str, codec: dict[str, Any]) -> Any:
     return package.Client(server, codec=package.Codec(**codec), timeout=30)
 
 
-def calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
+def measure_calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
     """Return the median times of sets and gets of bytes that need no conversion, over many keys."""
-    times: dict[str, list[int]] = {"set": [], "get": []}
+    times_ns: dict[str, list[int]] = {"set": [], "get": []}
     clock, value = time.perf_counter_ns, bytes(request["bytes"])
     keys = [f"{request['key']}{index}" for index in range(request["keys"])]
     with open_client(request["server"], {"dialect": "raw", "compress": None}) as cache:
@@ -154,16 +155,16 @@ def calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
                 cache.get(key)
                 end = clock()
                 if pass_index:
-                    times["set"].append(middle - begin)
-                    times["get"].append(end - middle)
+                    times_ns["set"].append(middle - begin)
+                    times_ns["get"].append(end - middle)
         cache.delete_many(keys)
-    return {"set_us": median(times["set"]) / 1e3, "get_us": median(times["get"]) / 1e3}
+    return {"set_us": median(times_ns["set"]) / 1e3, "get_us": median(times_ns["get"]) / 1e3}
 
 
 def measure_calls(request: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     """Return the median times of sets and gets of the values, with a codec of these settings."""
-    clock, wrong = time.perf_counter_ns, 0
-    times: dict[str, list[int]] = {"set": [], "get": []}
+    clock, wrong_values = time.perf_counter_ns, 0
+    times_ns: dict[str, list[int]] = {"set": [], "get": []}
     keys = [f"{request['key']}{index}" for index in range(len(values))]
     with open_client(request["server"], request["codec"]) as cache:
         started = time.monotonic()
@@ -174,17 +175,17 @@ def measure_calls(request: dict[str, Any], values: list[Any]) -> dict[str, Any]:
                 middle = clock()
                 decoded = cache.get(key)
                 end = clock()
-                wrong += decoded != value
+                wrong_values += decoded != value
                 if pass_index:
-                    times["set"].append(middle - begin)
-                    times["get"].append(end - middle)
-            if pass_index and time.monotonic() - started > SECONDS_MAX:
+                    times_ns["set"].append(middle - begin)
+                    times_ns["get"].append(end - middle)
+            if pass_index and time.monotonic() - started > CALL_SECONDS_MAX:
                 break
         cache.delete_many(keys)
     return {
-        "set_us": median(times["set"]) / 1e3,
-        "get_us": median(times["get"]) / 1e3,
-        "wrong": wrong,
+        "set_us": median(times_ns["set"]) / 1e3,
+        "get_us": median(times_ns["get"]) / 1e3,
+        "wrong": wrong_values,
     }
 
 
@@ -203,7 +204,7 @@ def main() -> None:
                 case "serialise":
                     reply, bodies = serialise(request["form"], values)
                 case "calls_without_conversion":
-                    reply = calls_without_conversion(request)
+                    reply = measure_calls_without_conversion(request)
                 case _:
                     reply = measure_calls(request, values)
         except ImportError as error:

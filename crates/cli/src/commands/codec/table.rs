@@ -212,13 +212,15 @@ fn format_notes(result: &CodecResult, prints_all: bool) -> String {
             .to_owned(),
     ];
     if result.wrong_values() > 0 {
-        let wrong = format_count(result.wrong_values());
-        notes.push(format!("{wrong} values were absent or WRONG when read."));
-    }
-    if result.skipped > 0 {
-        let skipped = format_count(result.skipped);
+        let wrong_text = format_count(result.wrong_values());
         notes.push(format!(
-            "{skipped} values were left out: empty, above 1,000,000 bytes, or unreadable."
+            "{wrong_text} values were absent or WRONG when read."
+        ));
+    }
+    if result.skipped_values > 0 {
+        let skipped_text = format_count(result.skipped_values);
+        notes.push(format!(
+            "{skipped_text} values were left out: empty, above 1,000,000 bytes, or unreadable."
         ));
     }
     if result.is_truncated {

@@ -50,6 +50,7 @@ enum Job {
 }
 
 enum JobResult {
+    /// A replay and its CPU seconds.
     Replay(ReplayResult, f64),
     Curve(Curve),
 }

@@ -20,8 +20,8 @@ pub(super) struct Grid<'a> {
     pub(super) policies: Vec<PolicyKind>,
     pub(super) sizes: Vec<u64>,
     points: &'a [ReplayedPoint],
-    /// The size by which the policies are in order, if they are.
-    sorted_by_size: Option<u64>,
+    /// The size whose misses order the policies, if they are in order.
+    ordering_size: Option<u64>,
 }
 
 impl<'a> Grid<'a> {
@@ -39,7 +39,7 @@ impl<'a> Grid<'a> {
             policies,
             sizes,
             points: &results.points,
-            sorted_by_size: None,
+            ordering_size: None,
         }
     }
 
@@ -48,10 +48,10 @@ impl<'a> Grid<'a> {
     pub(super) fn best_first(results: &'a CurveResults, summary: &Summary) -> Self {
         let mut grid = Self::from_results(results);
         let compared_size = summary.compared_size();
-        let sorted_by_size =
+        let ordering_size =
             compared_size.and_then(|size| find_nearest_replayed_size(results, size));
-        let sorted_by_size = sorted_by_size.or(grid.sizes.last().copied());
-        if let Some(size) = sorted_by_size {
+        let ordering_size = ordering_size.or(grid.sizes.last().copied());
+        if let Some(size) = ordering_size {
             let mut policies = std::mem::take(&mut grid.policies);
             policies.sort_by_key(|&policy| {
                 let point = grid.find(policy, size);
@@ -60,7 +60,7 @@ impl<'a> Grid<'a> {
             grid.policies = policies;
         }
         Self {
-            sorted_by_size,
+            ordering_size,
             ..grid
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Grid<'a> {
                 .chain(cells)
                 .collect()
         };
-        let order = self.sorted_by_size.map(|size| {
+        let order = self.ordering_size.map(|size| {
             let size_text = format_size(trace.mode(), size);
             format!(", fewest misses at {size_text} first")
         });

@@ -40,9 +40,9 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
         histogram_rows.iter().map(build_histogram_document),
     ));
     let to_document = |item_usage: &ItemUsage| build_item_document(&log, *item_usage);
-    let items = usage.items.iter().take(ROWS_MAX);
+    let items = usage.by_item.iter().take(ROWS_MAX);
     facts.push(Fact::in_table("most_used_items", items.map(to_document)));
-    let prefixes = usage.prefixes.iter().take(ROWS_MAX);
+    let prefixes = usage.by_prefix.iter().take(ROWS_MAX);
     facts.push(Fact::in_table(
         "most_used_prefixes",
         prefixes.map(build_prefix_document),
@@ -63,7 +63,7 @@ fn format_sentence(log: &RequestLog, usage: &LogUsage) -> String {
     let reads_text = format!(
         "{} read {}",
         format_count_of(request_count, "request", "requests"),
-        format_count_of(usage.items.len() as u64, "item", "items")
+        format_count_of(usage.by_item.len() as u64, "item", "items")
     );
     match usage.never_repeated_reads_share() {
         Some(share) => format!(
@@ -247,7 +247,12 @@ fn build_items_table(log: &RequestLog, usage: &LogUsage) -> Table {
     Table {
         title: "Most used items".to_owned(),
         header: to_header(&["item", "requests", "share", "bytes"]),
-        rows: usage.items.iter().take(ROWS_MAX).map(format_row).collect(),
+        rows: usage
+            .by_item
+            .iter()
+            .take(ROWS_MAX)
+            .map(format_row)
+            .collect(),
     }
 }
 
@@ -269,7 +274,7 @@ fn build_prefixes_table(usage: &LogUsage, request_count: usize) -> Table {
         title: "Most used prefixes".to_owned(),
         header: to_header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
         rows: usage
-            .prefixes
+            .by_prefix
             .iter()
             .take(ROWS_MAX)
             .map(format_row)

@@ -148,12 +148,15 @@ impl Args {
             return Err(failure(&error)
                 .with_hint("what was measured before is printed; no file was written"));
         }
-        if profile.stopped {
+        if profile.is_stopped {
             return Err(Failure::stopped());
         }
         self.write_files(&targets, &profile)?;
-        let wrong_values =
-            profile.measured.wrong_values + profile.vs.as_ref().map_or(0, |vs| vs.wrong_values);
+        let wrong_values = profile.measured.wrong_values
+            + profile
+                .other_measured
+                .as_ref()
+                .map_or(0, |other| other.wrong_values);
         Ok(if wrong_values > 0 {
             Exit::Finding
         } else {

@@ -69,7 +69,11 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
                 .iter()
                 .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
             if let Some((us, value, high)) = percentile.and_then(|percentile| {
-                Some((percentile.us, percentile.us.value?, percentile.us.high?))
+                Some((
+                    percentile.estimate_us,
+                    percentile.estimate_us.value?,
+                    percentile.estimate_us.high?,
+                ))
             }) {
                 points.push((size_or_width, value));
                 band.push((size_or_width, us.low, high));
@@ -123,7 +127,7 @@ fn build_shorter_runs_chart(profile: &Profile) -> Chart {
             label: label.to_owned(),
             points: shorter_runs
                 .iter()
-                .map(|run| (run.operations as f64, figure(run)))
+                .map(|run| (run.call_count as f64, figure(run)))
                 .collect(),
             ..Series::default()
         };
@@ -151,14 +155,14 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
             (_, keys) => format_count(keys.unwrap_or(0) as u64),
         };
         let percentiles = cell.percentiles.iter().map(|percentile| {
-            match (percentile.us.value, percentile.us.high) {
+            match (percentile.estimate_us.value, percentile.estimate_us.high) {
                 (Some(us), Some(high)) => format!(
                     "{} ({}-{})",
                     format_decimal(us),
-                    format_decimal(percentile.us.low),
+                    format_decimal(percentile.estimate_us.low),
                     format_decimal(high)
                 ),
-                _ => format!(">= {}", format_decimal(percentile.us.low)),
+                _ => format!(">= {}", format_decimal(percentile.estimate_us.low)),
             }
         });
         [size_or_width, format_count(cell.samples)]

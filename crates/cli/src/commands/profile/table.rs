@@ -16,7 +16,7 @@ const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 pub(super) fn format_profile(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
     let mut text = wrap(&format_sentence(targets, profile)) + "\n";
     append_tables(&mut text, targets.first(), &profile.measured, is_wide);
-    if let Some(other_measured) = &profile.vs {
+    if let Some(other_measured) = &profile.other_measured {
         append_tables(&mut text, targets.get(1), other_measured, is_wide);
     }
     let measured = &profile.measured;
@@ -92,7 +92,7 @@ pub(super) fn format_sentence(targets: &[LiveTarget], profile: &Profile) -> Stri
         );
     }
     sentence.push('.');
-    if let (Some(ratio), Some(other_target)) = (&profile.ratio, targets.get(1)) {
+    if let (Some(ratio), Some(other_target)) = (&profile.ratios, targets.get(1)) {
         let _ = write!(
             sentence,
             " Beside {}: {:.2} times its median ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}).",
@@ -209,10 +209,13 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
             row.push(format_percentile(percentile));
             if is_median(percentile) {
                 let high = percentile
-                    .us
+                    .estimate_us
                     .high
                     .map_or_else(|| "?".to_owned(), format_decimal);
-                row.push(format!("{}-{high}", format_decimal(percentile.us.low)));
+                row.push(format!(
+                    "{}-{high}",
+                    format_decimal(percentile.estimate_us.low)
+                ));
             }
         }
         row.push(format_count(cell.samples));
@@ -222,8 +225,8 @@ fn build_percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
 }
 
 fn format_percentile(percentile: &Percentile) -> String {
-    match percentile.us.value {
+    match percentile.estimate_us.value {
         Some(us) => format_decimal(us),
-        None => format!(">= {}", format_decimal(percentile.us.low)),
+        None => format!(">= {}", format_decimal(percentile.estimate_us.low)),
     }
 }

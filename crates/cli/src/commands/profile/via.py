@@ -15,23 +15,23 @@ import time
 from typing import Any
 
 
-def connect(name: str, address: str, protocol: str) -> Any:
+def connect(client_name: str, address: str, protocol: str) -> Any:
     """Return a client of this kind with get, set, delete and get_many."""
     host, _, port = address.rpartition(":")
     is_unix = "/" in address
-    if name == "pylibmc":
+    if client_name == "pylibmc":
         client = importlib.import_module("pylibmc").Client(
             [f"/{address.lstrip('/')}" if is_unix else address], binary=protocol == "binary"
         )
         client.get_many = client.get_multi
         return client
-    if name == "pymemcache":
+    if client_name == "pymemcache":
         return importlib.import_module("pymemcache.client.base").Client(
             address if is_unix else (host, int(port))
         )
-    if name == "glasscache":
+    if client_name == "glasscache":
         return importlib.import_module("glasscache").Client(address, protocol=protocol)
-    msg = f"{name} is not a known client: there are glasscache, pylibmc and pymemcache"
+    msg = f"{client_name} is not a known client: there are glasscache, pylibmc and pymemcache"
     raise ImportError(msg)
 
 
@@ -41,7 +41,7 @@ def disconnect(client: Any) -> None:
     close()
 
 
-def items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
+def make_items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
     """Return the keys and random bytes of a cell."""
     (kind, number), *_ = cell.items()
     count, length = (1, number) if kind == "bytes" else (number, 10)
@@ -49,32 +49,32 @@ def items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
     return {key: hashlib.shake_128(key.encode()).digest(length) for key in keys}
 
 
-def read(client: Any, cell: dict[str, int], seed: str, calls: int) -> dict[str, Any]:
+def read(client: Any, cell: dict[str, int], seed: str, call_count: int) -> dict[str, Any]:
     """Return the time of each call in nanoseconds, and how many values were absent or wrong."""
-    expected = items(cell, seed)
-    keys, times, wrong = list(expected), [], 0
+    expected = make_items(cell, seed)
+    keys, times_ns, wrong_values = list(expected), [], 0
     clock = time.perf_counter_ns
     if "bytes" in cell:
         (key, value), *_ = expected.items()
-        for _ in range(calls):
+        for _ in range(call_count):
             begin = clock()
             received = client.get(key)
-            times.append(clock() - begin)
-            wrong += received != value
+            times_ns.append(clock() - begin)
+            wrong_values += received != value
     else:
-        for _ in range(calls):
+        for _ in range(call_count):
             begin = clock()
             received = client.get_many(keys)
-            times.append(clock() - begin)
-            wrong += sum(received.get(key) != expected[key] for key in keys)
-    return {"latencies_ns": times, "wrong": wrong}
+            times_ns.append(clock() - begin)
+            wrong_values += sum(received.get(key) != expected[key] for key in keys)
+    return {"latencies_ns": times_ns, "wrong": wrong_values}
 
 
 def handle_request(client: Any, request: dict[str, Any], seed: str) -> Any:
     """Return the reply to one request."""
     cell = request["cell"]
     if request["do"] == "fill":
-        for key, value in items(cell, seed).items():
+        for key, value in make_items(cell, seed).items():
             try:
                 stored = client.set(key, value)
             except Exception as error:  # each client has errors of its own
@@ -87,31 +87,31 @@ def handle_request(client: Any, request: dict[str, Any], seed: str) -> Any:
     if request["do"] == "reconnect":
         return True
     if request["do"] == "clear":
-        for key in items(cell, seed):
+        for key in make_items(cell, seed):
             client.delete(key)
         return True
     return read(client, cell, seed, request["calls"])
 
 
-def part_seconds(client: Any) -> dict[str, float]:
+def read_part_seconds(client: Any) -> dict[str, float]:
     """Return the seconds that our client counted for each part of its reads."""
     sums: dict[str, float] = {}
     for row in (
         client.stats()["by_size"] if type(client).__module__.startswith("glasscache") else []
     ):
-        for name, seconds in row["seconds"].items():
-            sums[name] = sums.get(name, 0.0) + seconds
+        for part, seconds in row["seconds"].items():
+            sums[part] = sums.get(part, 0.0) + seconds
     return sums
 
 
 def main() -> int:
     """Serve requests until stdin ends."""
-    name, address, seed, protocol = sys.argv[1:5]
+    client_name, address, seed, protocol = sys.argv[1:5]
     try:
-        client = connect(name, address, protocol)
+        client = connect(client_name, address, protocol)
     except ImportError as error:
         sys.stdout.write(
-            json.dumps({"error": f"{sys.executable} cannot import {name}: {error}"}) + "\n"
+            json.dumps({"error": f"{sys.executable} cannot import {client_name}: {error}"}) + "\n"
         )
         return 1
     for line in sys.stdin:
@@ -119,15 +119,15 @@ def main() -> int:
         try:
             if request["do"] == "reconnect":
                 disconnect(client)
-                client = connect(name, address, protocol)
-            parts_before = part_seconds(client)
+                client = connect(client_name, address, protocol)
+            parts_before = read_part_seconds(client)
             reply: dict[str, Any] = {"result": handle_request(client, request, seed)}
-            parts_after = part_seconds(client).items()
+            parts_after = read_part_seconds(client).items()
             reply["parts"] = {
                 part: seconds - parts_before.get(part, 0.0) for part, seconds in parts_after
             }
         except Exception as error:  # noqa: BLE001 each client has errors of its own
-            reply = {"error": f"{name}: {type(error).__name__}: {error}"}
+            reply = {"error": f"{client_name}: {type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
     return 0

@@ -54,7 +54,7 @@ pub(super) fn run(
     }
     let stats = proxy.stop();
     report(args, &stats, out)?;
-    let is_incomplete = stats.dropped > 0 || stats.refused > 0;
+    let is_incomplete = stats.dropped_requests > 0 || stats.refused_connections > 0;
     Ok(if is_incomplete {
         Exit::Finding
     } else {
@@ -70,7 +70,7 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
     let folder = args.out_path.display();
     out.print_line(wrap(&format!(
         "{folder}: {} requests of {} connections, {} keys read, {} writes",
-        format_count(stats.recorded),
+        format_count(stats.recorded_requests),
         format_count(stats.connections),
         format_count(stats.reads),
         format_count(stats.writes),
@@ -81,15 +81,15 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
     )))?;
     let problems = [
         (
-            stats.refused,
+            stats.refused_connections,
             "connections were closed: the server could not be reached",
         ),
         (
-            stats.unrecorded,
+            stats.unrecorded_connections,
             "connections were passed on and not recorded: neither text nor meta",
         ),
         (
-            stats.dropped,
+            stats.dropped_requests,
             "requests are not in the log: no memory was left, or the folder cannot be written",
         ),
     ];

@@ -17,27 +17,32 @@ const SIZE_COUNT: usize = 7;
 const BLOCK_CALLS: usize = 100;
 const BLOCK_TIME: Duration = Duration::from_millis(100);
 
-/// Single gets to be read for the table: one item of each size (key, bytes), ascending.
-pub(super) struct SingleGets<'l>(Vec<(&'l str, u32)>);
+/// Single gets to be read for the table.
+pub(super) struct SingleGets<'l> {
+    /// One item of each size (key, bytes), ascending.
+    items: Vec<(&'l str, u32)>,
+}
 
 impl<'l> SingleGets<'l> {
     /// Gets of these items (key, bytes), from the smallest to the largest.
     pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
-        let mut single_gets: Vec<(&str, u32)> = (0..SIZE_COUNT)
+        let mut chosen_items: Vec<(&str, u32)> = (0..SIZE_COUNT)
             .filter_map(|size_index| {
                 items_by_size
                     .get(size_index * items_by_size.len().saturating_sub(1) / (SIZE_COUNT - 1))
             })
             .copied()
             .collect();
-        single_gets.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
-        if single_gets.is_empty() {
+        chosen_items.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
+        if chosen_items.is_empty() {
             let message = "measuring the latency failed: no request of the log reads an item";
             return Err(Failure::new(Exit::BadData, message));
         }
-        Ok(Self(single_gets))
+        Ok(Self {
+            items: chosen_items,
+        })
     }
 
     /// Reads a block of gets of each size, with one instance on each thread at the same time, and adds them to a list.
@@ -46,7 +51,7 @@ impl<'l> SingleGets<'l> {
         instances: &[AppInstance],
         timed_calls: &mut Vec<TimedCall>,
     ) -> Result<(), Failure> {
-        for &(key, bytes) in &self.0 {
+        for &(key, bytes) in &self.items {
             let keys = [wire_key(key)?];
             let block_results = std::thread::scope(|scope| {
                 let keys = &keys;

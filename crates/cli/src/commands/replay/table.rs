@@ -2,7 +2,7 @@
 
 use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::comparison::Comparison;
-use glasscache_sim::strategy::figures::{Figures, P50, P95, PERCENTILES, SLOWDOWNS};
+use glasscache_sim::strategy::figures::{Figures, P50_INDEX, P95_INDEX, PERCENTILES, SLOWDOWNS};
 use glasscache_sim::strategy::noise::Interval;
 
 use super::results::Results;
@@ -66,8 +66,8 @@ fn format_sentence(results: &Results) -> String {
         },
         100.0 * results.tolerance,
         results.setup.strategy,
-        format_added(P50),
-        format_added(P95),
+        format_added(P50_INDEX),
+        format_added(P95_INDEX),
     )
 }
 

@@ -93,7 +93,7 @@ fn build_tables(result: &ResultFile) -> Vec<Table> {
 }
 
 /// The scalars of a result, those of its inner objects included.
-fn build_figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
+fn build_figures_table(result_name: &str, object: &Map<String, Value>) -> Option<Table> {
     let mut cells = Vec::new();
     for (key, value) in object
         .iter()
@@ -113,7 +113,7 @@ fn build_figures_table(name: &str, object: &Map<String, Value>) -> Option<Table>
         .map(|(key, text)| vec![key.replace('_', " "), text])
         .collect();
     (!rows.is_empty()).then(|| Table {
-        title: format!("{name}: figures"),
+        title: format!("{result_name}: figures"),
         header: vec!["figure".to_owned(), "value".to_owned()],
         rows,
     })

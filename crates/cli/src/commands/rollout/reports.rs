@@ -70,7 +70,9 @@ struct Group {
     keys: u64,
     bytes: u64,
     added_ns: u64,
+    /// Added nanoseconds, and how many requests had them.
     added_ns_counts: Vec<(u64, u64)>,
+    /// Requests, calls, keys and added nanoseconds of each block.
     blocks: Vec<(u64, u64, u64, u64)>,
 }
 

@@ -66,17 +66,17 @@ pub(super) fn find_best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
         !matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)))
     };
-    let eligible_replays = replays.reports.iter().filter(is_eligible);
+    let eligible_replays = replays.strategy_reports.iter().filter(is_eligible);
     eligible_replays
         .min_by_key(|(_, report)| report.second_half.added_ns)
-        .unwrap_or(&replays.reports[0])
+        .unwrap_or(&replays.strategy_reports[0])
 }
 
 /// The best strategy that has a fixed set, hindsight left aside.
 pub(super) fn find_best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
     let is_eligible = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
     let with_fixed_set = replays
-        .reports
+        .strategy_reports
         .iter()
         .filter(|(named, _)| named.strategy.fixed.is_some_and(is_eligible));
     with_fixed_set

@@ -18,7 +18,7 @@ pub(super) fn build_document(
     routes: &[String],
 ) -> Value {
     let strategies: Map<String, Value> = replays
-        .reports
+        .strategy_reports
         .iter()
         .map(|(named, report)| {
             let mut document = report.to_document(routes);

@@ -116,7 +116,7 @@ struct NamedStrategy {
 /// What the replays found.
 struct Replays {
     /// Strategies with their reports, in the given order; those skipped after Ctrl-C are missing.
-    reports: Vec<(NamedStrategy, Report)>,
+    strategy_reports: Vec<(NamedStrategy, Report)>,
     is_stopped: bool,
 }
 
@@ -151,7 +151,7 @@ impl Args {
             &routes.route_of_request,
             routes.names.len(),
         )?;
-        if replays.reports.is_empty() {
+        if replays.strategy_reports.is_empty() {
             return Err(Failure::new(
                 Exit::Interrupted,
                 "stopped before the first strategy was done",
@@ -236,13 +236,13 @@ impl Args {
                 )
             },
         )?;
-        let reports = named_strategies
+        let strategy_reports = named_strategies
             .into_iter()
             .zip(outcome.results)
             .filter_map(|(named, report_or_stop)| Some((named, report_or_stop?)))
             .collect();
         Ok(Replays {
-            reports,
+            strategy_reports,
             is_stopped: outcome.is_stopped,
         })
     }

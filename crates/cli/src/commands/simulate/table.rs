@@ -66,9 +66,10 @@ pub(super) fn select_columns(table: &Table, columns: &[usize], title: &str) -> T
 
 /// The strategies with their reports, that with the least added time first.
 fn sort_best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
-    let mut reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
-    reports.sort_by_key(|(_, report)| report.second_half.added_ns);
-    reports
+    let mut strategy_reports: Vec<&(NamedStrategy, Report)> =
+        replays.strategy_reports.iter().collect();
+    strategy_reports.sort_by_key(|(_, report)| report.second_half.added_ns);
+    strategy_reports
 }
 
 fn build_strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
@@ -135,7 +136,7 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
 
 /// The worst routes first, under the first given strategy and under the best.
 fn build_route_table(replays: &Replays, routes: &[String]) -> Table {
-    let (first_named, first_report) = &replays.reports[0];
+    let (first_named, first_report) = &replays.strategy_reports[0];
     let (best_named, best_report) = choice::find_best_replay(replays);
     let total_requests = first_report.second_half.requests.max(1);
     let first_figures = |route_index: usize| {
@@ -224,7 +225,7 @@ fn build_drawn_table(replays: &Replays) -> Option<Table> {
 }
 
 pub(super) fn format_sentence(replays: &Replays) -> String {
-    let (first_named, first_report) = &replays.reports[0];
+    let (first_named, first_report) = &replays.strategy_reports[0];
     let (best_named, best_report) = choice::find_best_replay(replays);
     let format_slower = |report: &Report| format_percent_with_interval(&report.second_half);
     let first_clause = format!(

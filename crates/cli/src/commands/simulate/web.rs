@@ -30,7 +30,7 @@ pub(super) fn build_page(
     page.tables.push(Table {
         title: "The strategies in words".to_owned(),
         header: vec!["strategy".to_owned(), "what a process does".to_owned()],
-        rows: replays.reports.iter().map(format_row).collect(),
+        rows: replays.strategy_reports.iter().map(format_row).collect(),
     });
     page.notes.push(format!("Seed {seed}."));
     page
@@ -38,15 +38,16 @@ pub(super) fn build_page(
 
 /// Share of requests that are slower by at least x.
 fn build_slowdown_chart(replays: &Replays) -> Chart {
-    let mut compared_reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
+    let mut compared_strategies: Vec<&(NamedStrategy, Report)> =
+        replays.strategy_reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
-    compared_reports[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
-    compared_reports.truncate(CURVES_MAX);
+    compared_strategies[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
+    compared_strategies.truncate(CURVES_MAX);
     Chart {
         title: "How many requests get slower, and by how much (second half)".into(),
         x_label: "slower by at least (added / base, %)".into(),
         y_label: "share of requests (%)".into(),
-        series: compared_reports
+        series: compared_strategies
             .into_iter()
             .map(|(named, report)| build_survival_series(&named.notation, report))
             .collect(),
@@ -84,7 +85,7 @@ fn build_survival_series(notation: &str, report: &Report) -> Series {
 /// Memory against added time: one colour for each kind of strategy.
 fn build_memory_chart(replays: &Replays) -> Chart {
     let mut series_by_kind: Vec<Series> = Vec::new();
-    for (named, report) in &replays.reports {
+    for (named, report) in &replays.strategy_reports {
         let point = (
             report.kept.bytes() as f64 / f64::from(1 << 20),
             report.second_half.added_ms(),

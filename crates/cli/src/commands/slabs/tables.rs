@@ -21,7 +21,8 @@ struct ClassList {
     /// The line to start memcached with, if it needs one.
     start_options: Option<String>,
     plan: Plan,
-    items: u64,
+    /// Items that fit into the memory.
+    fitting_items: u64,
 }
 
 /// All results.
@@ -42,12 +43,12 @@ impl<'a> Comparison<'a> {
         let current_config = &input.config;
         let new_class_list = |name: String, config: &SlabConfig| {
             let plan = Plan::new(&SlabClasses::new(config), &input.demand);
-            let items = plan.items_that_fit(memory_bytes);
+            let fitting_items = plan.items_that_fit(memory_bytes);
             ClassList {
                 name,
                 start_options: format_start_options(config),
                 plan,
-                items,
+                fitting_items,
             }
         };
         let mut class_lists = vec![new_class_list(
@@ -84,18 +85,18 @@ impl<'a> Comparison<'a> {
             .filter(|&class_count| class_count < usual_class_count);
         let fullest = few_counts
             .map(new_optimal_list)
-            .max_by_key(|class_list| class_list.items);
+            .max_by_key(|class_list| class_list.fitting_items);
         class_lists.extend(class_counts.into_iter().map(new_optimal_list));
         let items_max = class_lists[optima_start..]
             .iter()
-            .map(|class_list| class_list.items)
+            .map(|class_list| class_list.fitting_items)
             .max();
-        class_lists.extend(fullest.filter(|class_list| Some(class_list.items) > items_max));
+        class_lists.extend(fullest.filter(|class_list| Some(class_list.fitting_items) > items_max));
         class_lists[optima_start..].sort_by_key(|class_list| class_list.plan.classes.len());
         class_lists.dedup_by(|a, b| a.name == b.name);
         // Of equals the one with most classes, which stays good if the memory grows.
         let best_index = (optima_start..class_lists.len())
-            .max_by_key(|&list_index| class_lists[list_index].items);
+            .max_by_key(|&list_index| class_lists[list_index].fitting_items);
         let segment_items = count_items_in_segments(&input.demand, memory_bytes);
         Self {
             input,
@@ -115,7 +116,7 @@ impl<'a> Comparison<'a> {
         let (best, least_wasteful) = (self.best(), self.class_lists.last()?);
         let pages = self.memory_bytes / u64::from(PAGE_BYTES);
         let current = &self.class_lists[0];
-        if best.plan.waste() >= current.plan.waste() && best.items > current.items {
+        if best.plan.waste() >= current.plan.waste() && best.fitting_items > current.fitting_items {
             return Some(format!(
                 "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
                  begins pages of its own, of which {} has {pages}, and fewer classes leave fewer of them half empty.",
@@ -123,7 +124,7 @@ impl<'a> Comparison<'a> {
                 format_short_bytes(self.memory_bytes),
             ));
         }
-        (least_wasteful.items < best.items).then(|| {
+        (least_wasteful.fitting_items < best.fitting_items).then(|| {
             format!(
                 "Each class in use begins pages of its own, and {} has {pages} of them: {} waste least where memory is \
                  plenty ({}), {} keep more here.",
@@ -138,7 +139,7 @@ impl<'a> Comparison<'a> {
     /// What memcached takes with the best classes and with those of today, where either is more than `-m`.
     fn describe_overshoot(&self) -> Option<String> {
         let taken_bytes = |class_list: &ClassList| {
-            class_list.plan.pages_taken(class_list.items) * u64::from(PAGE_BYTES)
+            class_list.plan.pages_taken(class_list.fitting_items) * u64::from(PAGE_BYTES)
         };
         let (best_bytes, current_bytes) =
             (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
@@ -196,9 +197,9 @@ impl<'a> Comparison<'a> {
             format_percent(current.plan.waste()),
             format_percent(best.plan.waste()),
         );
-        let format_difference = |items: u64| describe_difference(items, current.items);
+        let format_difference = |items: u64| describe_difference(items, current.fitting_items);
         let (best_items, segment_items) = (
-            format_difference(best.items),
+            format_difference(best.fitting_items),
             format_difference(self.segment_items),
         );
         let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
@@ -209,7 +210,7 @@ impl<'a> Comparison<'a> {
             );
         }
         let wastes_less = best.plan.waste() < current.plan.waste();
-        let conjunction = if wastes_less == (best.items >= current.items) {
+        let conjunction = if wastes_less == (best.fitting_items >= current.fitting_items) {
             "and"
         } else {
             "and yet"
@@ -260,7 +261,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn build_options_table(&self) -> Table {
-        let current_items = self.class_lists[0].items;
+        let current_items = self.class_lists[0].fitting_items;
         let format_row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
                 name.to_owned(),
@@ -275,9 +276,9 @@ impl<'a> Comparison<'a> {
                 &class_list.name,
                 class_list.plan.used_classes().to_string(),
                 format_percent(class_list.plan.waste()),
-                class_list.items,
+                class_list.fitting_items,
             );
-            (class_list.items, cells)
+            (class_list.fitting_items, cells)
         };
         let mut rows: Vec<(u64, Vec<String>)> =
             self.class_lists.iter().map(format_list_row).collect();
@@ -385,7 +386,7 @@ impl<'a> Comparison<'a> {
                 "chunk_sizes": class_list.plan.classes.iter().map(|class| class.chunk_bytes).collect::<Vec<_>>(),
                 "used_classes": class_list.plan.used_classes(),
                 "waste": class_list.plan.waste(),
-                "items_that_fit": class_list.items,
+                "items_that_fit": class_list.fitting_items,
                 "small_factor_trap_above_bytes": class_list.plan.last_class_before_gap(),
             })
         };

@@ -1,7 +1,7 @@
 //! The output of a tour: the input, a table of memory and a table of speed.
 
 use glasscache_lab::tour::{
-    FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE, Stage, StageFigures, TourFigures,
+    FILE_BYTES_MAX, Folder, KEYS_PER_GET, PIPELINE_DEPTH, Stage, StageFigures, TourFigures,
 };
 
 use crate::output::{Failure, Output};
@@ -20,7 +20,7 @@ pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> 
     };
     out.print_line(wrap(&format!(
         "The tour stores {article} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
-         its path as the key, and reads them back one by one, in pipelines of {PIPELINE} and by multi-gets of \
+         its path as the key, and reads them back one by one, in pipelines of {PIPELINE_DEPTH} and by multi-gets of \
          {KEYS_PER_GET}. Every byte is compared.",
         folder.path.display()
     )))?;

@@ -17,10 +17,10 @@ const P99_RATIO_MAX: f64 = 2.0;
 pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set_request =
+    let build_set_request =
         |value_bytes: usize| build_store_request_of_length(StoreMode::Set, value_bytes);
-    let short_sets = send_repeatedly(servers, &server, &set_request(32), 300_000)?;
-    let long_sets = send_repeatedly(servers, &server, &set_request(50_000), 10_000)?;
+    let short_sets = send_repeatedly(servers, &server, &build_set_request(32), 300_000)?;
+    let long_sets = send_repeatedly(servers, &server, &build_set_request(50_000), 10_000)?;
     let describe_p99_ratio = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
         format!(
             "p99 over that of {baseline_name} ({:.0} / {:.0} us); {} refused",
@@ -29,10 +29,10 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
             tally.refused
         )
     };
-    for (workload_name, first_request, repeated_request, count, long_baseline) in [
+    for (workload_name, first_request, repeated_request, request_count, long_baseline) in [
         (
             "10,000 appends of 10 B to one key",
-            set_request(1),
+            build_set_request(1),
             build_store_request_of_length(StoreMode::Append, 10),
             10_000,
             Some(&long_sets),
@@ -46,14 +46,14 @@ pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error>
         ),
         (
             "1 M touches of one key",
-            set_request(32),
+            build_set_request(32),
             build_request(|output| text::touch(output, KEY, 100, false)),
             1_000_000,
             None,
         ),
     ] {
         send_repeatedly(servers, &server, &first_request, 1)?;
-        let tally = send_repeatedly(servers, &server, &repeated_request, count)?;
+        let tally = send_repeatedly(servers, &server, &repeated_request, request_count)?;
         let p99_ratio_to_short = tally.latency_us(99.0) / short_sets.latency_us(99.0);
         findings.push(Finding::new(
             workload_name,
@@ -117,7 +117,7 @@ fn send_repeatedly(
     servers: &ServerPair,
     server: &ServerProcess,
     request: &[u8],
-    count: u64,
+    request_count: u64,
 ) -> Result<Tally, Error> {
     let plan = LoadPlan {
         connections: 8,
@@ -127,7 +127,7 @@ fn send_repeatedly(
     };
     let workload = RepeatedRequest {
         request: request.to_vec(),
-        requests_left: count,
+        requests_left: request_count,
     };
     let (report, _) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;

@@ -106,15 +106,15 @@ fn open_stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
 fn open_stalled_upload(address: SocketAddr, upload_index: usize) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nonblocking(true)?;
-    let mut request = format!("set upload{upload_index} 0 0 1000000\r\n").into_bytes();
-    request.resize(500_000, b'u');
+    let mut partial_request = format!("set upload{upload_index} 0 0 1000000\r\n").into_bytes();
+    partial_request.resize(500_000, b'u');
     let mut sent_bytes = 0;
-    while let Some(unsent) = request
+    while let Some(unsent) = partial_request
         .get(sent_bytes..)
         .filter(|unsent| !unsent.is_empty())
     {
         match socket.write(unsent) {
-            Ok(bytes) => sent_bytes += bytes,
+            Ok(written_bytes) => sent_bytes += written_bytes,
             // The server stops reading or closes the connection when its budget is full.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => break,

@@ -106,13 +106,13 @@ impl Workload for ExpiringSets {
 /// for a key with `t0`; see `read_remaining_ttl_s`.
 fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
-    for (index, ttl_s) in ttls_s.iter().enumerate() {
-        client.call(&format!("set ttl{index} 0 {ttl_s} 2\r\nhi"))?;
+    for (ttl_index, ttl_s) in ttls_s.iter().enumerate() {
+        client.call(&format!("set ttl{ttl_index} 0 {ttl_s} 2\r\nhi"))?;
     }
     let mut wrong_expiries = 0;
-    for (index, _) in ttls_s.iter().enumerate() {
-        let key = format!("ttl{index}");
-        // `None` if the key had expired before.
+    for (ttl_index, _) in ttls_s.iter().enumerate() {
+        let key = format!("ttl{ttl_index}");
+        // Whether the key expired in the right second; `None` if it had expired before the check.
         let check_expiry = |client: &mut Client| -> std::io::Result<Option<bool>> {
             let Some(remaining_s) = read_remaining_ttl_s(client, &key)? else {
                 return Ok(None);
@@ -134,12 +134,12 @@ fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Resu
             // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
             // far.
             None => {
-                let previous_ttl_s = index
+                let previous_ttl_s = ttl_index
                     .checked_sub(1)
-                    .and_then(|previous_index| ttls_s.get(previous_index))
+                    .and_then(|previous_ttl_index| ttls_s.get(previous_ttl_index))
                     .copied()
                     .unwrap_or(0);
-                let ttl_s = ttls_s.get(index).copied().unwrap_or(0);
+                let ttl_s = ttls_s.get(ttl_index).copied().unwrap_or(0);
                 wrong_expiries += u64::from(ttl_s > previous_ttl_s + 2);
             }
         }

@@ -21,7 +21,7 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
     let mut refused = fill(servers, &server, &(0..filled_keys), &values)?;
     let stop = Arc::new(AtomicBool::new(false));
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
-    let result = std::thread::scope(|scope| {
+    let lost_and_refused = std::thread::scope(|scope| {
         let background_load = scope.spawn(|| {
             let plan = LoadPlan {
                 connections: 4,
@@ -36,18 +36,18 @@ pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding
             )
             .err()
         });
-        let checked = write_then_read(server.address, CHECKED_KEYS);
+        let check_result = write_then_read(server.address, CHECKED_KEYS);
         stop.store(true, Ordering::Relaxed);
         let background_error = background_load
             .join()
             .ok()
             .flatten()
             .filter(|error| !matches!(error, load::Error::Stopped));
-        background_error.map_or(checked, |error| {
+        background_error.map_or(check_result, |error| {
             Err(std::io::Error::other(error.to_string()))
         })
     });
-    let (lost, refused_checked_keys) = result.map_err(load_error)?;
+    let (lost, refused_checked_keys) = lost_and_refused.map_err(load_error)?;
     refused += refused_checked_keys;
     let workload_name = "sets of mixed sizes with memory full";
     Ok(vec![

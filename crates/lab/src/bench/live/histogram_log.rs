@@ -30,8 +30,9 @@ pub fn format_interval_log(
         .with_max_value_divisor(NS_PER_MS);
     let mut writer = builder.begin_log_with(&mut log, &mut serializer)?;
     for second in seconds {
-        let start = Duration::from_secs(second.at_s);
-        let result = writer.write_histogram(&second.histogram, start, Duration::from_secs(1), None);
+        let since_start = Duration::from_secs(second.at_s);
+        let result =
+            writer.write_histogram(&second.histogram, since_start, Duration::from_secs(1), None);
         result.map_err(|error| match error {
             IntervalLogWriterError::IoError(error) => error,
             IntervalLogWriterError::SerializeError(error) => io::Error::other(error.to_string()),
@@ -95,17 +96,17 @@ mod tests {
         assert!(text.contains("#[StartTime: 1000.000 "), "{text}");
         assert!(text.contains("#[BaseTime: 1000.000 "), "{text}");
         let mut deserializer = Deserializer::new();
-        let (mut counts, mut longest_ms) = (Vec::new(), Vec::new());
+        let (mut seconds_and_counts, mut longest_ms) = (Vec::new(), Vec::new());
         for entry in IntervalLogIterator::new(&log) {
             if let LogEntry::Interval(interval) = entry.unwrap() {
                 let histogram: Histogram<u64> = decode_histogram(&mut deserializer, &interval);
-                counts.push((interval.start_timestamp().as_secs(), histogram.len()));
+                seconds_and_counts.push((interval.start_timestamp().as_secs(), histogram.len()));
                 longest_ms.push(interval.max());
                 assert_eq!(interval.duration(), Duration::from_secs(1));
                 assert!(seconds.iter().any(|second| second.histogram == histogram));
             }
         }
-        assert_eq!(counts, [(0, 2), (3, 1)]);
+        assert_eq!(seconds_and_counts, [(0, 2), (3, 1)]);
         assert!((longest_ms[1] - 5.0).abs() < 0.01, "{longest_ms:?}");
     }
 

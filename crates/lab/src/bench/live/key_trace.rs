@@ -11,8 +11,8 @@ use crate::load::{Size, mix};
 /// A trace in memory.
 #[derive(Debug, Clone)]
 pub struct KeyTrace {
-    /// The requests in order, each as the number of its key.
-    pub requests: Arc<[u32]>,
+    /// The number of the key of each request, in their order.
+    pub requested_key_numbers: Arc<[u32]>,
     /// Number of distinct keys.
     pub keys: u64,
     /// Bytes of each key's value at its first use with a size; empty if no row has a size.
@@ -24,14 +24,14 @@ impl KeyTrace {
     /// of another key.
     pub fn read(stream: &mut dyn KeyStream, value_bytes_max: u32) -> Result<Self, TraceError> {
         let (mut rows, mut interner) = (Rows::default(), Interner::new());
-        let (mut key_numbers, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
+        let (mut requested_key_numbers, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
         while stream.read(&mut rows)? > 0 {
-            for (row, &key) in rows.key.iter().enumerate() {
+            for (row_index, &key) in rows.key.iter().enumerate() {
                 let key_number = interner.intern(key, 0);
-                key_numbers.push(key_number);
+                requested_key_numbers.push(key_number);
                 sizes.resize(interner.len() as usize, None);
                 if let Some(first_size) = sizes.get_mut(key_number as usize) {
-                    *first_size = first_size.or(rows.size.get(row).copied().flatten());
+                    *first_size = first_size.or(rows.size.get(row_index).copied().flatten());
                 }
             }
         }
@@ -45,7 +45,7 @@ impl KeyTrace {
             uncut_bytes.min(value_bytes_max)
         });
         Ok(Self {
-            requests: key_numbers.into(),
+            requested_key_numbers: requested_key_numbers.into(),
             keys: u64::from(interner.len()),
             value_bytes: if known_sizes.is_empty() {
                 Arc::default()
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn keys_are_numbered_in_order_and_have_their_first_known_size() {
         let trace = read("key,size\n7,\n9,20\n7,30\n9,40\n5,5000\n");
-        assert_eq!(trace.requests[..], [0, 1, 0, 1, 2]);
+        assert_eq!(trace.requested_key_numbers[..], [0, 1, 0, 1, 2]);
         assert_eq!(
             (trace.keys, &trace.value_bytes[..]),
             (3, &[30, 20, 1000][..])

@@ -135,7 +135,7 @@ pub struct Comparison {
     /// Of each target, over the complete rounds.
     pub measured: [LoadMeasurement; 2],
     /// The first over the second.
-    pub ratio: TargetRatios,
+    pub ratios: TargetRatios,
     /// Why there are fewer rounds than planned.
     pub early_end: Option<EarlyEnd>,
 }
@@ -213,7 +213,7 @@ fn run_once(
             thread_index,
             thread_count: settings.threads,
             round_index: round,
-            rounds,
+            round_count: rounds,
         };
         TrafficRequests::new(
             (traffic.clone(), settings.first_id()),
@@ -317,7 +317,7 @@ pub fn compare(
         RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
     };
     let are_servers_visible = targets.iter().all(|target| target.meter.workers() > 0);
-    let ratio = TargetRatios {
+    let ratios = TargetRatios {
         p50: ratio_of(&|report| report.tally.latency_us(50.0)),
         p99: ratio_of(&|report| report.tally.latency_us(99.0)),
         requests_per_second: ratio_of(&Report::rate),
@@ -329,7 +329,7 @@ pub fn compare(
             LoadMeasurement::of(&first, settings, &targets[0].meter),
             LoadMeasurement::of(&second, settings, &targets[1].meter),
         ],
-        ratio,
+        ratios,
         early_end,
     })
 }

@@ -26,9 +26,9 @@ pub struct Mix {
 pub(super) struct ThreadShare {
     pub(super) thread_index: usize,
     pub(super) thread_count: usize,
-    /// The number of the round, and how many there are.
+    /// Index of the round, and how many rounds there are.
     pub(super) round_index: u32,
-    pub(super) rounds: u32,
+    pub(super) round_count: u32,
 }
 
 /// One thread's requests.
@@ -54,8 +54,8 @@ impl TrafficRequests {
         let round_offset = match &traffic.popularity {
             Popularity::Random(_) => 0,
             Popularity::Trace(key_numbers) => {
-                let rounds = share.rounds.max(1) as usize;
-                key_numbers.len() / rounds * (share.round_index as usize % rounds)
+                let round_count = share.round_count.max(1) as usize;
+                key_numbers.len() / round_count * (share.round_index as usize % round_count)
             }
         };
         Self {
@@ -195,7 +195,7 @@ mod tests {
             thread_index,
             thread_count: 2,
             round_index,
-            rounds: 20,
+            round_count: 20,
         };
         let ids_of = |share| -> Vec<u64> {
             let mut requests = new_requests(share);

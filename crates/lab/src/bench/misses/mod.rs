@@ -141,9 +141,9 @@ pub fn measure_point(
         memory_mib,
         ours,
         theirs,
-        forecast: forecasts.map(|memory| Forecast {
-            ours: memory.glasscache_miss_ratio(memory_mib << 20, 1),
-            theirs: memory.memcached_miss_ratio(memory_mib << 20),
+        forecast: forecasts.map(|server_memory| Forecast {
+            ours: server_memory.glasscache_miss_ratio(memory_mib << 20, 1),
+            theirs: server_memory.memcached_miss_ratio(memory_mib << 20),
         }),
         lru_avoidable_misses,
     })
@@ -170,7 +170,7 @@ fn replay(
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::WrongValues {
+        return Err(Error::WrongReplies {
             server: server.name.to_owned(),
             count: report.tally.wrong,
             description: difference,
@@ -225,9 +225,9 @@ struct Cursor {
 impl Replay {
     fn new(trace: Arc<Trace>, connections: u32) -> Self {
         let mut cursors: Vec<Cursor> = (0..connections).map(|_| Cursor::default()).collect();
-        for (copy, connection) in (0..trace.copies).zip((0..connections as usize).cycle()) {
+        for (copy_number, connection) in (0..trace.copies).zip((0..connections as usize).cycle()) {
             if let Some(cursor) = cursors.get_mut(connection) {
-                cursor.copy_numbers.push(copy);
+                cursor.copy_numbers.push(copy_number);
             }
         }
         let value_source = ValueSource::new(VALUE_BYTES_MAX as usize, 1);
@@ -261,7 +261,7 @@ impl Cursor {
             trace.requested_sized_keys.len()
         };
         while self.requested_key_ids.len() < MULTI_GET_KEYS && self.request_index < end {
-            let Some(&copy) = self.copy_numbers.get(self.copy_index) else {
+            let Some(&copy_number) = self.copy_numbers.get(self.copy_index) else {
                 (self.request_index, self.copy_index) = (self.request_index + 1, 0);
                 continue;
             };
@@ -269,7 +269,7 @@ impl Cursor {
                 Some(&sized_key_index) if !is_final_read => sized_key_index as usize,
                 _ => self.request_index,
             };
-            let key_id = trace.key_id(copy, sized_key_index);
+            let key_id = trace.key_id(copy_number, sized_key_index);
             if self.requested_key_ids.contains(&key_id) {
                 break;
             }
@@ -346,11 +346,11 @@ mod tests {
         let prepared = trace.to_prepared_trace();
         assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
         // Everything fits: only first uses miss.
-        let ratios = with_forecasts(&trace, |memory| {
+        let ratios = with_forecasts(&trace, |server_memory| {
             let limit_bytes = 64 << 20;
             [
-                memory.glasscache_miss_ratio(limit_bytes, 1),
-                memory.memcached_miss_ratio(limit_bytes),
+                server_memory.glasscache_miss_ratio(limit_bytes, 1),
+                server_memory.memcached_miss_ratio(limit_bytes),
             ]
         });
         assert_eq!(ratios.map(Some), [Some(9.0 / 12.0); 2]);

@@ -54,13 +54,13 @@ impl Trace {
                 .map_err(|error| file_error(error.to_string()))?
                 > 0
         {
-            for (row, &key) in rows
+            for (row_index, &key) in rows
                 .key
                 .iter()
                 .enumerate()
                 .take(request_limit - requested_sized_keys.len())
             {
-                let size = fixed_value_bytes.or(rows.size.get(row).copied().flatten());
+                let size = fixed_value_bytes.or(rows.size.get(row_index).copied().flatten());
                 let next_index = sizes.len() as u32;
                 let sized_key_index = *sized_key_indices.entry((key, size)).or_insert(next_index);
                 if sized_key_index == next_index {
@@ -104,8 +104,8 @@ impl Trace {
     }
 
     /// The number under which a pair of a copy is stored.
-    pub(super) fn key_id(&self, copy: u32, sized_key_index: usize) -> u64 {
-        (copy as usize * self.distinct_sized_keys + sized_key_index) as u64
+    pub(super) fn key_id(&self, copy_number: u32, sized_key_index: usize) -> u64 {
+        (copy_number as usize * self.distinct_sized_keys + sized_key_index) as u64
     }
 
     pub(super) fn bytes_of(&self, key_id: u64) -> usize {
@@ -120,7 +120,9 @@ impl Trace {
             .requested_sized_keys
             .iter()
             .flat_map(|&sized_key_index| {
-                (0..self.copies).map(move |copy| self.key_id(copy, sized_key_index as usize) as u32)
+                (0..self.copies).map(move |copy_number| {
+                    self.key_id(copy_number, sized_key_index as usize) as u32
+                })
             });
         PreparedTrace::new(InternedTrace {
             ids: key_ids.collect(),

@@ -15,7 +15,7 @@ pub(super) const HEAD_BYTES_MAX: usize = REPLY_LINE_BYTES_MAX;
 pub(super) struct ReplyHead<'a> {
     pub(super) kind: ReplyKind<'a>,
     /// Opcode and opaque of a response in binary.
-    id: Option<OpcodeAndOpaque>,
+    request_id: Option<OpcodeAndOpaque>,
     /// The line, or in binary the text of an error.
     line_or_error: &'a [u8],
 }
@@ -58,7 +58,7 @@ impl<'a> ReplyHead<'a> {
         };
         let head = Self {
             kind: kind.ok_or_else(|| Error::Unexpected(excerpt(line)))?,
-            id: None,
+            request_id: None,
             line_or_error: line,
         };
         Ok(Some((head, line_bytes)))
@@ -77,7 +77,7 @@ impl<'a> ReplyHead<'a> {
                 key: None,
                 value_bytes,
             },
-            id: Some(parsed.request),
+            request_id: Some(parsed.request),
             line_or_error: b"",
         };
         if (loud_opcode, parsed.status) == (opcode::GET, BinaryStatus::Success) {
@@ -106,7 +106,8 @@ impl<'a> ReplyHead<'a> {
 
     /// Whether it is a reply to the request with this opaque; text and meta requests have none.
     pub(super) fn has_opaque(&self, opaque: u32) -> bool {
-        self.id.is_none_or(|id| id.opaque == opaque)
+        self.request_id
+            .is_none_or(|request_id| request_id.opaque == opaque)
     }
 
     /// The start of the line, or of the text of an error.
@@ -116,7 +117,7 @@ impl<'a> ReplyHead<'a> {
 
     /// The error of a reply that does not match its request.
     pub(super) fn unexpected(&self) -> Error {
-        Error::Unexpected(match self.id {
+        Error::Unexpected(match self.request_id {
             None => self.excerpt(),
             Some(OpcodeAndOpaque { opcode, opaque }) => {
                 let excerpt = self.excerpt();

@@ -229,7 +229,7 @@ impl Replies {
             return Err(head.unexpected());
         };
         let result = match (head.kind, request.kind) {
-            (ReplyKind::Value { key, value_bytes }, RequestKind::Get | RequestKind::Gets) => {
+            (ReplyKind::Value { key, value_bytes }, RequestKind::Get | RequestKind::GetWithEnd) => {
                 self.start_value(head, (key, value_bytes), workload, tally)?;
                 return match value_bytes + value_terminator(self.protocol).len() {
                     0 => self.consume_value(&[], workload, clock, tally).map(|_| ()),
@@ -238,7 +238,7 @@ impl Replies {
             }
             (ReplyKind::Done, RequestKind::Write) => KeyResult::Stored,
             (ReplyKind::NotDone, RequestKind::Write) => KeyResult::Refused,
-            (ReplyKind::Miss, RequestKind::Get) | (ReplyKind::End, RequestKind::Gets) => {
+            (ReplyKind::Miss, RequestKind::Get) | (ReplyKind::End, RequestKind::GetWithEnd) => {
                 KeyResult::Miss
             }
             _ => return Err(head.unexpected()),

@@ -48,7 +48,8 @@ impl Slots {
         self.get_mut(slot_key)?;
         let slot = slot_key as u32;
         self.free_slots.push(slot);
-        self.slots.get_mut(slot as usize)?.1.take()
+        let (_, slot_connection) = self.slots.get_mut(slot as usize)?;
+        slot_connection.take()
     }
 
     /// The keys of all connections that `is_wanted`.

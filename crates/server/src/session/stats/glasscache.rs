@@ -23,8 +23,8 @@ pub(crate) const ITERATIONS_BELOW_PREFIX: &str = "iteration_us_below_";
 
 /// The largest value of a counter among the workers.
 fn largest_of_workers(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
-    let workers = snapshot.context.shared.counters_and_wakers.iter();
-    let values = workers.map(|(counters, _)| counter(counters).get());
+    let counters_and_wakers = snapshot.context.shared.counters_and_wakers.iter();
+    let values = counters_and_wakers.map(|(counters, _)| counter(counters).get());
     values.max().unwrap_or(0)
 }
 

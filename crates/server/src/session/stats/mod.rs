@@ -74,17 +74,18 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
     if !context.shared.config.dump_enabled {
         return Err(replies::CACHEDUMP_DISABLED);
     }
-    let [class, limit, ..] = arguments else {
+    let [class_token, limit_token, ..] = arguments else {
         return Err(replies::BAD_LINE);
     };
-    let (Some(class), Some(limit)) = (ascii::parse_u32(class), ascii::parse_u32(limit)) else {
+    let (Some(class), Some(limit)) = (ascii::parse_u32(class_token), ascii::parse_u32(limit_token))
+    else {
         return Err(replies::BAD_FORMAT);
     };
     if class >= CLASSES_END {
         return Err(replies::BAD_SLAB);
     }
-    let lines = if limit == 0 { u32::MAX } else { limit };
-    let line_format = LineFormat::Cachedump(CachedumpLimits::with_lines(lines));
+    let lines_max = if limit == 0 { u32::MAX } else { limit };
+    let line_format = LineFormat::Cachedump(CachedumpLimits::with_lines(lines_max));
     Ok(Dump::Items(ItemDump::new(
         line_format,
         vec![class as usize],

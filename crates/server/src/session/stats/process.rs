@@ -28,12 +28,12 @@ pub(super) fn cpu_time() -> (String, String) {
 /// Bytes of this process that are in memory.
 pub(super) fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = text
+    let page_count: u64 = text
         .split_whitespace()
         .nth(1)
-        .and_then(|pages| pages.parse().ok())
+        .and_then(|field| field.parse().ok())
         .unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+    page_count * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn cpu_time_and_resident_memory_are_read() {
         assert!(resident_bytes() > 100_000);
-        let (user, _) = cpu_time();
-        assert!(user.parse::<f64>().is_ok());
+        let (user_cpu_s, _) = cpu_time();
+        assert!(user_cpu_s.parse::<f64>().is_ok());
     }
 }

@@ -5,7 +5,7 @@
 //! must be read in the wanted share of its trigger's uses, and so often that chance does not explain it: an item that
 //! every request reads belongs into a fixed set.
 
-mod count;
+mod rule_finder;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::together::TogetherRules;
 
-use self::count::{RuleCounter, Trigger};
+use self::rule_finder::{RuleFinder, TriggerKind};
 use super::prepare::PreparedLog;
 
 /// What a log teaches: the rules, and what they fetch in terms of the log's items.
@@ -82,10 +82,10 @@ pub fn learn(
     let Some(joint_percent_min) = joint_percent_min else {
         return LearnedRules::default();
     };
-    let rule_counter = RuleCounter::new(prepared, requests, f64::from(joint_percent_min) / 100.0);
+    let rule_finder = RuleFinder::new(prepared, requests, f64::from(joint_percent_min) / 100.0);
     let rules = LearnedTogetherRules {
-        with_items: rule_counter.find_rules(Trigger::Item),
-        with_pages: rule_counter.find_rules(Trigger::Page),
+        with_items: rule_finder.find_rules(TriggerKind::Item),
+        with_pages: rule_finder.find_rules(TriggerKind::Page),
     };
     let items = LearnedItems::from_rules(&rules, prepared);
     LearnedRules { rules, items }

@@ -217,13 +217,13 @@ class HashClient(PooledClient):
         return {key: value for values_by_key in results for key, value in values_by_key.items()}
 
     def _call_or_miss(
-        self, method_name: str, call: Callable[..., Any], *args: Any, **kwargs: Any
+        self, method_name: str, method: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Make a call; with `ignore_exc` one that fails is a miss."""
         if not args and "key" in kwargs:
             args = (kwargs.pop("key"),)  # the key chooses the server, however it was passed
         try:
-            result = call(self, *args, **kwargs)
+            result = method(self, *args, **kwargs)
         except Exception:
             if not self.ignore_exc:
                 raise
@@ -279,10 +279,10 @@ def _miss_of(method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return args[default_index] if len(args) > default_index else kwargs.get("default")
 
 
-def _error_ignoring_method(method_name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
+def _error_ignoring_method(method_name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
     def wrapper(self: HashClient, *args: Any, **kwargs: Any) -> Any:
-        return self._call_or_miss(method_name, call, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+        return self._call_or_miss(method_name, method, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return wrapper
 
