@@ -278,7 +278,9 @@ fn main() -> Result<(), String> {
             for ((policy, _), summary) in policies.iter().zip(&mut summaries) {
                 let ours = measure_store(&trace, memory_mib << 20, *policy);
                 let ratio = ours.ratio_to(memcached);
-                ratio.into_iter().for_each(|ratio| summary.add(ratio));
+                if let Some(ratio) = ratio {
+                    summary.add(ratio);
+                }
                 let ratio_text = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
                 let _ = write!(
                     line,
