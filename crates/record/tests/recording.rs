@@ -105,7 +105,11 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.finish();
     let total_time = started_at.elapsed();
     close_recorder(&recorder);
-    let base_us = read_folder(folder.path()).unwrap().log.requests.base_times_us[0];
+    let base_us = read_folder(folder.path())
+        .unwrap()
+        .log
+        .requests
+        .base_times_us[0];
     let base_time = Duration::from_micros(base_us.into());
     assert!(
         base_time >= Duration::from_millis(20) && base_time + time_in_calls_min <= total_time,

@@ -237,7 +237,9 @@ impl Task {
                 QueuePolicy::<W, false>::new(distinct, weights, capacity),
             ),
             PolicyKind::Clock => timed_loop.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => timed_loop.run(weights, Lfu::new(distinct, row_count, weights, capacity)),
+            PolicyKind::Lfu => {
+                timed_loop.run(weights, Lfu::new(distinct, row_count, weights, capacity))
+            }
             PolicyKind::Sieve => {
                 timed_loop.run(weights, Sieve::with_removal(distinct, weights, capacity))
             }
@@ -249,12 +251,14 @@ impl Task {
             PolicyKind::WTinyLfu => {
                 timed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
             }
-            PolicyKind::Lhd => {
-                timed_loop.run(weights, Lhd::new(distinct, row_count, weights, capacity, seed))
-            }
-            PolicyKind::LeCar => {
-                timed_loop.run(weights, LeCar::new(distinct, row_count, weights, capacity, seed))
-            }
+            PolicyKind::Lhd => timed_loop.run(
+                weights,
+                Lhd::new(distinct, row_count, weights, capacity, seed),
+            ),
+            PolicyKind::LeCar => timed_loop.run(
+                weights,
+                LeCar::new(distinct, row_count, weights, capacity, seed),
+            ),
             PolicyKind::Gdsf => timed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => timed_loop.run(weights, belady(false)),
             PolicyKind::BeladyBypass => timed_loop.run(weights, belady(true)),
@@ -293,9 +297,10 @@ impl Task {
             PolicyKind::Lru => untimed_loop.run(weights, Lru::new(ids, links, weights, capacity)),
             PolicyKind::Fifo => untimed_loop.run(weights, Fifo::new(distinct, weights, capacity)),
             PolicyKind::Clock => untimed_loop.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => {
-                untimed_loop.run(weights, Lfu::new(distinct, request_count, weights, capacity))
-            }
+            PolicyKind::Lfu => untimed_loop.run(
+                weights,
+                Lfu::new(distinct, request_count, weights, capacity),
+            ),
             PolicyKind::Sieve => untimed_loop.run(weights, Sieve::new(distinct, weights, capacity)),
             PolicyKind::S3Fifo => {
                 untimed_loop.run(weights, S3Fifo::new(distinct, weights, capacity))

@@ -113,8 +113,12 @@ fn any_log() -> impl Strategy<Value = RequestLog> {
             log_requests.base_times_us.push(base_us);
             log_requests.pages.push(page.unwrap_or(NONE));
             let route_name = route.map(|route| format!("r{route}"));
-            let route_index =
-                |name: &String| log_requests.route_names.iter().position(|listed| listed == name);
+            let route_index = |name: &String| {
+                log_requests
+                    .route_names
+                    .iter()
+                    .position(|listed| listed == name)
+            };
             let route = match &route_name {
                 None => NONE,
                 Some(route_name) => {

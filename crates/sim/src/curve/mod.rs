@@ -75,8 +75,9 @@ impl Curve {
         for pair in points.windows(2) {
             let ((from_size, from_misses), (to_size, to_misses)) = (pair[0], pair[1]);
             let step_count = (to_size - from_size) / step;
-            let interpolate =
-                |index: u64| from_misses + (to_misses - from_misses) * index as f64 / step_count as f64;
+            let interpolate = |index: u64| {
+                from_misses + (to_misses - from_misses) * index as f64 / step_count as f64
+            };
             misses.extend((0..step_count).map(interpolate));
         }
         misses.extend(points.last().map(|&(_, last_misses)| last_misses));

@@ -12,7 +12,12 @@ pub(crate) struct Lfu<W> {
 }
 
 impl<W: Weights> Lfu<W> {
-    pub(crate) fn new(object_count: usize, request_count: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(
+        object_count: usize,
+        request_count: usize,
+        weights: W,
+        capacity: u64,
+    ) -> Self {
         Self {
             frequencies: Frequencies::new(object_count, request_count),
             used_weight: 0,

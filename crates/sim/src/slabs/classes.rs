@@ -178,7 +178,8 @@ impl SlabClasses {
 
     /// How many chunks of a class, counted from 1, a page holds.
     pub fn chunks_per_page(&self, class: usize) -> Option<u32> {
-        self.chunk_bytes(class).map(|chunk_bytes| PAGE_BYTES / chunk_bytes)
+        self.chunk_bytes(class)
+            .map(|chunk_bytes| PAGE_BYTES / chunk_bytes)
     }
 
     /// The class, counted from 1, of an item of `item_bytes` as memcached counts them ([`item_bytes`]).

@@ -245,7 +245,8 @@ mod tests {
                 .enumerate()
                 .filter(|(_, cost)| **cost < UNREACHABLE)
             {
-                best_cost = best_cost.min(cost + cost_of_largest * (total_chunks - chunks_held[index]));
+                best_cost =
+                    best_cost.min(cost + cost_of_largest * (total_chunks - chunks_held[index]));
             }
             let next_cost = |index: usize| {
                 let is_reachable = |&below: &usize| {

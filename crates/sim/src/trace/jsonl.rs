@@ -142,7 +142,11 @@ impl<'a> JsonRow<'a> {
         .in_column(column)
     }
 
-    fn parse_columns(&self, names: &ColumnNames, sink: &RowSink<'_>) -> Result<ParsedRow<'_>, TraceError> {
+    fn parse_columns(
+        &self,
+        names: &ColumnNames,
+        sink: &RowSink<'_>,
+    ) -> Result<ParsedRow<'_>, TraceError> {
         let parse_u32 = |column: &'static str| {
             let max = u64::from(u32::MAX);
             match self.member(names.name(column)) {
@@ -151,14 +155,13 @@ impl<'a> JsonRow<'a> {
             }
         };
         let key_value = self.require_value("key", self.member(names.name("key")))?;
-        let key = match key_value {
-            Value::String(text) => KeyCell::Text(text.as_bytes()),
-            value => KeyCell::Number(
-                value
-                    .as_u64()
-                    .ok_or_else(|| self.member_error("key", "a string or a whole number", value))?,
-            ),
-        };
+        let key =
+            match key_value {
+                Value::String(text) => KeyCell::Text(text.as_bytes()),
+                value => KeyCell::Number(value.as_u64().ok_or_else(|| {
+                    self.member_error("key", "a string or a whole number", value)
+                })?),
+            };
         let time_us = self.member(names.name("time")).map(|value| {
             let text = match value {
                 Value::String(text) => text.clone(),

@@ -110,17 +110,20 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
     }
 
     /// Appends `row_count` rows; `first_row` is the number of the first row, counted from 0.
-    fn append(&mut self, first_row: u64, row_count: usize, batch: &mut Batch) -> Result<(), TraceError> {
+    fn append(
+        &mut self,
+        first_row: u64,
+        row_count: usize,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
         let Some(decoders) = &mut self.decoders else {
             return Ok(());
         };
         if self.has_text_keys {
             let text_keys = &mut self.text_keys;
-            decoders
-                .key
-                .read_required_strings(row_count, |text| {
-                    batch.key.push(text_keys.key_of_text(text));
-                })?;
+            decoders.key.read_required_strings(row_count, |text| {
+                batch.key.push(text_keys.key_of_text(text));
+            })?;
         } else {
             decoders.key.read_keys(row_count, &mut batch.key)?;
         }

@@ -30,13 +30,7 @@ pub(super) fn open<R: BufRead + Send>(
         has_time,
     };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
-    LineRows::new(
-        lines,
-        parser,
-        columns_wanted,
-        names,
-        layout.time_unit,
-    )
+    LineRows::new(lines, parser, columns_wanted, names, layout.time_unit)
 }
 
 /// Parses lines that match the pattern.

@@ -204,11 +204,7 @@ struct ListCache {
 
 impl Cache for ListCache {
     fn request(&mut self, key: u64) -> bool {
-        if let Some(index) = self
-            .entries
-            .iter()
-            .position(|entry| entry.key == key)
-        {
+        if let Some(index) = self.entries.iter().position(|entry| entry.key == key) {
             self.entries[index].uses += 1;
             if matches!(self.policy, PolicyKind::Lru | PolicyKind::Lfu) {
                 let entry = self.entries.remove(index);
@@ -224,11 +220,7 @@ impl Cache for ListCache {
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(index) = self
-            .entries
-            .iter()
-            .position(|entry| entry.key == key)
-        {
+        if let Some(index) = self.entries.iter().position(|entry| entry.key == key) {
             self.remove_at(index);
         }
     }

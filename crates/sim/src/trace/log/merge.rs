@@ -62,12 +62,18 @@ impl MergedLog {
             requests.numbers.push(part_requests.numbers[row]);
             requests.times_us.push(part_requests.times_us[row]);
             requests.instances.push(part_requests.instances[row]);
-            requests.base_times_us.push(part_requests.base_times_us[row]);
-            requests.pages.push(merged_item_of(part_requests.pages[row]));
+            requests
+                .base_times_us
+                .push(part_requests.base_times_us[row]);
+            requests
+                .pages
+                .push(merged_item_of(part_requests.pages[row]));
             let route = part_requests
                 .route_names
                 .get(part_requests.routes[row] as usize)
-                .map(|name| intern_route(name, &mut requests.route_names, &mut self.number_by_route));
+                .map(|name| {
+                    intern_route(name, &mut requests.route_names, &mut self.number_by_route)
+                });
             requests.routes.push(route.unwrap_or(NONE));
             requests.items.extend(
                 part_requests
@@ -123,12 +129,18 @@ fn sort_by_time(requests: Requests) -> Requests {
     row_order.sort_by_key(|&row| requests.times_us[row]);
     let mut sorted = Requests {
         numbers: row_order.iter().map(|&row| requests.numbers[row]).collect(),
-        times_us: row_order.iter().map(|&row| requests.times_us[row]).collect(),
+        times_us: row_order
+            .iter()
+            .map(|&row| requests.times_us[row])
+            .collect(),
         instances: row_order
             .iter()
             .map(|&row| requests.instances[row])
             .collect(),
-        base_times_us: row_order.iter().map(|&row| requests.base_times_us[row]).collect(),
+        base_times_us: row_order
+            .iter()
+            .map(|&row| requests.base_times_us[row])
+            .collect(),
         pages: row_order.iter().map(|&row| requests.pages[row]).collect(),
         routes: row_order.iter().map(|&row| requests.routes[row]).collect(),
         starts: vec![0],

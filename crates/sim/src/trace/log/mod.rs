@@ -115,10 +115,7 @@ impl RequestLog {
             ),
             #[cfg(feature = "parquet")]
             (Format::Parquet, Format::Parquet) => {
-                parquet::read(
-                (items_file, items_source),
-                (requests_file, requests_source),
-            )
+                parquet::read((items_file, items_source), (requests_file, requests_source))
             }
             _ => {
                 let fault = "a request log is two files of one kind, Parquet or JSON lines";

@@ -190,9 +190,11 @@ fn read_requests<S: ChunkReader + 'static>(
             .times_us
             .extend(require_non_null(file, "time_us", rows.start, times_us)?);
         let instances = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
-        requests
-            .instances
-            .extend(instances.iter().map(|instance| instance.unwrap_or(0) as u16));
+        requests.instances.extend(
+            instances
+                .iter()
+                .map(|instance| instance.unwrap_or(0) as u16),
+        );
         let base_times_us = require_non_null(
             file,
             "base_us",
@@ -204,7 +206,8 @@ fn read_requests<S: ChunkReader + 'static>(
             .extend(base_times_us.iter().map(|&base_us| base_us as u32));
         let pages = read_numbers(&mut decoders[4], &rows, item_max)?;
         requests.pages.extend(
-            pages.iter()
+            pages
+                .iter()
                 .map(|page| page.map_or(NONE, |page| page as u32)),
         );
         for route_name in read_strings(&mut decoders[5], &rows)? {
