@@ -17,7 +17,7 @@ pub(crate) struct LogPart {
     requests: Requests,
     /// The number of each key, as the application names it.
     item_of_key: HashMap<Box<[u8]>, u32>,
-    routes: HashMap<Box<str>, u32>,
+    route_by_name: HashMap<Box<str>, u32>,
     /// The bytes of the requests as they were submitted.
     footprint_bytes: usize,
     writes: u64,
@@ -62,13 +62,13 @@ impl LogPart {
             .map_or(NONE, |name| self.intern_route(name));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
-        requests.request.push(request.number);
-        requests.time_us.push(request.time_us);
-        requests.instance.push(instance);
+        requests.numbers.push(request.number);
+        requests.times_us.push(request.time_us);
+        requests.instances.push(instance);
         let base_us = if options.has_base { request.base_us } else { 0 };
-        requests.base_us.push(base_us);
-        requests.page.push(page);
-        requests.route.push(route);
+        requests.base_times_us.push(base_us);
+        requests.pages.push(page);
+        requests.routes.push(route);
     }
 
     /// Everything as one log, its requests in no particular order.
@@ -128,12 +128,12 @@ impl LogPart {
     }
 
     fn intern_route(&mut self, name: &str) -> u32 {
-        if let Some(&route) = self.routes.get(name) {
+        if let Some(&route) = self.route_by_name.get(name) {
             return route;
         }
-        let route = self.requests.routes.len() as u32;
-        self.requests.routes.push(name.to_owned());
-        self.routes.insert(name.into(), route);
+        let route = self.requests.route_names.len() as u32;
+        self.requests.route_names.push(name.to_owned());
+        self.route_by_name.insert(name.into(), route);
         route
     }
 }

@@ -228,7 +228,7 @@ mod tests {
             while !recorder.close() {}
         }
         let log = crate::read_folder(folder.path()).unwrap().log;
-        assert_eq!(log.requests.instance, [0, 1]);
+        assert_eq!(log.requests.instances, [0, 1]);
     }
 
     #[test]

@@ -75,9 +75,9 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         assert_eq!(log.items.keys, ["a", "b", "course:1/lesson:2", "course:1"]);
         assert_eq!(log.items.parents, [NONE, 0, 3, NONE]);
         assert_eq!(log.items.sizes, [0, 77, 0, 0]);
-        assert_eq!(log.requests.page, [2, NONE]);
-        assert_eq!(log.requests.routes, ["lesson"]);
-        assert_eq!(log.requests.request, [0, 1]);
+        assert_eq!(log.requests.pages, [2, NONE]);
+        assert_eq!(log.requests.route_names, ["lesson"]);
+        assert_eq!(log.requests.numbers, [0, 1]);
         let meta_json = std::fs::read(folder.path().join("meta.json")).unwrap();
         let meta: serde_json::Value = serde_json::from_slice(&meta_json).unwrap();
         assert_eq!(meta["instances"]["0"]["writes"], 1);
@@ -105,7 +105,11 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.finish();
     let total_time = started_at.elapsed();
     close_recorder(&recorder);
-    let base_us = read_folder(folder.path()).unwrap().log.requests.base_us[0];
+    let base_us = read_folder(folder.path())
+        .unwrap()
+        .log
+        .requests
+        .base_times_us[0];
     let base_time = Duration::from_micros(base_us.into());
     assert!(
         base_time >= Duration::from_millis(20) && base_time + time_in_calls_min <= total_time,
@@ -136,7 +140,7 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     assert!(stats.parts > 5 && stats.dropped == 0, "{stats:?}");
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2000);
-    assert!(log.requests.time_us.is_sorted());
+    assert!(log.requests.times_us.is_sorted());
     let mut requests_with_keys = vec![0; 4];
     for request_index in 0..log.requests.len() {
         let keys = keys_of_request(&log, request_index);
@@ -171,7 +175,7 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
     close_recorder(&third_recorder);
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 3);
-    let mut instances = log.requests.instance.clone();
+    let mut instances = log.requests.instances.clone();
     instances.sort_unstable();
     assert!(
         instances == [0, 0, 1] || instances == [0, 0, 0],

@@ -185,18 +185,18 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     packer.append_texts(&items.keys);
     packer.append_u32s(&items.parents);
     packer.append_u32s(&items.sizes);
-    packer.append_u64s(&requests.request);
-    packer.append_u64s(&requests.time_us);
+    packer.append_u64s(&requests.numbers);
+    packer.append_u64s(&requests.times_us);
     packer.append_column(
         requests
-            .instance
+            .instances
             .iter()
             .map(|instance| instance.to_le_bytes()),
     );
-    packer.append_u32s(&requests.base_us);
-    packer.append_u32s(&requests.page);
-    packer.append_u32s(&requests.route);
-    packer.append_texts(&requests.routes);
+    packer.append_u32s(&requests.base_times_us);
+    packer.append_u32s(&requests.pages);
+    packer.append_u32s(&requests.routes);
+    packer.append_texts(&requests.route_names);
     packer.append_column(
         requests
             .starts
@@ -221,13 +221,13 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
         sizes: unpacker.unpack_u32s()?,
     };
     let requests = Requests {
-        request: unpacker.unpack_u64s()?,
-        time_us: unpacker.unpack_u64s()?,
-        instance: unpacker.unpack_column(u16::from_le_bytes)?,
-        base_us: unpacker.unpack_u32s()?,
-        page: unpacker.unpack_u32s()?,
-        route: unpacker.unpack_u32s()?,
-        routes: unpacker.unpack_texts()?,
+        numbers: unpacker.unpack_u64s()?,
+        times_us: unpacker.unpack_u64s()?,
+        instances: unpacker.unpack_column(u16::from_le_bytes)?,
+        base_times_us: unpacker.unpack_u32s()?,
+        pages: unpacker.unpack_u32s()?,
+        routes: unpacker.unpack_u32s()?,
+        route_names: unpacker.unpack_texts()?,
         starts: unpacker.unpack_column(|start| u64::from_le_bytes(start) as usize)?,
         items: unpacker.unpack_u32s()?,
     };
@@ -247,11 +247,11 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         "a key and a parent for each item",
     )?;
     let column_lengths = [
-        requests.request.len(),
-        requests.time_us.len(),
-        requests.instance.len(),
-        requests.page.len(),
-        requests.route.len(),
+        requests.numbers.len(),
+        requests.times_us.len(),
+        requests.instances.len(),
+        requests.pages.len(),
+        requests.routes.len(),
     ];
     require_valid(
         column_lengths == [request_count; 5],
@@ -260,7 +260,7 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     let is_item = |item: &u32| (*item as usize) < item_count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
     require_valid(
-        items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
+        items.parents.iter().all(is_item_or_none) && requests.pages.iter().all(is_item_or_none),
         "a parent or a page that is not an item",
     )?;
     require_valid(

@@ -33,8 +33,9 @@ pub struct PreparedTrace {
     keys: Vec<u64>,
     sizes: Vec<u32>,
     links: RequestLinks,
-    bytes: u64,
-    requests: usize,
+    /// Bytes of all requests; 0 where objects count 1.
+    requested_bytes: u64,
+    request_count: usize,
     timeline: Option<Timeline>,
 }
 
@@ -49,7 +50,7 @@ impl PreparedTrace {
             ..
         } = trace;
         let links = RequestLinks::of(&ids, keys.len());
-        let bytes = if sizes.is_empty() {
+        let requested_bytes = if sizes.is_empty() {
             0
         } else {
             let is_request_row = |row: usize| {
@@ -65,7 +66,7 @@ impl PreparedTrace {
                 .map(|(_, &id)| u64::from(sizes[id as usize]))
                 .sum()
         };
-        let requests = timeline.as_ref().map_or(ids.len(), |timeline| {
+        let request_count = timeline.as_ref().map_or(ids.len(), |timeline| {
             let is_request = |effect: &&Effect| **effect == Effect::Request;
             timeline.effects.iter().filter(is_request).count()
         });
@@ -74,15 +75,15 @@ impl PreparedTrace {
             keys,
             sizes,
             links,
-            bytes,
-            requests,
+            requested_bytes,
+            request_count,
             timeline,
         }
     }
 
     /// Number of requests: rows that hit or miss.
     pub fn requests(&self) -> usize {
-        self.requests
+        self.request_count
     }
 
     /// Times, TTLs, writes and deletes, if the trace has any.
@@ -186,7 +187,7 @@ impl Task {
                 let weights = ByteWeights(&trace.sizes);
                 let result = self.run_with_weights(trace, weights, should_continue)?;
                 Some(ReplayResult {
-                    bytes: trace.bytes,
+                    bytes: trace.requested_bytes,
                     ..result
                 })
             }
@@ -215,7 +216,7 @@ impl Task {
     ) -> Option<ReplayResult> {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
-        let (distinct, rows) = (trace.distinct(), trace.ids.len());
+        let (distinct, row_count) = (trace.distinct(), trace.ids.len());
         let timed_loop = TimedLoop {
             ids,
             distinct,
@@ -236,7 +237,9 @@ impl Task {
                 QueuePolicy::<W, false>::new(distinct, weights, capacity),
             ),
             PolicyKind::Clock => timed_loop.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => timed_loop.run(weights, Lfu::new(distinct, rows, weights, capacity)),
+            PolicyKind::Lfu => {
+                timed_loop.run(weights, Lfu::new(distinct, row_count, weights, capacity))
+            }
             PolicyKind::Sieve => {
                 timed_loop.run(weights, Sieve::with_removal(distinct, weights, capacity))
             }
@@ -248,12 +251,14 @@ impl Task {
             PolicyKind::WTinyLfu => {
                 timed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
             }
-            PolicyKind::Lhd => {
-                timed_loop.run(weights, Lhd::new(distinct, rows, weights, capacity, seed))
-            }
-            PolicyKind::LeCar => {
-                timed_loop.run(weights, LeCar::new(distinct, rows, weights, capacity, seed))
-            }
+            PolicyKind::Lhd => timed_loop.run(
+                weights,
+                Lhd::new(distinct, row_count, weights, capacity, seed),
+            ),
+            PolicyKind::LeCar => timed_loop.run(
+                weights,
+                LeCar::new(distinct, row_count, weights, capacity, seed),
+            ),
             PolicyKind::Gdsf => timed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => timed_loop.run(weights, belady(false)),
             PolicyKind::BeladyBypass => timed_loop.run(weights, belady(true)),
@@ -281,7 +286,7 @@ impl Task {
     ) -> Option<ReplayResult> {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
-        let (distinct, requests) = (trace.distinct(), trace.requests());
+        let (distinct, request_count) = (trace.distinct(), trace.requests());
         let untimed_loop = UntimedLoop {
             ids,
             distinct,
@@ -292,9 +297,10 @@ impl Task {
             PolicyKind::Lru => untimed_loop.run(weights, Lru::new(ids, links, weights, capacity)),
             PolicyKind::Fifo => untimed_loop.run(weights, Fifo::new(distinct, weights, capacity)),
             PolicyKind::Clock => untimed_loop.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => {
-                untimed_loop.run(weights, Lfu::new(distinct, requests, weights, capacity))
-            }
+            PolicyKind::Lfu => untimed_loop.run(
+                weights,
+                Lfu::new(distinct, request_count, weights, capacity),
+            ),
             PolicyKind::Sieve => untimed_loop.run(weights, Sieve::new(distinct, weights, capacity)),
             PolicyKind::S3Fifo => {
                 untimed_loop.run(weights, S3Fifo::new(distinct, weights, capacity))
@@ -308,11 +314,11 @@ impl Task {
             }
             PolicyKind::Lhd => untimed_loop.run(
                 weights,
-                Lhd::new(distinct, requests, weights, capacity, seed),
+                Lhd::new(distinct, request_count, weights, capacity, seed),
             ),
             PolicyKind::LeCar => untimed_loop.run(
                 weights,
-                LeCar::new(distinct, requests, weights, capacity, seed),
+                LeCar::new(distinct, request_count, weights, capacity, seed),
             ),
             PolicyKind::Gdsf => untimed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
             PolicyKind::Belady => {
@@ -359,7 +365,7 @@ impl UntimedLoop<'_> {
                 return None;
             }
             if self.distinct >= PREFETCH_OBJECTS_MIN {
-                std::hint::black_box(policy.prefetch(ids));
+                std::hint::black_box(policy.prefetch_cache_lines(ids));
             }
             for &id in ids {
                 let weight = weights.of(id);
@@ -385,8 +391,8 @@ struct TimedLoop<'a> {
 /// When the objects of a cache expire.
 struct Deadlines {
     /// The moment at which each object expires.
-    expires_at: Vec<u64>,
-    /// Moments with their objects; those that `expires_at` no longer names are stale.
+    deadline_by_id: Vec<u64>,
+    /// Deadlines with their objects; one that differs from `deadline_by_id` is stale.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     /// The TTL with which each object was last written.
     written_ttls: Vec<u64>,
@@ -395,7 +401,7 @@ struct Deadlines {
 impl Deadlines {
     fn new(distinct: usize) -> Self {
         Self {
-            expires_at: vec![NEVER_EXPIRES; distinct],
+            deadline_by_id: vec![NEVER_EXPIRES; distinct],
             queue: BinaryHeap::new(),
             written_ttls: vec![NEVER_EXPIRES; distinct],
         }
@@ -403,21 +409,21 @@ impl Deadlines {
 
     /// Notes that an object was stored now.
     fn store(&mut self, id: u32, now: u64, ttl: u64) {
-        let expires_at = now.saturating_add(ttl);
-        self.expires_at[id as usize] = expires_at;
-        if expires_at != NEVER_EXPIRES {
-            self.queue.push(Reverse((expires_at, id)));
+        let deadline = now.saturating_add(ttl);
+        self.deadline_by_id[id as usize] = deadline;
+        if deadline != NEVER_EXPIRES {
+            self.queue.push(Reverse((deadline, id)));
         }
     }
 
     /// Removes and returns an object that has expired by now.
     fn pop_expired(&mut self, now: u64) -> Option<u32> {
-        while let Some(&Reverse((expires_at, id))) = self.queue.peek()
-            && expires_at <= now
+        while let Some(&Reverse((deadline, id))) = self.queue.peek()
+            && deadline <= now
         {
             self.queue.pop();
-            if self.expires_at[id as usize] == expires_at {
-                self.expires_at[id as usize] = NEVER_EXPIRES;
+            if self.deadline_by_id[id as usize] == deadline {
+                self.deadline_by_id[id as usize] = NEVER_EXPIRES;
                 return Some(id);
             }
         }
@@ -449,7 +455,7 @@ impl TimedLoop<'_> {
                 && replaced_id != NO_OBJECT
             {
                 policy.remove(replaced_id);
-                deadlines.expires_at[replaced_id as usize] = NEVER_EXPIRES;
+                deadlines.deadline_by_id[replaced_id as usize] = NEVER_EXPIRES;
             }
             let weight = weights.of(id);
             let fits = weight <= self.capacity;
@@ -480,7 +486,7 @@ impl TimedLoop<'_> {
                 }
                 Effect::Delete => {
                     policy.remove(id);
-                    deadlines.expires_at[id as usize] = NEVER_EXPIRES;
+                    deadlines.deadline_by_id[id as usize] = NEVER_EXPIRES;
                 }
                 Effect::None => {}
             }

@@ -46,13 +46,13 @@ fn log_of_reads(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)
         items.keys.len() as u32 - 1
     };
     for (page, keys) in requests {
-        let request_number = log_requests.request.len() as u64;
-        log_requests.request.push(request_number);
-        log_requests.time_us.push(request_number);
-        log_requests.instance.push(0);
-        log_requests.base_us.push(10_000);
-        log_requests.page.push(page.map_or(NONE, &mut item_of_key));
-        log_requests.route.push(NONE);
+        let request_number = log_requests.numbers.len() as u64;
+        log_requests.numbers.push(request_number);
+        log_requests.times_us.push(request_number);
+        log_requests.instances.push(0);
+        log_requests.base_times_us.push(10_000);
+        log_requests.pages.push(page.map_or(NONE, &mut item_of_key));
+        log_requests.routes.push(NONE);
         log_requests
             .items
             .extend(keys.into_iter().map(&mut item_of_key));

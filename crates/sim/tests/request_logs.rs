@@ -107,26 +107,30 @@ fn any_log() -> impl Strategy<Value = RequestLog> {
             requests.into_iter().enumerate()
         {
             time_us += step_us;
-            log_requests.request.push(number as u64);
-            log_requests.time_us.push(time_us);
-            log_requests.instance.push(instance);
-            log_requests.base_us.push(base_us);
-            log_requests.page.push(page.unwrap_or(NONE));
+            log_requests.numbers.push(number as u64);
+            log_requests.times_us.push(time_us);
+            log_requests.instances.push(instance);
+            log_requests.base_times_us.push(base_us);
+            log_requests.pages.push(page.unwrap_or(NONE));
             let route_name = route.map(|route| format!("r{route}"));
-            let route_index =
-                |name: &String| log_requests.routes.iter().position(|listed| listed == name);
+            let route_index = |name: &String| {
+                log_requests
+                    .route_names
+                    .iter()
+                    .position(|listed| listed == name)
+            };
             let route = match &route_name {
                 None => NONE,
                 Some(route_name) => {
-                    route_index(route_name).unwrap_or(log_requests.routes.len()) as u32
+                    route_index(route_name).unwrap_or(log_requests.route_names.len()) as u32
                 }
             };
             if let Some(route_name) =
-                route_name.filter(|_| route as usize == log_requests.routes.len())
+                route_name.filter(|_| route as usize == log_requests.route_names.len())
             {
-                log_requests.routes.push(route_name);
+                log_requests.route_names.push(route_name);
             }
-            log_requests.route.push(route);
+            log_requests.routes.push(route);
             log_requests.items.extend(items);
             log_requests.starts.push(log_requests.items.len());
         }

@@ -14,12 +14,12 @@ use naive::{NaiveStats, Table};
 
 fn add_request(requests: &mut Requests, instance: u16, base_us: u32, page: u32, items: &[u32]) {
     let number = requests.len() as u64;
-    requests.request.push(number);
-    requests.time_us.push(number);
-    requests.instance.push(instance);
-    requests.base_us.push(base_us);
-    requests.page.push(page);
-    requests.route.push(NONE);
+    requests.numbers.push(number);
+    requests.times_us.push(number);
+    requests.instances.push(instance);
+    requests.base_times_us.push(base_us);
+    requests.pages.push(page);
+    requests.routes.push(NONE);
     requests.items.extend(items);
     requests.starts.push(requests.items.len());
 }

@@ -139,7 +139,7 @@ fn assert_commands_and_keys_are_recorded(server: &Server) {
             .unwrap()]
     };
     assert_eq!([size_of("a"), size_of("d"), size_of("c")], [3, 2, 0]);
-    assert_ne!(log.requests.instance[0], log.requests.instance[1]);
+    assert_ne!(log.requests.instances[0], log.requests.instances[1]);
 }
 
 #[test]

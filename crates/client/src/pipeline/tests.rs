@@ -41,16 +41,16 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
             piece_bytes,
         );
         assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
-        let found = pipeline.found_values().to_vec();
+        let found_values = pipeline.found_values().to_vec();
         assert_eq!(
-            found
+            found_values
                 .iter()
                 .map(|found_value| found_value.key_index)
                 .collect::<Vec<_>>(),
             [0, 2]
         );
-        assert_eq!(pipeline.body(&found[0]), b"x\r\n");
-        assert_eq!(pipeline.body(&found[1]), b"");
+        assert_eq!(pipeline.body(&found_values[0]), b"x\r\n");
+        assert_eq!(pipeline.body(&found_values[1]), b"");
         assert!(!pipeline.is_clean());
         pipeline.release();
         assert!(pipeline.is_clean());
@@ -167,8 +167,8 @@ fn a_large_body_can_be_received_into_its_target() {
     let mut pipeline = pipeline_awaiting_get(&[b"a"]);
     pipeline.feed(b"VALUE a 3 10\r\n0123");
     assert_eq!(pipeline.poll(), Ok(ReplyProgress::Incomplete(8)));
-    let found = pipeline.partial_value().unwrap();
-    let mut target = vec![0; found.value_bytes];
+    let partial_value = pipeline.partial_value().unwrap();
+    let mut target = vec![0; partial_value.value_bytes];
     assert_eq!(pipeline.move_partial_value(&mut target), 4);
     assert_eq!(&target[..4], b"0123");
     pipeline.feed(b"\r\nEND\r\n");

@@ -4,12 +4,12 @@ use super::*;
 
 fn servers(count: u16) -> Vec<RingServer> {
     (0..count)
-        .map(|i| RingServer::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
+        .map(|index| RingServer::tcp(format!("10.0.0.{}", index + 1), 11211 + index))
         .collect()
 }
 
 fn keys() -> impl Iterator<Item = Vec<u8>> {
-    (0..20_000u32).map(|i| format!("key:{i}").into_bytes())
+    (0..20_000u32).map(|index| format!("key:{index}").into_bytes())
 }
 
 fn moved_fraction(before: &Ring, after: &Ring) -> f64 {
@@ -40,11 +40,11 @@ fn a_ring_of_one_server_sends_every_key_there() {
 fn keys_are_spread_evenly() {
     for (placement, name) in PLACEMENTS {
         let ring = Ring::new(&servers(5), placement).unwrap();
-        let mut counts = [0u32; 5];
-        keys().for_each(|key| counts[ring.server_of(&key)] += 1);
+        let mut key_counts = [0u32; 5];
+        keys().for_each(|key| key_counts[ring.server_of(&key)] += 1);
         assert!(
-            counts.iter().all(|count| (2000..6500).contains(count)),
-            "{name}: {counts:?}"
+            key_counts.iter().all(|count| (2000..6500).contains(count)),
+            "{name}: {key_counts:?}"
         );
     }
 }
@@ -60,8 +60,11 @@ fn a_new_server_takes_about_its_share_of_the_keys() {
     ] {
         let before = Ring::new(&servers(4), placement).unwrap();
         let after = Ring::new(&servers(5), placement).unwrap();
-        let moved = moved_fraction(&before, &after);
-        assert!((0.13..0.27).contains(&moved), "{placement}: {moved}");
+        let moved_fraction = moved_fraction(&before, &after);
+        assert!(
+            (0.13..0.27).contains(&moved_fraction),
+            "{placement}: {moved_fraction}"
+        );
     }
 }
 

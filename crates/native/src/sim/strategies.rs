@@ -240,7 +240,7 @@ impl SimulatedLog {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
             error::from_trace_error(py, &fault)
         })?;
-        let routes = &log.requests.routes;
+        let routes = &log.requests.route_names;
         if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
             let fault = format!("no request has the route \"{unknown}\"");
             return Err(error::bad_setting(py, fault));
@@ -258,7 +258,7 @@ impl SimulatedLog {
     fn prepare_log(&self) -> PreparedLog<'_> {
         let requests = &self.log.requests;
         PreparedLog::new(&self.log, |request| {
-            let route = requests.routes.get(requests.route[request] as usize);
+            let route = requests.route_names.get(requests.routes[request] as usize);
             route.is_none_or(|route| !self.excluded_routes.contains(route))
         })
     }

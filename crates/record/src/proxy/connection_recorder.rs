@@ -335,7 +335,7 @@ mod tests {
         );
         let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| recorded_size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
-        assert_eq!(log.requests.base_us, [0]);
+        assert_eq!(log.requests.base_times_us, [0]);
         let meta_json = read_meta_json(&folder);
         assert!(
             meta_json.contains("\"has_base_us\": false") && meta_json.contains("\"writes\": 1"),

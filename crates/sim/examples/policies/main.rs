@@ -1,10 +1,10 @@
 //! Eviction policies compared by replay of key streams through the real store (look-aside: get, on a miss set).
 //!
 //! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB
-//! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
-//! are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches
-//! `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
-//! requests, missed bytes likewise, and the ratio to the model of memcached (`memcached_lru`).
+//! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes is two objects, unknown sizes are
+//! log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
+//! requests, missed bytes likewise, and the ratio to the model of memcached (`memcached_lru`), or `-` where one of the
+//! two has no avoidable misses.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,34 +26,34 @@ const VALUE_BYTES_MAX: u32 = 1_000_000;
 /// Requests per second of the replay's clock, roughly the rate of a server.
 const REQUESTS_PER_S: u64 = 300_000;
 const START: Seconds = Seconds(2);
+const USAGE: &str = "usage: [POLICIES=NAME,...] policies MIB TRACE...";
 
+/// A trace, and copies of it with objects of their own. An object is a key with one of its sizes.
 struct Trace {
     name: String,
-    /// Numbers of the distinct (key, size) pairs of one copy, in order.
-    requests: Vec<u32>,
+    /// The object of each request, as its number within a copy.
+    object_numbers: Vec<u32>,
+    /// Objects of one copy.
     object_count: usize,
     copies: usize,
-    /// All pairs of the first copy, then of the second, and so on.
-    value_bytes: Vec<u32>,
+    /// By id, a number over all copies: the objects of the first copy, then those of the second, and so on.
+    value_bytes_by_id: Vec<u32>,
 }
 
 impl Trace {
-    /// Calls `visit` with the number of each request's item and its bytes, all copies side by side.
-    fn replay(&self, mut visit: impl FnMut(usize, u32)) {
-        for &number in &self.requests {
+    /// Calls `request` with the id and the value bytes of each request's object, all copies side by side.
+    fn for_each_request(&self, mut request: impl FnMut(usize, u32)) {
+        for &object_number in &self.object_numbers {
             for copy in 0..self.copies {
-                let slot = copy * self.object_count + number as usize;
-                visit(slot, self.value_bytes[slot]);
+                let id = copy * self.object_count + object_number as usize;
+                request(id, self.value_bytes_by_id[id]);
             }
         }
     }
 
     fn footprint_bytes(&self) -> u64 {
-        let bytes = self
-            .value_bytes
-            .iter()
-            .map(|bytes| u64::from(bytes + KEY_BYTES));
-        bytes.sum()
+        let object_bytes = |value_bytes: &u32| u64::from(value_bytes + KEY_BYTES);
+        self.value_bytes_by_id.iter().map(object_bytes).sum()
     }
 }
 
@@ -67,42 +67,67 @@ struct AvoidableMisses {
 impl AvoidableMisses {
     /// Replays with `get_or_set`, which returns whether it hit.
     fn measure(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
-        // All of them, and those that missed.
-        let (mut requests, mut bytes) = ([0u64; 2], [0u64; 2]);
-        trace.replay(|slot, value_bytes| {
-            let miss = u64::from(!get_or_set(slot, value_bytes));
-            requests = [requests[0] + 1, requests[1] + miss];
-            bytes = [
-                bytes[0] + u64::from(value_bytes),
-                bytes[1] + miss * u64::from(value_bytes),
-            ];
+        let (mut requests, mut misses) = (0u64, 0u64);
+        let (mut requested_bytes, mut missed_bytes) = (0u64, 0u64);
+        trace.for_each_request(|id, value_bytes| {
+            requests += 1;
+            requested_bytes += u64::from(value_bytes);
+            if !get_or_set(id, value_bytes) {
+                misses += 1;
+                missed_bytes += u64::from(value_bytes);
+            }
         });
+        let first_uses = trace.value_bytes_by_id.len() as u64;
         let first_use_bytes: u64 = trace
-            .value_bytes
+            .value_bytes_by_id
             .iter()
-            .map(|&bytes| u64::from(bytes))
+            .map(|&value_bytes| u64::from(value_bytes))
             .sum();
-        let avoidable_share =
-            |[all, missed]: [u64; 2], first_uses: u64| (missed - first_uses) as f64 / all as f64;
         AvoidableMisses {
-            request_share: avoidable_share(requests, trace.value_bytes.len() as u64),
-            byte_share: avoidable_share(bytes, first_use_bytes),
+            request_share: (misses - first_uses) as f64 / requests as f64,
+            byte_share: (missed_bytes - first_use_bytes) as f64 / requested_bytes as f64,
         }
+    }
+
+    /// The ratio of the avoidable misses; `None` if one of the two has none.
+    fn ratio_to(self, other: Self) -> Option<f64> {
+        (self.request_share > 0.0 && other.request_share > 0.0)
+            .then(|| self.request_share / other.request_share)
     }
 }
 
-fn mix(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// The ratios of one policy to memcached, over all traces and fractions.
+#[derive(Clone, Copy, Default)]
+struct RatioSummary {
+    count: u32,
+    log_sum: f64,
+    largest: f64,
+}
+
+impl RatioSummary {
+    fn add(&mut self, ratio: f64) {
+        self.count += 1;
+        self.log_sum += ratio.ln();
+        self.largest = self.largest.max(ratio);
+    }
+
+    fn geometric_mean(&self) -> f64 {
+        (self.log_sum / f64::from(self.count)).exp()
+    }
+}
+
+fn mix(seed: u64) -> u64 {
+    let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-fn random_value_bytes(number: u64) -> u32 {
+fn random_value_bytes(size_seed: u64) -> u32 {
     let to_unit_interval = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
     let (first_uniform, second_uniform) = (
-        to_unit_interval(mix(number)),
-        to_unit_interval(mix(number ^ 0x5555_5555)),
+        to_unit_interval(mix(size_seed)),
+        to_unit_interval(mix(size_seed ^ 0x5555_5555)),
     );
     let normal =
         (-2.0 * first_uniform.ln()).sqrt() * (std::f64::consts::TAU * second_uniform).cos();
@@ -113,24 +138,27 @@ fn random_value_bytes(number: u64) -> u32 {
     clippy::disallowed_types,
     reason = "the example opens what the pure crate is handed"
 )]
-fn load_trace(path: &str, footprint_bytes: u64) -> Trace {
+fn load_trace(path: &str, footprint_bytes_min: u64) -> Result<Trace, String> {
     let file = std::fs::File::open(path).expect("a trace");
     let columns = Columns {
         size: true,
         ..Columns::KEY
     };
     let mut stream = open(path, file, columns).expect("a key stream");
-    let (mut batch, mut numbers) = (Batch::default(), HashMap::new());
-    let (mut requests, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
+    let (mut batch, mut number_by_object) = (Batch::default(), HashMap::new());
+    let (mut object_numbers, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
     while stream.read(&mut batch).expect("rows") > 0 {
         for (row, &key) in batch.key.iter().enumerate() {
             let size = batch.size.get(row).copied().flatten();
-            let number = *numbers.entry((key, size)).or_insert_with(|| {
+            let object_number = *number_by_object.entry((key, size)).or_insert_with(|| {
                 sizes.push(size);
                 sizes.len() as u32 - 1
             });
-            requests.push(number);
+            object_numbers.push(object_number);
         }
+    }
+    if object_numbers.is_empty() {
+        return Err(format!("{path} has no requests"));
     }
     let name = path
         .rsplit('/')
@@ -139,22 +167,21 @@ fn load_trace(path: &str, footprint_bytes: u64) -> Trace {
         .trim_end_matches(".parquet");
     let mut trace = Trace {
         name: name.to_string(),
-        requests,
+        object_numbers,
         object_count: sizes.len(),
         copies: 0,
-        value_bytes: Vec::new(),
+        value_bytes_by_id: Vec::new(),
     };
-    while trace.footprint_bytes() < footprint_bytes {
-        let first_number = (trace.copies as u64) << 32;
-        let value_bytes = (first_number..)
-            .zip(&sizes)
-            .map(|(number, size)| size.unwrap_or_else(|| random_value_bytes(number)));
-        trace
-            .value_bytes
-            .extend(value_bytes.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
+    while trace.footprint_bytes() < footprint_bytes_min {
+        let first_size_seed = (trace.copies as u64) << 32;
+        let value_bytes_of_copy = (first_size_seed..).zip(&sizes).map(|(size_seed, size)| {
+            let value_bytes = size.unwrap_or_else(|| random_value_bytes(size_seed));
+            value_bytes.min(VALUE_BYTES_MAX)
+        });
+        trace.value_bytes_by_id.extend(value_bytes_of_copy);
         trace.copies += 1;
     }
-    trace
+    Ok(trace)
 }
 
 fn store_value(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
@@ -175,7 +202,8 @@ fn store_value(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
     }
 }
 
-fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMisses {
+/// Measures a policy of the real store.
+fn measure_store(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMisses {
     let config = Config {
         memory_bytes,
         ..Config::default()
@@ -185,10 +213,10 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMiss
     worker.go_online();
     let longest_value = vec![7; VALUE_BYTES_MAX as usize];
     let mut request_count = 0;
-    AvoidableMisses::measure(trace, |slot, value_bytes| {
+    AvoidableMisses::measure(trace, |id, value_bytes| {
         request_count += 1;
         let now = Seconds(START.0 + (request_count / REQUESTS_PER_S) as u32);
-        let key = format!("key-{slot:016x}");
+        let key = format!("key-{id:016x}");
         let hash = store.hash(key.as_bytes());
         let is_hit = worker.get(key.as_bytes(), hash, now).is_some();
         worker.pass();
@@ -208,55 +236,64 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMiss
     })
 }
 
-fn main() {
+/// The policies that the variable `POLICIES` names, all without it; each with its name.
+fn choose_policies() -> Result<Vec<(PolicyKind, &'static str)>, String> {
+    let Ok(chosen_names) = std::env::var("POLICIES") else {
+        return Ok(PolicyKind::ALL.to_vec());
+    };
+    let find_policy = |chosen_name: &str| {
+        let policy = PolicyKind::ALL
+            .into_iter()
+            .find(|(_, name)| *name == chosen_name);
+        policy.ok_or_else(|| format!("no policy is called \"{chosen_name}\""))
+    };
+    chosen_names.split(',').map(find_policy).collect()
+}
+
+fn main() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
-    let footprint_mib = arguments
-        .next()
-        .and_then(|footprint_mib| footprint_mib.parse::<u64>().ok());
-    let policies: Vec<_> =
-        std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |chosen_names| {
-            let is_chosen = |name: &str| chosen_names.split(',').any(|wanted| wanted == name);
-            PolicyKind::ALL
-                .into_iter()
-                .filter(|(_, name)| is_chosen(name))
-                .collect()
-        });
+    let footprint_mib = arguments.next().ok_or(USAGE)?;
+    let footprint_mib: u64 = footprint_mib
+        .parse()
+        .map_err(|_| format!("MIB is not a number: {footprint_mib}; {USAGE}"))?;
+    let policies = choose_policies()?;
     let names: Vec<&str> = policies.iter().map(|(_, name)| *name).collect();
     println!("trace fraction -m_MiB memcached {}", names.join(" "));
-    // For each policy the sum of the logarithms of its ratios, and the largest ratio.
-    let mut sums_and_largest = vec![(0.0, 0.0f64); policies.len()];
-    let mut ratio_count = 0;
+    let mut summaries = vec![RatioSummary::default(); policies.len()];
     for path in arguments {
-        let trace = load_trace(&path, footprint_mib.unwrap_or(64) << 20);
+        let trace = load_trace(&path, footprint_mib << 20)?;
         for fraction in FRACTIONS {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
+            let object_count = trace.value_bytes_by_id.len();
             let mut memcached_model =
-                memcached_lru::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
-            let memcached = AvoidableMisses::measure(&trace, |slot, bytes| {
-                memcached_model.get_or_set(slot, bytes + KEY_BYTES)
+                memcached_lru::SegmentedLru::new(object_count, memory_mib << 20);
+            let memcached = AvoidableMisses::measure(&trace, |id, value_bytes| {
+                memcached_model.get_or_set(id, value_bytes + KEY_BYTES)
             });
             let mut line = format!(
                 "{} {fraction} {memory_mib} {:.4} b{:.4}",
                 trace.name, memcached.request_share, memcached.byte_share
             );
-            for ((policy, _), (log_sum, largest)) in policies.iter().zip(&mut sums_and_largest) {
-                let ours = replay(&trace, memory_mib << 20, *policy);
-                let ratio = ours.request_share / memcached.request_share;
-                *log_sum += ratio.ln();
-                *largest = largest.max(ratio);
+            for ((policy, _), summary) in policies.iter().zip(&mut summaries) {
+                let ours = measure_store(&trace, memory_mib << 20, *policy);
+                let ratio = ours.ratio_to(memcached);
+                if let Some(ratio) = ratio {
+                    summary.add(ratio);
+                }
+                let ratio_text = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
                 let _ = write!(
                     line,
-                    " | {:.4} ({ratio:.3}) b{:.4}",
+                    " | {:.4} ({ratio_text}) b{:.4}",
                     ours.request_share, ours.byte_share
                 );
             }
-            ratio_count += 1;
             println!("{line}");
         }
     }
-    for (name, (log_sum, worst)) in names.iter().zip(sums_and_largest) {
-        let mean = (log_sum / f64::from(ratio_count)).exp();
+    for (name, summary) in names.iter().zip(&summaries) {
+        let (mean, worst) = (summary.geometric_mean(), summary.largest);
         println!("{name}: geometric mean of the ratio to memcached {mean:.3}, worst {worst:.3}");
     }
+    Ok(())
 }

@@ -25,8 +25,9 @@ struct Item {
 
 /// The model of the cache.
 pub(crate) struct SegmentedLru {
+    /// The item of each object, by id.
     items: Vec<Item>,
-    /// Slots with the numbers of their entries.
+    /// Ids with the numbers of their entries.
     queues: [VecDeque<(u32, u32)>; 3],
     queue_bytes: [u64; 3],
     memory_bytes: u64,
@@ -34,9 +35,9 @@ pub(crate) struct SegmentedLru {
 }
 
 impl SegmentedLru {
-    pub(crate) fn new(item_count: usize, memory_bytes: u64) -> Self {
+    pub(crate) fn new(object_count: usize, memory_bytes: u64) -> Self {
         SegmentedLru {
-            items: vec![Item::default(); item_count],
+            items: vec![Item::default(); object_count],
             queues: Default::default(),
             queue_bytes: [0; 3],
             memory_bytes,
@@ -45,23 +46,23 @@ impl SegmentedLru {
     }
 
     /// Returns whether the item was in the cache; stores it if not.
-    pub(crate) fn get_or_set(&mut self, slot: usize, key_and_value_bytes: u32) -> bool {
-        let mut item = self.items[slot];
+    pub(crate) fn get_or_set(&mut self, id: usize, key_and_value_bytes: u32) -> bool {
+        let mut item = self.items[id];
         if item.entry_number == 0 {
             item = Item {
                 chunk_bytes: chunk_bytes_for(key_and_value_bytes),
                 ..Item::default()
             };
-            self.insert(slot, item, HOT);
+            self.insert(id, item, HOT);
             self.make_room();
             return false;
         }
         item.is_active = item.is_fetched;
         item.is_fetched = true;
         if item.is_active && item.queue == COLD {
-            self.remove(slot, item);
+            self.remove(id, item);
             self.insert(
-                slot,
+                id,
                 Item {
                     is_active: false,
                     ..item
@@ -69,34 +70,34 @@ impl SegmentedLru {
                 WARM,
             );
         } else {
-            self.items[slot] = item;
+            self.items[id] = item;
         }
         true
     }
 
-    fn insert(&mut self, slot: usize, item: Item, queue: usize) {
+    fn insert(&mut self, id: usize, item: Item, queue: usize) {
         self.entry_count += 1;
-        self.items[slot] = Item {
+        self.items[id] = Item {
             queue,
             entry_number: self.entry_count,
             ..item
         };
-        self.queues[queue].push_back((slot as u32, self.entry_count));
+        self.queues[queue].push_back((id as u32, self.entry_count));
         self.queue_bytes[queue] += u64::from(item.chunk_bytes);
     }
 
-    fn remove(&mut self, slot: usize, item: Item) {
+    fn remove(&mut self, id: usize, item: Item) {
         self.queue_bytes[item.queue] -= u64::from(item.chunk_bytes);
-        self.items[slot] = Item::default();
+        self.items[id] = Item::default();
     }
 
     /// Removes and returns the oldest item of a queue.
     fn pop_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
-        while let Some((slot, entry_number)) = self.queues[queue].pop_front() {
-            let item = self.items[slot as usize];
+        while let Some((id, entry_number)) = self.queues[queue].pop_front() {
+            let item = self.items[id as usize];
             if item.entry_number == entry_number {
-                self.remove(slot as usize, item);
-                return Some((slot as usize, item));
+                self.remove(id as usize, item);
+                return Some((id as usize, item));
             }
         }
         None
@@ -105,12 +106,12 @@ impl SegmentedLru {
     fn make_room(&mut self) {
         for (queue, percent) in [(HOT, HOT_PERCENT), (WARM, WARM_PERCENT)] {
             while self.queue_bytes[queue] * 100 > self.memory_bytes * percent {
-                let Some((slot, item)) = self.pop_oldest(queue) else {
+                let Some((id, item)) = self.pop_oldest(queue) else {
                     break;
                 };
                 let next_queue = if item.is_active { WARM } else { COLD };
                 self.insert(
-                    slot,
+                    id,
                     Item {
                         is_active: false,
                         ..item
@@ -120,12 +121,12 @@ impl SegmentedLru {
             }
         }
         while self.queue_bytes.iter().sum::<u64>() > self.memory_bytes {
-            let Some((slot, item)) = self.pop_oldest(COLD) else {
+            let Some((id, item)) = self.pop_oldest(COLD) else {
                 break;
             };
             if item.is_active {
                 self.insert(
-                    slot,
+                    id,
                     Item {
                         is_active: false,
                         ..item
@@ -140,9 +141,9 @@ impl SegmentedLru {
 /// Bytes that memcached needs at `-f 1.25` for a key and value of this size: a chunk and a hash table entry.
 fn chunk_bytes_for(key_and_value_bytes: u32) -> u32 {
     let item_bytes = f64::from(key_and_value_bytes) + 59.0;
-    let mut size = 96f64;
-    while size < item_bytes && size < 524_288.0 {
-        size = (size * 1.25 / 8.0).ceil() * 8.0;
+    let mut chunk_bytes = 96f64;
+    while chunk_bytes < item_bytes && chunk_bytes < 524_288.0 {
+        chunk_bytes = (chunk_bytes * 1.25 / 8.0).ceil() * 8.0;
     }
-    size.max(item_bytes) as u32 + 8
+    chunk_bytes.max(item_bytes) as u32 + 8
 }

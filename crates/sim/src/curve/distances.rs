@@ -8,15 +8,16 @@
 /// Slots per block: two cache lines of weights, which are added faster than a deeper tree is traversed.
 const SLOTS_PER_BLOCK: usize = 32;
 
-/// Marks an object without a slot.
-const NO_SLOT: u32 = u32::MAX;
+/// Marks an object without a slot, and a slot without an object.
+const NONE: u32 = u32::MAX;
 
 /// The last uses of objects, in order.
 pub(super) struct Distances {
     /// Where each object was last used.
     slot_of: Vec<u32>,
-    /// The object whose last use took each slot, or [`NO_SLOT`].
-    objects: Vec<u32>,
+    /// The object whose last use took each slot, or [`NONE`].
+    object_of: Vec<u32>,
+    /// The weight of the object in each slot; 0 for none.
     weights: Vec<u32>,
     /// Fenwick tree of the blocks' sums, from index 1.
     block_sums: Vec<u64>,
@@ -31,8 +32,8 @@ impl Distances {
             .max(SLOTS_PER_BLOCK * 32)
             .next_multiple_of(SLOTS_PER_BLOCK);
         Self {
-            slot_of: vec![NO_SLOT; object_count],
-            objects: vec![NO_SLOT; slot_count],
+            slot_of: vec![NONE; object_count],
+            object_of: vec![NONE; slot_count],
             weights: vec![0; slot_count],
             block_sums: vec![0; slot_count / SLOTS_PER_BLOCK + 1],
             next_slot: 0,
@@ -44,13 +45,13 @@ impl Distances {
     #[inline]
     pub(super) fn record_use(&mut self, object: u32, weight: u32) -> Option<u64> {
         let distance = self.remove(object);
-        if self.next_slot == self.objects.len() {
+        if self.next_slot == self.object_of.len() {
             self.compact();
         }
         let slot = self.next_slot;
         self.next_slot += 1;
         self.slot_of[object as usize] = slot as u32;
-        self.objects[slot] = object;
+        self.object_of[slot] = object;
         self.weights[slot] = weight;
         self.add_to_block(slot / SLOTS_PER_BLOCK, u64::from(weight));
         self.total_weight += u64::from(weight);
@@ -60,14 +61,14 @@ impl Distances {
     /// Forgets an object and returns its distance.
     #[inline]
     pub(super) fn remove(&mut self, object: u32) -> Option<u64> {
-        let slot = std::mem::replace(&mut self.slot_of[object as usize], NO_SLOT);
-        if slot == NO_SLOT {
+        let slot = std::mem::replace(&mut self.slot_of[object as usize], NONE);
+        if slot == NONE {
             return None;
         }
         let slot = slot as usize;
         let distance = self.total_weight - self.weight_before(slot);
         let weight = std::mem::take(&mut self.weights[slot]);
-        self.objects[slot] = NO_SLOT;
+        self.object_of[slot] = NONE;
         self.add_to_block(slot / SLOTS_PER_BLOCK, u64::from(weight).wrapping_neg());
         self.total_weight -= u64::from(weight);
         Some(distance)
@@ -91,11 +92,12 @@ impl Distances {
         sum
     }
 
+    /// Adds to the sum of a block; a weight that is taken away is the wrapping negative.
     #[inline]
-    fn add_to_block(&mut self, block: usize, weight: u64) {
+    fn add_to_block(&mut self, block: usize, weight_change: u64) {
         let mut tree_index = block + 1;
         while tree_index < self.block_sums.len() {
-            self.block_sums[tree_index] = self.block_sums[tree_index].wrapping_add(weight);
+            self.block_sums[tree_index] = self.block_sums[tree_index].wrapping_add(weight_change);
             tree_index += tree_index & tree_index.wrapping_neg();
         }
     }
@@ -103,16 +105,16 @@ impl Distances {
     #[cold]
     fn compact(&mut self) {
         let mut next_slot = 0;
-        for slot in 0..self.objects.len() {
-            let object = self.objects[slot];
-            if object != NO_SLOT {
-                self.objects[next_slot] = object;
+        for slot in 0..self.object_of.len() {
+            let object = self.object_of[slot];
+            if object != NONE {
+                self.object_of[next_slot] = object;
                 self.weights[next_slot] = self.weights[slot];
                 self.slot_of[object as usize] = next_slot as u32;
                 next_slot += 1;
             }
         }
-        self.objects[next_slot..].fill(NO_SLOT);
+        self.object_of[next_slot..].fill(NONE);
         self.weights[next_slot..].fill(0);
         self.next_slot = next_slot;
         self.block_sums.fill(0);

@@ -9,22 +9,22 @@ use crate::replay::{PreparedTrace, Task};
 const REQUESTS_PER_CHECK: usize = 1 << 18;
 
 /// Sizes at which the curve of a trace with TTLs is replayed.
-const REPLAYED_SIZES: u64 = 100;
+const REPLAYED_SIZES_MAX: u64 = 100;
 
 /// The curve of LRU, replayed at sizes with a constant ratio; every size of a small trace.
 fn replay_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     let footprint = trace.footprint();
     let step = Histogram::new(footprint).step;
-    let mut sizes: Vec<u64> = if footprint <= REPLAYED_SIZES {
+    let mut sizes: Vec<u64> = if footprint <= REPLAYED_SIZES_MAX {
         (0..=footprint).collect()
     } else {
         let smallest_size = (footprint as f64 / 2000.0).max(1.0);
         let size_at = |index: u64| {
-            let fraction = index as f64 / (REPLAYED_SIZES - 1) as f64;
+            let fraction = index as f64 / (REPLAYED_SIZES_MAX - 1) as f64;
             (smallest_size * (footprint as f64 / smallest_size).powf(fraction)).round() as u64
         };
         std::iter::once(0)
-            .chain((0..REPLAYED_SIZES).map(size_at))
+            .chain((0..REPLAYED_SIZES_MAX).map(size_at))
             .collect()
     };
     for size in &mut sizes {

@@ -47,11 +47,11 @@ impl Histogram {
         }
     }
 
-    /// Counts a request that hits at `distance` and above, rounded up to whole steps.
+    /// Counts requests that hit at `distance` and above, rounded up to whole steps.
     #[inline]
-    fn add(&mut self, distance: u64, weight: f64) {
+    fn add(&mut self, distance: u64, request_count: f64) {
         let index = (distance.div_ceil(self.step) as usize).min(self.hits.len() - 1);
-        self.hits[index] += weight;
+        self.hits[index] += request_count;
     }
 
     fn into_curve(self, requests: f64) -> Curve {
@@ -74,10 +74,11 @@ impl Curve {
         let mut misses = Vec::new();
         for pair in points.windows(2) {
             let ((from_size, from_misses), (to_size, to_misses)) = (pair[0], pair[1]);
-            let steps = (to_size - from_size) / step;
-            let interpolate =
-                |index: u64| from_misses + (to_misses - from_misses) * index as f64 / steps as f64;
-            misses.extend((0..steps).map(interpolate));
+            let step_count = (to_size - from_size) / step;
+            let interpolate = |index: u64| {
+                from_misses + (to_misses - from_misses) * index as f64 / step_count as f64
+            };
+            misses.extend((0..step_count).map(interpolate));
         }
         misses.extend(points.last().map(|&(_, last_misses)| last_misses));
         Self {

@@ -65,6 +65,7 @@ pub fn shards(trace: &PreparedTrace, options: SampleOptions) -> Curve {
 struct Sample {
     /// Keys with a higher hash are not sampled.
     threshold: u64,
+    /// Hash and id of each key of the sample, the highest hash first.
     members: BinaryHeap<(u64, u32)>,
     distances: Distances,
     keys_max: usize,

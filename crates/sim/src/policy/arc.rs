@@ -75,9 +75,9 @@ impl<W: Weights> Arc<W> {
         // The object is removed from its ghost first, so that evictions cannot push it out.
         self.locations[id as usize] = 0;
         if is_from_b2 {
-            self.b2.record_removal(weight);
+            self.b2.subtract_member(weight);
         } else {
-            self.b1.record_removal(weight);
+            self.b1.subtract_member(weight);
         }
         self.make_room(weight, is_from_b2);
         self.t2.push(&mut self.locations, id, weight);
@@ -113,7 +113,7 @@ impl<W: Weights> Policy for Arc<W> {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
             T1 => {
-                self.t1.record_removal(weight);
+                self.t1.subtract_member(weight);
                 self.t2.push(&mut self.locations, id, weight);
                 return true;
             }
@@ -128,7 +128,7 @@ impl<W: Weights> Policy for Arc<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
@@ -138,8 +138,8 @@ impl<W: Weights> Removable for Arc<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            T1 => self.t1.record_removal(weight),
-            T2 => self.t2.record_removal(weight),
+            T1 => self.t1.subtract_member(weight),
+            T2 => self.t2.subtract_member(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -59,7 +59,7 @@ impl<W: Weights> Policy for Clock<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }
@@ -69,7 +69,7 @@ impl<W: Weights> Removable for Clock<W> {
     fn remove(&mut self, id: u32) {
         if self.states[id as usize] != ABSENT {
             self.states[id as usize] = ABSENT;
-            self.queue.record_removal(self.weights.of(id));
+            self.queue.subtract_member(self.weights.of(id));
             self.locations[id as usize] = 0;
         }
     }

@@ -39,7 +39,7 @@ impl<W: Weights> Policy for Fifo<W> {
         is_hit
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter().fold(0, |sum, &id| {
             sum ^ self.weight_stored_before[id as usize] as u32
         })

@@ -33,7 +33,7 @@ pub(super) struct Frequencies {
 }
 
 impl Frequencies {
-    pub(super) fn new(object_count: usize, requests: usize) -> Self {
+    pub(super) fn new(object_count: usize, request_count: usize) -> Self {
         Self {
             nodes: vec![
                 Node {
@@ -51,7 +51,7 @@ impl Frequencies {
                 2
             ],
             lowest_class: 1,
-            nonempty_classes: BitmapTree::new(requests + 2),
+            nonempty_classes: BitmapTree::new(request_count + 2),
         }
     }
 

@@ -40,7 +40,7 @@ impl Ghost {
             return false;
         }
         *location = 0;
-        self.queue.record_removal(weight);
+        self.queue.subtract_member(weight);
         true
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct LeCar<W> {
 impl<W: Weights> LeCar<W> {
     pub(crate) fn new(
         object_count: usize,
-        requests: usize,
+        request_count: usize,
         weights: W,
         capacity: u64,
         seed: u64,
@@ -42,7 +42,7 @@ impl<W: Weights> LeCar<W> {
         Self {
             locations: vec![0; object_count],
             recency_queue: Queue::new(1),
-            frequencies: Frequencies::new(object_count, requests),
+            frequencies: Frequencies::new(object_count, request_count),
             ghosts: [ghost(), ghost()],
             last_evictions: vec![(0, 0); object_count],
             lru_share: 0.5,
@@ -66,13 +66,13 @@ impl<W: Weights> LeCar<W> {
         let (evicted_at, uses) = self.last_evictions[id as usize];
         let regret = (f64::from(position - evicted_at) * self.log_discount).exp();
         let penalty = (-LEARNING_RATE * regret).exp();
-        let (mut lru_weight, mut lfu_weight) = (self.lru_share, 1.0 - self.lru_share);
+        let (mut lru_odds, mut lfu_odds) = (self.lru_share, 1.0 - self.lru_share);
         if ghost_index == 0 {
-            lru_weight *= penalty;
+            lru_odds *= penalty;
         } else {
-            lfu_weight *= penalty;
+            lfu_odds *= penalty;
         }
-        self.lru_share = (lru_weight / (lru_weight + lfu_weight)).clamp(0.01, 0.99);
+        self.lru_share = (lru_odds / (lru_odds + lfu_odds)).clamp(0.01, 0.99);
         uses
     }
 
@@ -86,7 +86,7 @@ impl<W: Weights> LeCar<W> {
         };
         self.last_evictions[victim as usize] = (position, self.frequencies.uses(victim));
         self.frequencies.remove(victim);
-        self.recency_queue.record_removal(weights.of(victim));
+        self.recency_queue.subtract_member(weights.of(victim));
         self.locations[victim as usize] = 0;
         self.used_weight -= weights.of(victim);
         // If both agree, neither is penalised.
@@ -115,7 +115,7 @@ impl<W: Weights> Policy for LeCar<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
@@ -125,7 +125,7 @@ impl<W: Weights> Removable for LeCar<W> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
             let weight = self.weights.of(id);
-            self.recency_queue.record_removal(weight);
+            self.recency_queue.subtract_member(weight);
             self.locations[id as usize] = 0;
             self.frequencies.remove(id);
             self.used_weight -= weight;

@@ -12,9 +12,14 @@ pub(crate) struct Lfu<W> {
 }
 
 impl<W: Weights> Lfu<W> {
-    pub(crate) fn new(object_count: usize, requests: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(
+        object_count: usize,
+        request_count: usize,
+        weights: W,
+        capacity: u64,
+    ) -> Self {
         Self {
-            frequencies: Frequencies::new(object_count, requests),
+            frequencies: Frequencies::new(object_count, request_count),
             used_weight: 0,
             capacity,
             weights,
@@ -42,7 +47,7 @@ impl<W: Weights> Policy for Lfu<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.frequencies.uses(id))
     }

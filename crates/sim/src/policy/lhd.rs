@@ -58,7 +58,7 @@ pub(crate) struct Lhd<W> {
 impl<W: Weights> Lhd<W> {
     pub(crate) fn new(
         object_count: usize,
-        requests: usize,
+        request_count: usize,
         weights: W,
         capacity: u64,
         seed: u64,
@@ -86,7 +86,7 @@ impl<W: Weights> Lhd<W> {
             residents: Vec::new(),
             classes: (0..CLASS_COUNT).map(new_class).collect(),
             step_bits,
-            next_estimate_at: estimate_interval.min(requests as u32),
+            next_estimate_at: estimate_interval.min(request_count as u32),
             estimate_interval,
             random: Random::new(seed),
             used_weight: 0,
@@ -213,7 +213,7 @@ impl<W: Weights> Policy for Lhd<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.indices[id as usize])
     }

@@ -13,14 +13,15 @@ pub(crate) struct RequestLinks {
 }
 
 impl RequestLinks {
-    pub(crate) fn of(ids: &[u32], object_count: usize) -> Self {
+    pub(crate) fn of(requested_ids: &[u32], object_count: usize) -> Self {
         let mut last_position = vec![NEVER; object_count];
-        let mut previous = Vec::with_capacity(ids.len());
-        let mut next = vec![NEVER; ids.len()];
-        for (position, &id) in ids.iter().enumerate() {
+        let mut previous = Vec::with_capacity(requested_ids.len());
+        let mut next = vec![NEVER; requested_ids.len()];
+        for (position, &id) in requested_ids.iter().enumerate() {
             let previous_position =
                 std::mem::replace(&mut last_position[id as usize], position as u32);
             previous.push(previous_position);
+            // `NEVER` is out of bounds.
             if let Some(next_of_previous) = next.get_mut(previous_position as usize) {
                 *next_of_previous = position as u32;
             }

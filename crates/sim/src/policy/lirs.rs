@@ -77,9 +77,9 @@ impl<W: Weights> Lirs<W> {
     /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
         self.states[id as usize] = ABSENT;
-        self.non_resident_queue.record_removal(1);
+        self.non_resident_queue.subtract_member(1);
         self.queue_locations[id as usize] = 0;
-        self.stack.record_removal(1);
+        self.stack.subtract_member(1);
         self.stack_locations[id as usize] = 0;
     }
 
@@ -146,7 +146,7 @@ impl<W: Weights> Lirs<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.trial_queue.record_removal(weight);
+        self.trial_queue.subtract_member(weight);
         self.queue_locations[id as usize] = 0;
         self.promote(id, weight);
     }
@@ -155,7 +155,7 @@ impl<W: Weights> Lirs<W> {
         let weight = self.weights.of(id);
         let is_non_resident = self.states[id as usize] == NON_RESIDENT;
         if is_non_resident {
-            self.non_resident_queue.record_removal(1);
+            self.non_resident_queue.subtract_member(1);
             self.queue_locations[id as usize] = 0;
             self.states[id as usize] = ABSENT;
         }
@@ -197,7 +197,7 @@ impl<W: Weights> Policy for Lirs<W> {
         }
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.stack_locations[id as usize])
     }
@@ -209,14 +209,14 @@ impl<W: Weights> Removable for Lirs<W> {
         match self.states[id as usize] {
             LIR => self.lir_weight -= weight,
             TRIAL => {
-                self.trial_queue.record_removal(weight);
+                self.trial_queue.subtract_member(weight);
                 self.queue_locations[id as usize] = 0;
             }
             _ => return,
         }
         self.states[id as usize] = ABSENT;
         if self.stack_locations[id as usize] != 0 {
-            self.stack.record_removal(1);
+            self.stack.subtract_member(1);
             self.stack_locations[id as usize] = 0;
             self.prune_stack();
         }

@@ -46,8 +46,9 @@ pub(crate) struct Memcached<W> {
 struct Objects {
     locations: Locations,
     /// The position of the request that stored it, or last found it in use.
-    times: Vec<u32>,
-    uses: Vec<u8>,
+    update_positions: Vec<u32>,
+    /// [`FETCHED`] and [`ACTIVE`].
+    use_flags: Vec<u8>,
 }
 
 /// A slab class and its LRU.
@@ -87,8 +88,8 @@ impl<W: Weights> Memcached<W> {
             free_pages: capacity / u64::from(PAGE_BYTES),
             objects: Objects {
                 locations: vec![0; object_count],
-                times: vec![0; object_count],
-                uses: vec![0; object_count],
+                update_positions: vec![0; object_count],
+                use_flags: vec![0; object_count],
             },
         }
     }
@@ -152,8 +153,8 @@ impl Class {
         ] {
             let (bytes_max, age_max) = (total_bytes * percent / 100, cold_age * age_tenths / 10);
             while let Some(id) = self.queue_mut(part).peek(&objects.locations) {
-                let target_part = if objects.uses[id as usize] & ACTIVE != 0 {
-                    objects.uses[id as usize] &= !ACTIVE;
+                let target_part = if objects.use_flags[id as usize] & ACTIVE != 0 {
+                    objects.use_flags[id as usize] &= !ACTIVE;
                     WARM
                 } else if self.queue_mut(part).weight() > bytes_max
                     || objects.age(id, now) > age_max
@@ -162,7 +163,7 @@ impl Class {
                 } else {
                     break;
                 };
-                self.queue_mut(part).record_removal(bytes_of(id));
+                self.queue_mut(part).subtract_member(bytes_of(id));
                 self.queue_mut(target_part)
                     .push(&mut objects.locations, id, bytes_of(id));
             }
@@ -172,7 +173,7 @@ impl Class {
 
 impl Objects {
     fn age(&self, id: u32, now: u32) -> u64 {
-        u64::from(now.saturating_sub(self.times[id as usize]))
+        u64::from(now.saturating_sub(self.update_positions[id as usize]))
     }
 }
 
@@ -182,7 +183,7 @@ impl<W: Weights> Policy for Memcached<W> {
             return false;
         };
         let part = queue_of(self.objects.locations[id as usize]);
-        let uses = self.objects.uses[id as usize];
+        let use_flags = self.objects.use_flags[id as usize];
         if part == 0 {
             if !self.make_room(item) {
                 return false;
@@ -191,19 +192,19 @@ impl<W: Weights> Policy for Memcached<W> {
             class.free_chunks -= item.chunks;
             let locations = &mut self.objects.locations;
             class.hot.push(locations, id, item.bytes.into());
-            self.objects.times[id as usize] = position;
-            self.objects.uses[id as usize] = 0;
-        } else if uses & FETCHED == 0 {
-            self.objects.uses[id as usize] = FETCHED;
-        } else if uses & ACTIVE == 0 {
-            self.objects.times[id as usize] = position;
+            self.objects.update_positions[id as usize] = position;
+            self.objects.use_flags[id as usize] = 0;
+        } else if use_flags & FETCHED == 0 {
+            self.objects.use_flags[id as usize] = FETCHED;
+        } else if use_flags & ACTIVE == 0 {
+            self.objects.update_positions[id as usize] = position;
             if part == COLD {
                 let class = &mut self.classes[item.class_index];
-                class.cold.record_removal(item.bytes.into());
+                class.cold.subtract_member(item.bytes.into());
                 let locations = &mut self.objects.locations;
                 class.warm.push(locations, id, item.bytes.into());
             } else {
-                self.objects.uses[id as usize] |= ACTIVE;
+                self.objects.use_flags[id as usize] |= ACTIVE;
             }
         }
         let (weights, head_bytes) = (self.weights, u64::from(self.head_bytes));
@@ -212,7 +213,7 @@ impl<W: Weights> Policy for Memcached<W> {
         part != 0
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         let locations = &self.objects.locations;
         ids.iter().fold(0, |sum, &id| sum ^ locations[id as usize])
     }
@@ -225,7 +226,7 @@ impl<W: Weights> Removable for Memcached<W> {
             return;
         };
         let class = &mut self.classes[item.class_index];
-        class.queue_mut(part).record_removal(item.bytes.into());
+        class.queue_mut(part).subtract_member(item.bytes.into());
         class.free_chunks += item.chunks;
         self.objects.locations[id as usize] = 0;
     }

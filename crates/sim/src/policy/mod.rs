@@ -63,7 +63,7 @@ pub(crate) trait Policy {
     fn request(&mut self, position: u32, id: u32) -> bool;
 
     /// Reads the state that the next requests need, so that their cache misses overlap; the result has no meaning.
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         let _ = ids;
         0
     }

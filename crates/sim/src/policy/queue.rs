@@ -54,7 +54,7 @@ impl Queue {
         self.count
     }
 
-    /// Appends an object that is in no queue, or that [`Queue::record_removal`] has just removed.
+    /// Appends an object that is in no queue, or that [`Queue::subtract_member`] has just removed.
     #[inline]
     pub(super) fn push(&mut self, locations: &mut Locations, id: u32, weight: u64) {
         self.append(locations, id);
@@ -68,9 +68,10 @@ impl Queue {
         self.append(locations, id);
     }
 
-    /// Counts a member as removed; the caller pushes it to another queue or clears its location.
+    /// Takes a member out of the count and the weight. Its entry stays in the ring and is skipped as stale, because the
+    /// caller pushes the object to another queue or clears its location.
     #[inline]
-    pub(super) fn record_removal(&mut self, weight: u64) {
+    pub(super) fn subtract_member(&mut self, weight: u64) {
         self.count -= 1;
         self.weight -= weight;
     }
@@ -84,7 +85,7 @@ impl Queue {
     ) -> Option<u32> {
         let id = self.peek(locations)?;
         self.front_position = self.front_position.wrapping_add(1);
-        self.record_removal(weight_of(id));
+        self.subtract_member(weight_of(id));
         locations[id as usize] = 0;
         Some(id)
     }

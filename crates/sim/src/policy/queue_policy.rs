@@ -47,7 +47,7 @@ impl<W: Weights, const MOVE_ON_HIT: bool> Policy for QueuePolicy<W, MOVE_ON_HIT>
 impl<W: Weights, const MOVE_ON_HIT: bool> Removable for QueuePolicy<W, MOVE_ON_HIT> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
-            self.queue.record_removal(self.weights.of(id));
+            self.queue.subtract_member(self.weights.of(id));
             self.locations[id as usize] = 0;
         }
     }

@@ -124,7 +124,7 @@ impl<W: Weights> Policy for S3Fifo<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }
@@ -134,8 +134,8 @@ impl<W: Weights> Removable for S3Fifo<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small_queue.record_removal(weight),
-            MAIN_QUEUE => self.main_queue.record_removal(weight),
+            SMALL_QUEUE => self.small_queue.subtract_member(weight),
+            MAIN_QUEUE => self.main_queue.subtract_member(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

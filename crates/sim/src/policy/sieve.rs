@@ -132,7 +132,7 @@ impl<W: Weights> Policy for Sieve<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ u32::from(self.states[id as usize]))
     }

@@ -34,6 +34,13 @@ impl<W: Weights> Slru<W> {
         }
     }
 
+    /// The segment that an object is in; the queue of a segment has its index plus 1 as number.
+    #[inline]
+    fn segment_index_of(&self, id: u32) -> Option<usize> {
+        let queue_number = queue_of(self.locations[id as usize]) as usize;
+        queue_number.checked_sub(1)
+    }
+
     /// Moves an object from one segment up to the next.
     #[inline]
     fn promote(&mut self, from_index: usize, id: u32) {
@@ -42,7 +49,7 @@ impl<W: Weights> Slru<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.segments[from_index].record_removal(weight);
+        self.segments[from_index].subtract_member(weight);
         self.segments[from_index + 1].push(&mut self.locations, id, weight);
         let mut has_pushed_to_lowest = false;
         for segment_index in (1..=from_index + 1).rev() {
@@ -86,9 +93,8 @@ impl<W: Weights> Slru<W> {
 impl<W: Weights> Policy for Slru<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        let queue_number = queue_of(self.locations[id as usize]);
-        if queue_number != 0 {
-            self.promote(queue_number as usize - 1, id);
+        if let Some(segment_index) = self.segment_index_of(id) {
+            self.promote(segment_index, id);
             return true;
         }
         let weight = self.weights.of(id);
@@ -104,7 +110,7 @@ impl<W: Weights> Policy for Slru<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
@@ -112,10 +118,9 @@ impl<W: Weights> Policy for Slru<W> {
 
 impl<W: Weights> Removable for Slru<W> {
     fn remove(&mut self, id: u32) {
-        let queue_number = queue_of(self.locations[id as usize]) as usize;
-        if queue_number != 0 {
+        if let Some(segment_index) = self.segment_index_of(id) {
             let weight = self.weights.of(id);
-            self.segments[queue_number - 1].record_removal(weight);
+            self.segments[segment_index].subtract_member(weight);
             self.locations[id as usize] = 0;
             self.used_weight -= weight;
         }

@@ -62,21 +62,22 @@ impl<W: Weights> TinyLfu<W> {
         for uses in &mut self.uses {
             *uses /= 2;
         }
-        let objects = self.window.count() + self.probation.count() + self.protected.count();
-        self.requests_until_halving = 10 * u64::from(objects).max(100);
+        let object_count = self.window.count() + self.probation.count() + self.protected.count();
+        self.requests_until_halving = 10 * u64::from(object_count).max(100);
     }
 
     /// Moves an object from probation to the protected queue, and demotes protected objects that no longer fit.
     fn protect(&mut self, id: u32) {
         let weights = self.weights;
         let weight = weights.of(id);
-        self.probation.record_removal(weight);
+        self.probation.subtract_member(weight);
         self.protected.push(&mut self.locations, id, weight);
         while self.protected.weight() > self.protected_capacity {
-            let Some(id) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
+            let Some(demoted) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
                 return;
             };
-            self.probation.push(&mut self.locations, id, weights.of(id));
+            self.probation
+                .push(&mut self.locations, demoted, weights.of(demoted));
         }
     }
 
@@ -137,7 +138,7 @@ impl<W: Weights> Policy for TinyLfu<W> {
         true
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
@@ -147,9 +148,9 @@ impl<W: Weights> Removable for TinyLfu<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            WINDOW => self.window.record_removal(weight),
-            PROBATION => self.probation.record_removal(weight),
-            PROTECTED => self.protected.record_removal(weight),
+            WINDOW => self.window.subtract_member(weight),
+            PROBATION => self.probation.subtract_member(weight),
+            PROTECTED => self.protected.subtract_member(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -72,7 +72,7 @@ impl<W: Weights> Policy for TwoQ<W> {
         false
     }
 
-    fn prefetch(&self, ids: &[u32]) -> u32 {
+    fn prefetch_cache_lines(&self, ids: &[u32]) -> u32 {
         ids.iter()
             .fold(0, |sum, &id| sum ^ self.locations[id as usize])
     }
@@ -82,8 +82,8 @@ impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            FRESH_QUEUE => self.fresh_queue.record_removal(weight),
-            MAIN_QUEUE => self.main_queue.record_removal(weight),
+            FRESH_QUEUE => self.fresh_queue.subtract_member(weight),
+            MAIN_QUEUE => self.main_queue.subtract_member(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -64,14 +64,14 @@ pub enum SlabConfigError {
     ItemMax(u32),
     /// The largest chunk does not divide the page and the largest item.
     #[error(
-        "largest chunk of {chunk} bytes must divide the page of {PAGE_BYTES} and the largest item of {item} bytes \
+        "largest chunk of {chunk_bytes} bytes must divide the page of {PAGE_BYTES} and the largest item of {item_bytes} bytes \
          (-o slab_chunk_max, -I)"
     )]
     ChunkMax {
         /// The largest chunk.
-        chunk: u32,
+        chunk_bytes: u32,
         /// The largest item.
-        item: u32,
+        item_bytes: u32,
     },
     /// A size of `-o slab_sizes` is out of range or too near to the one before.
     #[error(
@@ -103,14 +103,14 @@ impl SlabConfig {
         if !(1024..=1 << 30).contains(&self.item_bytes_max) {
             return Err(SlabConfigError::ItemMax(self.item_bytes_max));
         }
-        let chunk = self.slab_chunk_bytes_max;
-        let divides_page_and_item = chunk > 0
-            && PAGE_BYTES.is_multiple_of(chunk)
-            && self.item_bytes_max.is_multiple_of(chunk);
+        let chunk_bytes = self.slab_chunk_bytes_max;
+        let divides_page_and_item = chunk_bytes > 0
+            && PAGE_BYTES.is_multiple_of(chunk_bytes)
+            && self.item_bytes_max.is_multiple_of(chunk_bytes);
         if !divides_page_and_item {
             return Err(SlabConfigError::ChunkMax {
-                chunk,
-                item: self.item_bytes_max,
+                chunk_bytes,
+                item_bytes: self.item_bytes_max,
             });
         }
         self.slab_sizes
@@ -178,7 +178,8 @@ impl SlabClasses {
 
     /// How many chunks of a class, counted from 1, a page holds.
     pub fn chunks_per_page(&self, class: usize) -> Option<u32> {
-        self.chunk_bytes(class).map(|chunk| PAGE_BYTES / chunk)
+        self.chunk_bytes(class)
+            .map(|chunk_bytes| PAGE_BYTES / chunk_bytes)
     }
 
     /// The class, counted from 1, of an item of `item_bytes` as memcached counts them ([`item_bytes`]).
@@ -191,7 +192,7 @@ impl SlabClasses {
         }
         let index = self
             .chunk_sizes
-            .partition_point(|&chunk| chunk < item_bytes);
+            .partition_point(|&chunk_bytes| chunk_bytes < item_bytes);
         Some(index.min(self.chunk_sizes.len() - 1) + 1)
     }
 
@@ -233,11 +234,11 @@ impl SlabClasses {
 impl fmt::Display for SlabClasses {
     /// Writes the lines of `memcached -vv`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, &chunk) in self.chunk_sizes.iter().enumerate() {
-            let chunks_per_page = PAGE_BYTES / chunk;
+        for (index, &chunk_bytes) in self.chunk_sizes.iter().enumerate() {
+            let chunks_per_page = PAGE_BYTES / chunk_bytes;
             writeln!(
                 f,
-                "slab class {:3}: chunk size {chunk:9} perslab {chunks_per_page:7}",
+                "slab class {:3}: chunk size {chunk_bytes:9} perslab {chunks_per_page:7}",
                 index + 1
             )?;
         }

@@ -104,19 +104,19 @@ fn compute_cost(size: u32) -> i64 {
 /// Empty if no chunk below the largest is needed.
 pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, classes_max: usize) -> Vec<u32> {
     let candidates = CandidateSizes::new(config, demand);
-    let layers = classes_max.min(SIZES_MAX);
+    let layer_count = classes_max.min(SIZES_MAX);
     let candidate_count = candidates.sizes.len();
-    let mut chosen_below = vec![0u32; layers * candidate_count];
+    let mut chosen_below = vec![0u32; layer_count * candidate_count];
     let mut previous_costs = vec![UNREACHABLE; candidate_count];
     let (mut best_cost, mut best_choice) =
         (candidates.total_chunks * candidates.cost_of_largest, None);
-    for layer in 0..layers {
+    for layer in 0..layer_count {
         let layer_choices =
             &mut chosen_below[layer * candidate_count..(layer + 1) * candidate_count];
         let layer_costs = if layer == 0 {
-            compute_first_layer(&candidates)
+            compute_first_costs(&candidates)
         } else {
-            compute_next_layer(&candidates, &previous_costs, layer_choices)
+            compute_next_costs(&candidates, &previous_costs, layer_choices)
         };
         for (index, &cost) in layer_costs.iter().enumerate() {
             let total_cost = cost
@@ -131,7 +131,7 @@ pub fn find_optimal_sizes(config: &SlabConfig, demand: &Demand, classes_max: usi
     trace_back(&candidates, &chosen_below, best_choice)
 }
 
-fn compute_first_layer(candidates: &CandidateSizes) -> Vec<i64> {
+fn compute_first_costs(candidates: &CandidateSizes) -> Vec<i64> {
     candidates
         .chunk_costs
         .iter()
@@ -141,7 +141,7 @@ fn compute_first_layer(candidates: &CandidateSizes) -> Vec<i64> {
 }
 
 /// The costs of the layer above that of `previous_costs`; stores for each candidate the class below it.
-fn compute_next_layer(
+fn compute_next_costs(
     candidates: &CandidateSizes,
     previous_costs: &[i64],
     chosen_below: &mut [u32],
@@ -202,7 +202,7 @@ mod tests {
             sizes
                 .iter()
                 .copied()
-                .find(|&s| s >= bytes)
+                .find(|&size| size >= bytes)
                 .unwrap_or(config.slab_chunk_bytes_max)
         };
         demand
@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// Direct evaluation of the recurrence, over every multiple of 8.
-    fn naive_optimum_cost(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
+    fn naive_optimum_cost(config: &SlabConfig, demand: &Demand, classes_max: usize) -> i64 {
         let largest_size = demand
             .chunks()
             .last()
@@ -221,7 +221,7 @@ mod tests {
             + 8;
         let sizes: Vec<u32> = (48..=largest_size.next_multiple_of(8))
             .step_by(8)
-            .filter(|&s| s < config.slab_chunk_bytes_max)
+            .filter(|&size| size < config.slab_chunk_bytes_max)
             .collect();
         let count_chunks_held = |size: u32| {
             demand
@@ -231,30 +231,38 @@ mod tests {
                 .sum::<i64>()
         };
         let chunks_held: Vec<i64> = sizes.iter().map(|&size| count_chunks_held(size)).collect();
-        let total: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
+        let total_chunks: i64 = demand.chunks().map(|(_, count)| count as i64).sum();
         let cost_of_largest = compute_cost(config.slab_chunk_bytes_max);
-        let mut best_cost = total * cost_of_largest;
-        let mut layer: Vec<i64> = sizes
+        let mut best_cost = total_chunks * cost_of_largest;
+        let mut layer_costs: Vec<i64> = sizes
             .iter()
             .zip(&chunks_held)
-            .map(|(&s, h)| compute_cost(s) * h)
+            .map(|(&size, held)| compute_cost(size) * held)
             .collect();
-        for _ in 0..k {
-            for (b, cost) in layer
+        for _ in 0..classes_max {
+            for (index, cost) in layer_costs
                 .iter()
                 .enumerate()
                 .filter(|(_, cost)| **cost < UNREACHABLE)
             {
-                best_cost = best_cost.min(cost + cost_of_largest * (total - chunks_held[b]));
+                best_cost =
+                    best_cost.min(cost + cost_of_largest * (total_chunks - chunks_held[index]));
             }
-            let next = |b: usize| {
-                let below = (0..b).filter(|&a| sizes[a] + 16 <= sizes[b] && layer[a] < UNREACHABLE);
-                below
-                    .map(|a| layer[a] + compute_cost(sizes[b]) * (chunks_held[b] - chunks_held[a]))
+            let next_cost = |index: usize| {
+                let is_reachable = |&below: &usize| {
+                    sizes[below] + 16 <= sizes[index] && layer_costs[below] < UNREACHABLE
+                };
+                let cost_above = |below: usize| {
+                    let chunks_between = chunks_held[index] - chunks_held[below];
+                    layer_costs[below] + compute_cost(sizes[index]) * chunks_between
+                };
+                (0..index)
+                    .filter(is_reachable)
+                    .map(cost_above)
                     .min()
                     .unwrap_or(UNREACHABLE)
             };
-            layer = (0..sizes.len()).map(next).collect();
+            layer_costs = (0..sizes.len()).map(next_cost).collect();
         }
         best_cost
     }
@@ -264,16 +272,17 @@ mod tests {
         fn envelope_equals_the_naive_recurrence(
             sizes_and_counts in prop::collection::vec((1u32..1500, 1u64..1000), 1..60),
             scale in 1u32..9,
-            k in 1usize..9,
+            classes_max in 1usize..9,
         ) {
             let config = SlabConfig::default();
             let mut demand = Demand::default();
             for (size, count) in sizes_and_counts {
                 demand.add(&config, head_bytes(4, false), size * scale, count);
             }
-            let sizes = find_optimal_sizes(&config, &demand, k);
-            prop_assert!(sizes.len() <= k);
-            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), naive_optimum_cost(&config, &demand, k));
+            let sizes = find_optimal_sizes(&config, &demand, classes_max);
+            prop_assert!(sizes.len() <= classes_max);
+            let expected_cost = naive_optimum_cost(&config, &demand, classes_max);
+            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), expected_cost);
             let explicit = SlabConfig { slab_sizes: Some(sizes), ..config };
             prop_assert_eq!(explicit.check(), Ok(()));
         }

@@ -135,15 +135,15 @@ mod tests {
         RequestLog {
             items: Items::default(),
             requests: Requests {
-                request: request_numbers.clone().collect(),
-                time_us: request_numbers.collect(),
-                instance: (0..request_count)
+                numbers: request_numbers.clone().collect(),
+                times_us: request_numbers.collect(),
+                instances: (0..request_count)
                     .map(|number| (number % 2) as u16)
                     .collect(),
-                base_us: vec![1000; request_count],
-                page: vec![NONE; request_count],
-                route: vec![NONE; request_count],
-                routes: Vec::new(),
+                base_times_us: vec![1000; request_count],
+                pages: vec![NONE; request_count],
+                routes: vec![NONE; request_count],
+                route_names: Vec::new(),
                 starts: vec![0; request_count + 1],
                 items: Vec::new(),
             },

@@ -46,7 +46,7 @@ impl<'a> PreparedLog<'a> {
         let mut index_by_instance = vec![NONE; usize::from(u16::MAX) + 1];
         for log_index in (0..requests.len()).filter(|&log_index| is_kept(log_index)) {
             let request = prepared.log_indexes.len() as u32;
-            let instance_index = &mut index_by_instance[usize::from(requests.instance[log_index])];
+            let instance_index = &mut index_by_instance[usize::from(requests.instances[log_index])];
             if *instance_index == NONE {
                 *instance_index = prepared.requests_by_instance.len() as u32;
                 prepared.requests_by_instance.push(Vec::new());
@@ -55,8 +55,8 @@ impl<'a> PreparedLog<'a> {
             prepared.log_indexes.push(log_index as u32);
             prepared
                 .base_ns
-                .push(u64::from(requests.base_us[log_index]) * 1000);
-            prepared.pages.push(requests.page[log_index]);
+                .push(u64::from(requests.base_times_us[log_index]) * 1000);
+            prepared.pages.push(requests.pages[log_index]);
             prepared.add_items(
                 request,
                 requests.items_of(log_index),

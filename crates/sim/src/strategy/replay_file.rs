@@ -47,7 +47,7 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
         items.parents[child_number] = parent_number;
     }
     let mut requests = log.requests.clone();
-    let references = requests.items.iter_mut().chain(&mut requests.page);
+    let references = requests.items.iter_mut().chain(&mut requests.pages);
     for item in references.filter(|item| **item != NONE) {
         *item = new_numbers[*item as usize];
     }

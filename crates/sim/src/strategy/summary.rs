@@ -59,12 +59,12 @@ mod tests {
         let most_items = item_counts.iter().copied().max().unwrap_or(0);
         let request_count = item_counts.len();
         let mut requests = Requests {
-            request: (0..request_count as u64).collect(),
-            time_us: (0..request_count as u64).collect(),
-            instance: vec![0; request_count],
-            base_us: vec![1000; request_count],
-            page: vec![NONE; request_count],
-            route: vec![NONE; request_count],
+            numbers: (0..request_count as u64).collect(),
+            times_us: (0..request_count as u64).collect(),
+            instances: vec![0; request_count],
+            base_times_us: vec![1000; request_count],
+            pages: vec![NONE; request_count],
+            routes: vec![NONE; request_count],
             starts: vec![0],
             ..Requests::default()
         };
@@ -107,9 +107,9 @@ mod tests {
         let log = log_of_requests(&[1, 3]);
         let cost = CostModel::new(&[(1.0, 500.0)], &[(1.0, 500.0)]).unwrap();
         let prepared = PreparedLog::new(&log, |_| true);
-        let base_us = &log.requests.base_us;
+        let base_times_us = &log.requests.base_times_us;
         // Four calls of half a millisecond, and two requests of one.
-        assert_eq!(cache_time_share(&prepared, &cost, base_us), Some(0.5));
+        assert_eq!(cache_time_share(&prepared, &cost, base_times_us), Some(0.5));
         assert_eq!(cache_time_share(&prepared, &cost, &[0, 0]), None);
     }
 }

@@ -174,12 +174,12 @@ mod tests {
                 log.requests.items.push(item as u32);
             }
             log.requests.starts.push(log.requests.items.len());
-            log.requests.request.push(number as u64);
-            log.requests.time_us.push(number as u64);
-            log.requests.instance.push(0);
-            log.requests.base_us.push(0);
-            log.requests.page.push(NONE);
-            log.requests.route.push(NONE);
+            log.requests.numbers.push(number as u64);
+            log.requests.times_us.push(number as u64);
+            log.requests.instances.push(0);
+            log.requests.base_times_us.push(0);
+            log.requests.pages.push(NONE);
+            log.requests.routes.push(NONE);
         }
         log
     }

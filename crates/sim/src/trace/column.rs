@@ -66,15 +66,15 @@ impl ColumnDecoder {
         }
     }
 
-    /// Reads up to `rows` numbers, null as `None`, each at most `number_max`.
+    /// Reads up to `row_count` numbers, null as `None`, each at most `number_max`.
     pub(super) fn read_numbers(
         &mut self,
-        rows: usize,
+        row_count: usize,
         number_max: u64,
         output: &mut Vec<Option<u64>>,
     ) -> Result<(), TraceError> {
-        self.decode_rows(rows)?;
-        output.reserve(rows);
+        self.decode_rows(row_count)?;
+        output.reserve(row_count);
         let first_row = self.next_row;
         if self.definition_levels.is_empty() {
             for (offset, &number) in self.numbers.iter().enumerate() {
@@ -97,18 +97,18 @@ impl ColumnDecoder {
                 output.push(checked.transpose()?);
             }
         }
-        self.next_row += rows as u64;
+        self.next_row += row_count as u64;
         Ok(())
     }
 
-    /// Reads up to `rows` numbers of 64 bits, which must not be null; used for the key column.
+    /// Reads up to `row_count` numbers of 64 bits, which must not be null; used for the key column.
     pub(super) fn read_keys(
         &mut self,
-        rows: usize,
+        row_count: usize,
         output: &mut Vec<u64>,
     ) -> Result<(), TraceError> {
-        self.decode_rows(rows)?;
-        if self.numbers.len() != rows {
+        self.decode_rows(row_count)?;
+        if self.numbers.len() != row_count {
             return Err(self.null_key_error());
         }
         if self.is_signed {
@@ -117,7 +117,7 @@ impl ColumnDecoder {
             }
         }
         output.extend(self.numbers.iter().map(|&number| number as u64));
-        self.next_row += rows as u64;
+        self.next_row += row_count as u64;
         Ok(())
     }
 
@@ -131,30 +131,30 @@ impl ColumnDecoder {
         self.error_at_row(row, "a key may not be null")
     }
 
-    /// Reads up to `rows` strings, which must not be null, and hands each to `consume`; used for the key column.
+    /// Reads up to `row_count` strings, which must not be null, and hands each to `consume`; used for the key column.
     pub(super) fn read_required_strings(
         &mut self,
-        rows: usize,
+        row_count: usize,
         mut consume: impl FnMut(&[u8]),
     ) -> Result<(), TraceError> {
-        self.decode_rows(rows)?;
-        if self.strings.len() != rows {
+        self.decode_rows(row_count)?;
+        if self.strings.len() != row_count {
             return Err(self.null_key_error());
         }
         self.strings.iter().for_each(|text| consume(text.data()));
-        self.next_row += rows as u64;
+        self.next_row += row_count as u64;
         Ok(())
     }
 
-    /// Reads up to `rows` strings and hands each to `consume`, null as `None`.
+    /// Reads up to `row_count` strings and hands each to `consume`, null as `None`.
     pub(super) fn read_strings(
         &mut self,
-        rows: usize,
+        row_count: usize,
         mut consume: impl FnMut(Option<&[u8]>),
     ) -> Result<(), TraceError> {
-        self.decode_rows(rows)?;
+        self.decode_rows(row_count)?;
         let mut values = self.strings.iter();
-        for offset in 0..rows {
+        for offset in 0..row_count {
             let is_present = self
                 .definition_levels
                 .get(offset)
@@ -165,20 +165,20 @@ impl ColumnDecoder {
                 None
             });
         }
-        self.next_row += rows as u64;
+        self.next_row += row_count as u64;
         Ok(())
     }
 
-    /// Reads up to `rows` lists of numbers, each at most `number_max`, appending the numbers to `output` and, for each row,
+    /// Reads up to `row_count` lists of numbers, each at most `number_max`, appending the numbers to `output` and, for each row,
     /// the length of `output` after it to `list_ends`. A null list is an empty one.
     pub(super) fn read_lists(
         &mut self,
-        rows: usize,
+        row_count: usize,
         number_max: u64,
         output: &mut Vec<u32>,
         list_ends: &mut Vec<usize>,
     ) -> Result<(), TraceError> {
-        self.decode_rows(rows)?;
+        self.decode_rows(row_count)?;
         let lists_before = list_ends.len();
         let mut values = self.numbers.iter();
         for (level_index, &repetition_level) in self.repetition_levels.iter().enumerate() {
@@ -198,15 +198,15 @@ impl ColumnDecoder {
         // Each entry holds where its row begins; the row's end is where the next begins.
         list_ends.push(output.len());
         list_ends.remove(lists_before);
-        if list_ends.len() - lists_before != rows {
+        if list_ends.len() - lists_before != row_count {
             return Err(self.error_at_row(self.next_row, "is not a list of numbers"));
         }
-        self.next_row += rows as u64;
+        self.next_row += row_count as u64;
         Ok(())
     }
 
     /// Decodes the next rows into the buffers.
-    fn decode_rows(&mut self, rows: usize) -> Result<(), TraceError> {
+    fn decode_rows(&mut self, row_count: usize) -> Result<(), TraceError> {
         self.definition_levels.clear();
         self.repetition_levels.clear();
         self.numbers.clear();
@@ -214,11 +214,11 @@ impl ColumnDecoder {
         let levels = (&mut self.definition_levels, &mut self.repetition_levels);
         let rows_read = match &mut self.reader {
             ColumnReader::Int64ColumnReader(reader) => {
-                read_rows(reader, rows, levels, &mut self.numbers)
+                read_rows(reader, row_count, levels, &mut self.numbers)
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 self.ints.clear();
-                let rows_read = read_rows(reader, rows, levels, &mut self.ints);
+                let rows_read = read_rows(reader, row_count, levels, &mut self.ints);
                 let is_signed = self.is_signed;
                 let widen = |&int: &i32| {
                     if is_signed {
@@ -231,7 +231,7 @@ impl ColumnDecoder {
                 rows_read
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
-                read_rows(reader, rows, levels, &mut self.strings)
+                read_rows(reader, row_count, levels, &mut self.strings)
             }
             _ => {
                 let fault = "has a type that is not read; write whole numbers or text";
@@ -239,7 +239,7 @@ impl ColumnDecoder {
             }
         };
         match rows_read {
-            Ok(rows_read) if rows_read == rows => Ok(()),
+            Ok(rows_read) if rows_read == row_count => Ok(()),
             Ok(rows_read) => Err(self.error_at_row(
                 self.next_row + rows_read as u64,
                 "the column ends before its row group",
@@ -276,13 +276,13 @@ pub(super) fn catch_panics<T>(
 /// Reads complete rows of one column and returns their number.
 fn read_rows<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
-    rows: usize,
+    row_count: usize,
     (definition_levels, repetition_levels): (&mut Vec<i16>, &mut Vec<i16>),
     values: &mut Vec<T::T>,
 ) -> parquet::errors::Result<usize> {
     let read_records = || {
         reader.read_records(
-            rows,
+            row_count,
             Some(definition_levels),
             Some(repetition_levels),
             values,

@@ -5,7 +5,7 @@
 
 use super::layout::Layout;
 use super::lines::Lines;
-use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
 use super::text::{TIME_FORMATS, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
@@ -21,24 +21,24 @@ pub(super) fn open<R: BufRead + Send>(
     source: R,
     columns_wanted: Columns,
     layout: &Layout,
-) -> Result<LineRows<R, ColumnIndexes>, TraceError> {
+) -> Result<LineRows<R, CsvParser>, TraceError> {
     let mut lines = Lines::new(name, source);
     let header = lines
         .read_header()?
         .ok_or_else(|| TraceError::file(name, "is empty"))?;
-    let columns = find_columns(name, &header, layout)?;
+    let parser = find_columns(name, &header, layout)?;
     let names = layout.names.clone();
     Ok(LineRows::new(
         lines,
-        columns,
+        parser,
         columns_wanted,
         names,
         layout.time_unit,
     ))
 }
 
-/// The index of the cell of each known column.
-pub(super) struct ColumnIndexes {
+/// Parses lines with the columns that the header names: the index of the cell of each known column.
+pub(super) struct CsvParser {
     separator: u8,
     key: usize,
     time: Option<usize>,
@@ -48,7 +48,7 @@ pub(super) struct ColumnIndexes {
     column_count: usize,
 }
 
-impl LineParser for ColumnIndexes {
+impl LineParser for CsvParser {
     fn append(
         &mut self,
         file: &str,
@@ -70,7 +70,7 @@ impl LineParser for ColumnIndexes {
             row_number,
             cells,
         };
-        csv_row.fields(self, sink)?.push(sink);
+        csv_row.parse_columns(self, sink)?.push(sink);
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl LineParser for ColumnIndexes {
 }
 
 /// Finds the known columns in the header; others are ignored.
-fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
+fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<CsvParser, TraceError> {
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split_cells(header.as_bytes(), separator);
@@ -101,7 +101,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
         }
         Ok(column_index)
     };
-    Ok(ColumnIndexes {
+    Ok(CsvParser {
         separator,
         key: find_index("key")?.unwrap_or_default(),
         time: find_index("time")?,
@@ -190,28 +190,28 @@ impl CsvRow<'_> {
             .ok_or_else(|| self.cell_error(column, &expected(), cell))
     }
 
-    fn fields<'r>(
+    fn parse_columns<'r>(
         &'r self,
-        columns: &ColumnIndexes,
+        parser: &CsvParser,
         sink: &RowSink<'_>,
-    ) -> Result<RowFields<'r>, TraceError> {
+    ) -> Result<ParsedRow<'r>, TraceError> {
         let null_key_error = || {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
-        let time_us = self.non_empty_cell(columns.time).map(|cell| {
+        let time_us = self.non_empty_cell(parser.time).map(|cell| {
             sink.parse_time(cell)
                 .ok_or_else(|| self.cell_error("time", TIME_FORMATS, cell))
         });
-        Ok(RowFields {
+        Ok(ParsedRow {
             row_number: self.row_number,
             key: KeyCell::Text(
-                self.non_empty_cell(Some(columns.key))
+                self.non_empty_cell(Some(parser.key))
                     .ok_or_else(null_key_error)?,
             ),
             time: time_us.transpose()?,
-            size: self.parse_number("size", columns.size)?,
-            ttl: self.parse_number("ttl", columns.ttl)?,
-            op: self.non_empty_cell(columns.op).map(Op::parse),
+            size: self.parse_number("size", parser.size)?,
+            ttl: self.parse_number("ttl", parser.ttl)?,
+            op: self.non_empty_cell(parser.op).map(Op::parse),
         })
     }
 }

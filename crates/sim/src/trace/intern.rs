@@ -11,8 +11,11 @@ use crate::TraceError;
 /// 2^64 divided by the golden ratio: spreads the bits of neighbouring keys (Knuth, volume 3, 6.4).
 const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// An empty slot of the table. `u32::MAX` is never an id because a trace has fewer requests.
+/// An empty slot of the table; never an id.
 const FREE_SLOT: u32 = u32::MAX;
+
+/// A trace has fewer requests, so that every id is below [`FREE_SLOT`].
+const REQUESTS_BOUND: u32 = FREE_SLOT;
 
 /// Gives each distinct key a number.
 #[derive(Debug, Clone)]
@@ -177,10 +180,10 @@ impl Collector {
     /// # Errors
     /// The stream has more requests than fit into 32 bits.
     pub fn add_batch(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
-        if self.interned.ids.len() + batch.len() >= FREE_SLOT as usize {
+        if self.interned.ids.len() + batch.len() >= REQUESTS_BOUND as usize {
             return Err(TraceError::file(
                 file,
-                format!("has more than {FREE_SLOT} requests"),
+                format!("has more than {REQUESTS_BOUND} requests"),
             ));
         }
         let has_timeline = self.start_timeline(batch);
@@ -249,11 +252,11 @@ impl Collector {
         let ids = &self.interned.ids;
         let mut known_sizes = vec![UNKNOWN_SIZE; self.interned.keys.len()];
         let mut fill_row = |row: usize, sizes: &mut Vec<u32>| {
-            let last_size = &mut known_sizes[ids[row] as usize];
+            let known_size = &mut known_sizes[ids[row] as usize];
             if sizes[row] == UNKNOWN_SIZE {
-                sizes[row] = *last_size;
+                sizes[row] = *known_size;
             } else {
-                *last_size = sizes[row];
+                *known_size = sizes[row];
             }
         };
         (0..ids.len()).for_each(|row| fill_row(row, &mut self.row_sizes));
@@ -324,10 +327,10 @@ mod tests {
     fn ids_follow_first_use_and_stay_when_the_table_grows() {
         let mut interner = Interner::new();
         let mut expected: HashMap<(u64, u32), u32> = HashMap::new();
-        let mut state = 1_u64;
+        let mut random_bits = 1_u64;
         for _ in 0..200_000 {
-            state = state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
-            let (key, second_key) = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
+            random_bits = random_bits.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
+            let (key, second_key) = ((random_bits >> 40) % 30_000, (random_bits >> 20) as u32 % 2);
             let next_id = expected.len() as u32;
             assert_eq!(
                 interner.intern(key, second_key),

@@ -2,7 +2,7 @@
 
 use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
-use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
 use super::text::TIME_FORMATS;
 use super::{Columns, Op};
 use crate::TraceError;
@@ -15,23 +15,23 @@ pub(super) fn open<R: BufRead + Send>(
     source: R,
     columns_wanted: Columns,
     layout: &Layout,
-) -> LineRows<R, JsonObjects> {
-    let objects = JsonObjects {
+) -> LineRows<R, JsonParser> {
+    let parser = JsonParser {
         names: layout.names.clone(),
         has_time: false,
     };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
-    LineRows::new(lines, objects, columns_wanted, names, layout.time_unit)
+    LineRows::new(lines, parser, columns_wanted, names, layout.time_unit)
 }
 
-/// Lines that are objects.
-pub(super) struct JsonObjects {
+/// Parses lines that are objects.
+pub(super) struct JsonParser {
     names: ColumnNames,
     /// Whether a row had a time.
     has_time: bool,
 }
 
-impl LineParser for JsonObjects {
+impl LineParser for JsonParser {
     fn append(
         &mut self,
         file: &str,
@@ -39,10 +39,10 @@ impl LineParser for JsonObjects {
         row_number: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let parsed = JsonRow::parse(file, line, row_number)?;
-        let fields = parsed.fields(&self.names, sink)?;
-        self.has_time |= fields.time.is_some();
-        fields.push(sink);
+        let json_row = JsonRow::parse(file, line, row_number)?;
+        let parsed_row = json_row.parse_columns(&self.names, sink)?;
+        self.has_time |= parsed_row.time.is_some();
+        parsed_row.push(sink);
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl<'a> JsonRow<'a> {
         max: u64,
     ) -> Result<u64, TraceError> {
         let range_error =
-            || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
+            || self.member_error(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)
@@ -108,7 +108,7 @@ impl<'a> JsonRow<'a> {
         value
             .as_str()
             .map(Some)
-            .ok_or_else(|| self.field_error(column, "a string", value))
+            .ok_or_else(|| self.member_error(column, "a string", value))
     }
 
     pub(super) fn require_value<T>(
@@ -121,7 +121,7 @@ impl<'a> JsonRow<'a> {
         value.ok_or_else(missing_error)
     }
 
-    pub(super) fn field_error(
+    pub(super) fn member_error(
         &self,
         column: &'static str,
         expected: &str,
@@ -142,7 +142,11 @@ impl<'a> JsonRow<'a> {
         .in_column(column)
     }
 
-    fn fields(&self, names: &ColumnNames, sink: &RowSink<'_>) -> Result<RowFields<'_>, TraceError> {
+    fn parse_columns(
+        &self,
+        names: &ColumnNames,
+        sink: &RowSink<'_>,
+    ) -> Result<ParsedRow<'_>, TraceError> {
         let parse_u32 = |column: &'static str| {
             let max = u64::from(u32::MAX);
             match self.member(names.name(column)) {
@@ -151,27 +155,26 @@ impl<'a> JsonRow<'a> {
             }
         };
         let key_value = self.require_value("key", self.member(names.name("key")))?;
-        let key = match key_value {
-            Value::String(text) => KeyCell::Text(text.as_bytes()),
-            value => KeyCell::Number(
-                value
-                    .as_u64()
-                    .ok_or_else(|| self.field_error("key", "a string or a whole number", value))?,
-            ),
-        };
+        let key =
+            match key_value {
+                Value::String(text) => KeyCell::Text(text.as_bytes()),
+                value => KeyCell::Number(value.as_u64().ok_or_else(|| {
+                    self.member_error("key", "a string or a whole number", value)
+                })?),
+            };
         let time_us = self.member(names.name("time")).map(|value| {
             let text = match value {
                 Value::String(text) => text.clone(),
                 number => number.to_string(),
             };
             sink.parse_time(text.as_bytes())
-                .ok_or_else(|| self.field_error("time", TIME_FORMATS, value))
+                .ok_or_else(|| self.member_error("time", TIME_FORMATS, value))
         });
         let op = self.member(names.name("op")).map(|value| {
             let text = value.as_str();
-            text.ok_or_else(|| self.field_error("op", "a string", value))
+            text.ok_or_else(|| self.member_error("op", "a string", value))
         });
-        Ok(RowFields {
+        Ok(ParsedRow {
             row_number: self.row_number,
             key,
             time: time_us.transpose()?,

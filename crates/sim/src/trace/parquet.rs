@@ -109,36 +109,41 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         })
     }
 
-    /// Appends `rows` rows; `first_row` is the number of the first row, counted from 0.
-    fn append(&mut self, first_row: u64, rows: usize, batch: &mut Batch) -> Result<(), TraceError> {
+    /// Appends `row_count` rows; `first_row` is the number of the first row, counted from 0.
+    fn append(
+        &mut self,
+        first_row: u64,
+        row_count: usize,
+        batch: &mut Batch,
+    ) -> Result<(), TraceError> {
         let Some(decoders) = &mut self.decoders else {
             return Ok(());
         };
         if self.has_text_keys {
             let text_keys = &mut self.text_keys;
-            decoders
-                .key
-                .read_required_strings(rows, |text| batch.key.push(text_keys.key_of_text(text)))?;
+            decoders.key.read_required_strings(row_count, |text| {
+                batch.key.push(text_keys.key_of_text(text));
+            })?;
         } else {
-            decoders.key.read_keys(rows, &mut batch.key)?;
+            decoders.key.read_keys(row_count, &mut batch.key)?;
         }
         if self.columns_wanted.time {
             match &mut decoders.time {
-                Some(time) => decode_numbers(time, rows, u64::MAX, &mut self.scratch)?,
+                Some(decoder) => decode_numbers(decoder, row_count, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
-            let time_of_row = |row: usize| self.scratch.get(row).copied().flatten();
+            let time_in_file = |offset: usize| self.scratch.get(offset).copied().flatten();
             let unit_ns = self.unit_ns;
-            let row_time = |row: usize| match time_of_row(row) {
+            let row_time = |offset: usize| match time_in_file(offset) {
                 Some(time) => unit_ns.map_or(time, |unit_ns| to_microseconds(time, unit_ns)),
-                None => first_row + row as u64,
+                None => first_row + offset as u64,
             };
-            batch.time.extend((0..rows).map(row_time));
+            batch.time.extend((0..row_count).map(row_time));
         }
         if self.columns_wanted.size {
             append_u32s(
                 decoders.size.as_mut(),
-                rows,
+                row_count,
                 &mut self.scratch,
                 &mut batch.size,
             )?;
@@ -146,15 +151,17 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         if self.columns_wanted.ttl {
             append_u32s(
                 decoders.ttl.as_mut(),
-                rows,
+                row_count,
                 &mut self.scratch,
                 &mut batch.ttl,
             )?;
         }
         if self.columns_wanted.op {
             match &mut decoders.op {
-                Some(op) => op.read_strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
-                None => batch.op.resize(batch.op.len() + rows, None),
+                Some(decoder) => decoder.read_strings(row_count, |text| {
+                    batch.op.push(text.map(Op::parse));
+                })?,
+                None => batch.op.resize(batch.op.len() + row_count, None),
             }
         }
         Ok(())
@@ -183,31 +190,31 @@ fn column_if_present<S: ChunkReader + 'static>(
 
 fn decode_numbers(
     decoder: &mut ColumnDecoder,
-    rows: usize,
+    row_count: usize,
     max: u64,
     scratch: &mut Vec<Option<u64>>,
 ) -> Result<(), TraceError> {
     scratch.clear();
-    decoder.read_numbers(rows, max, scratch)
+    decoder.read_numbers(row_count, max, scratch)
 }
 
 /// Appends a column of 32-bit numbers, nulls where the file has no such column.
 fn append_u32s(
     decoder: Option<&mut ColumnDecoder>,
-    rows: usize,
+    row_count: usize,
     scratch: &mut Vec<Option<u64>>,
     output: &mut Vec<Option<u32>>,
 ) -> Result<(), TraceError> {
     match decoder {
         Some(decoder) => {
-            decode_numbers(decoder, rows, u32::MAX.into(), scratch)?;
+            decode_numbers(decoder, row_count, u32::MAX.into(), scratch)?;
             output.extend(
                 scratch
                     .iter()
                     .map(|number| number.map(|number| number as u32)),
             );
         }
-        None => output.resize(output.len() + rows, None),
+        None => output.resize(output.len() + row_count, None),
     }
     Ok(())
 }

@@ -227,7 +227,7 @@ fn lacks_end<S: ChunkReader>(source: &S) -> bool {
 
 /// The rows of a file in ranges that stay within one row group.
 pub(super) struct RowRanges {
-    rows_in_group: Vec<u64>,
+    row_counts: Vec<u64>,
     group: usize,
     row_in_group: u64,
     rows_before: u64,
@@ -235,11 +235,11 @@ pub(super) struct RowRanges {
 
 impl RowRanges {
     pub(super) fn of<S: ChunkReader + 'static>(parquet_file: &ParquetFile<S>) -> Self {
-        let rows_in_group = (0..parquet_file.group_count())
+        let row_counts = (0..parquet_file.group_count())
             .map(|group| parquet_file.group_rows(group))
             .collect();
         Self {
-            rows_in_group,
+            row_counts,
             group: 0,
             row_in_group: 0,
             rows_before: 0,
@@ -249,19 +249,19 @@ impl RowRanges {
     /// The next range of at most `rows_max` rows: its row group, its rows, and whether it is the first of its row
     /// group.
     pub(super) fn next(&mut self, rows_max: usize) -> Option<(usize, Range<u64>, bool)> {
-        while self.row_in_group == *self.rows_in_group.get(self.group)? {
+        while self.row_in_group == *self.row_counts.get(self.group)? {
             self.group += 1;
             self.row_in_group = 0;
         }
-        let rows_left = self.rows_in_group[self.group] - self.row_in_group;
-        let rows = rows_left.min(rows_max as u64);
-        let row_range = (
+        let rows_left = self.row_counts[self.group] - self.row_in_group;
+        let row_count = rows_left.min(rows_max as u64);
+        let range_in_group = (
             self.group,
-            self.rows_before..self.rows_before + rows,
+            self.rows_before..self.rows_before + row_count,
             self.row_in_group == 0,
         );
-        self.row_in_group += rows;
-        self.rows_before += rows;
-        Some(row_range)
+        self.row_in_group += row_count;
+        self.rows_before += row_count;
+        Some(range_in_group)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::layout::{Layout, LinePattern};
 use super::lines::Lines;
-use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
 use super::text::{TIME_FORMATS, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
@@ -19,28 +19,22 @@ pub(super) fn open<R: BufRead + Send>(
     columns_wanted: Columns,
     layout: &Layout,
     pattern: &LinePattern,
-) -> LineRows<R, MatchingLines> {
+) -> LineRows<R, PatternParser> {
     let has_time = pattern
         .regex
         .capture_names()
         .flatten()
         .any(|name| name == "time");
-    let matching_lines = MatchingLines {
+    let parser = PatternParser {
         regex: pattern.regex.clone(),
         has_time,
     };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
-    LineRows::new(
-        lines,
-        matching_lines,
-        columns_wanted,
-        names,
-        layout.time_unit,
-    )
+    LineRows::new(lines, parser, columns_wanted, names, layout.time_unit)
 }
 
-/// Lines that match the pattern.
-pub(super) struct MatchingLines {
+/// Parses lines that match the pattern.
+pub(super) struct PatternParser {
     regex: Regex,
     has_time: bool,
 }
@@ -59,7 +53,7 @@ fn parse_op(name: &[u8]) -> Op {
     }
 }
 
-impl LineParser for MatchingLines {
+impl LineParser for PatternParser {
     fn append(
         &mut self,
         file: &str,
@@ -75,33 +69,33 @@ impl LineParser for MatchingLines {
             *sink.skipped_lines += 1;
             return Ok(());
         };
-        let field_error = |column: &'static str, expected: &str, text: &[u8]| {
+        let group_error = |column: &'static str, expected: &str, text: &[u8]| {
             let value_text = String::from_utf8_lossy(text);
             let fault = format!("expected {expected}, found \"{value_text}\"");
             TraceError::row(file, row_number, fault).in_column(column)
         };
-        let number = |column: &'static str| {
+        let parse_number = |column: &'static str| {
             let max = u64::from(u32::MAX);
             let parse = |text: &[u8]| {
                 let expected = format!("a whole number from 0 to {max}");
                 let parsed = parse_whole_number(text).filter(|&number| number <= max);
-                parsed.ok_or_else(|| field_error(column, &expected, text))
+                parsed.ok_or_else(|| group_error(column, &expected, text))
             };
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
             sink.parse_time(text)
-                .ok_or_else(|| field_error("time", TIME_FORMATS, text))
+                .ok_or_else(|| group_error("time", TIME_FORMATS, text))
         });
-        let fields = RowFields {
+        let parsed_row = ParsedRow {
             row_number,
             key: KeyCell::Text(key.as_bytes()),
             time: time_us.transpose()?,
-            size: number("size")?,
+            size: parse_number("size")?,
             op: group_text(&captures, "op").map(parse_op),
-            ttl: number("ttl")?,
+            ttl: parse_number("ttl")?,
         };
-        fields.push(sink);
+        parsed_row.push(sink);
         Ok(())
     }
 

@@ -131,15 +131,15 @@ impl<R: BufRead + Send, P: LineParser> KeyStream for LineRows<R, P> {
     }
 }
 
-/// A key in a file.
+/// A key as a file has it.
 #[derive(Clone, Copy)]
 pub(super) enum KeyCell<'a> {
     Number(u64),
     Text(&'a [u8]),
 }
 
-/// The cells of one row, each within its column's range; `None` where a line has none.
-pub(super) struct RowFields<'a> {
+/// The values of one row, each within its column's range; `None` where a line has none.
+pub(super) struct ParsedRow<'a> {
     /// Counted from 1; the time of the row where the line has none.
     pub(super) row_number: u64,
     pub(super) key: KeyCell<'a>,
@@ -149,8 +149,8 @@ pub(super) struct RowFields<'a> {
     pub(super) ttl: Option<u64>,
 }
 
-impl RowFields<'_> {
-    /// Appends the cells of the key and of the columns that are wanted.
+impl ParsedRow<'_> {
+    /// Appends the key and the values of the columns that are wanted.
     pub(super) fn push(&self, sink: &mut RowSink<'_>) {
         let batch = &mut *sink.batch;
         batch.key.push(match self.key {

@@ -6,7 +6,7 @@
 
 use super::layout::ColumnNames;
 use super::lines::Lines;
-use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::rows::{KeyCell, LineParser, LineRows, ParsedRow, RowSink};
 use super::text::parse_whole_number;
 use super::{Columns, Op};
 use crate::TraceError;
@@ -172,12 +172,12 @@ impl Accesses {
         }
     }
 
-    /// Discards the store's own lookup: the last line of its connection, if it has the same key.
-    fn drop_lookup(&mut self, store: &Access) {
-        let is_same_connection = |access: &Access| access.connection == store.connection;
+    /// Discards the write's own lookup: the last line of its connection, if it has the same key.
+    fn drop_lookup(&mut self, write: &Access) {
+        let is_same_connection = |access: &Access| access.connection == write.connection;
         if let Some(lookup_index) = self.queue.iter().rposition(is_same_connection)
             && self.queue[lookup_index].op == Op::Get
-            && self.queue[lookup_index].key == store.key
+            && self.queue[lookup_index].key == write.key
         {
             self.queue.remove(lookup_index);
         }
@@ -203,26 +203,26 @@ pub(super) fn open<R: BufRead + Send>(
     name: &str,
     source: R,
     columns_wanted: Columns,
-) -> LineRows<R, WatchLines> {
+) -> LineRows<R, WatchParser> {
     let lines = Lines::new(name, source);
     LineRows::new(
         lines,
-        WatchLines::default(),
+        WatchParser::default(),
         columns_wanted,
         ColumnNames::default(),
         None,
     )
 }
 
-/// Lines of `watch`.
+/// Parses lines of `watch`.
 #[derive(Default)]
-pub(super) struct WatchLines {
+pub(super) struct WatchParser {
     accesses: Accesses,
 }
 
-impl WatchLines {
+impl WatchParser {
     fn push(access: &Access, sink: &mut RowSink<'_>) {
-        let fields = RowFields {
+        let parsed_row = ParsedRow {
             row_number: 1,
             key: KeyCell::Text(&access.key),
             time: Some(access.time_us),
@@ -230,11 +230,11 @@ impl WatchLines {
             op: Some(access.op),
             ttl: access.ttl.map(u64::from),
         };
-        fields.push(sink);
+        parsed_row.push(sink);
     }
 }
 
-impl LineParser for WatchLines {
+impl LineParser for WatchParser {
     fn append(
         &mut self,
         _: &str,

@@ -102,7 +102,12 @@ impl NaiveLocalCache {
                 let bytes = u64::from(size.max(1));
                 if bytes <= *capacity {
                     newest_last.push((item, bytes));
-                    while newest_last.iter().map(|&(_, bytes)| bytes).sum::<u64>() > *capacity {
+                    while newest_last
+                        .iter()
+                        .map(|&(_, cached_bytes)| cached_bytes)
+                        .sum::<u64>()
+                        > *capacity
+                    {
                         newest_last.remove(0);
                     }
                 }

@@ -140,7 +140,7 @@ pub(crate) fn simulate(
     let mut request_stats = vec![];
     for request_index in 0..log.requests.len() {
         let local_cache = caches_by_instance
-            .entry(log.requests.instance[request_index])
+            .entry(log.requests.instances[request_index])
             .or_insert_with(|| {
                 terms
                     .iter()
@@ -151,7 +151,7 @@ pub(crate) fn simulate(
         state.held_items.clear();
         state.stats = NaiveStats::default();
         let mut items_seen = HashSet::new();
-        let page = log.requests.page[request_index];
+        let page = log.requests.pages[request_index];
         if let Some(depth) = subtree_depth
             && page != NONE
             && !children[page as usize].is_empty()

@@ -44,7 +44,7 @@ fn count_misses(rows: &[Row], cache: &mut dyn Cache) -> u64 {
         now += seconds_since_last;
         let mut expired: Vec<(u64, u64)> = expiry_by_key
             .iter()
-            .filter_map(|(&key, expiry)| Some(((*expiry)?, key)))
+            .filter_map(|(&stored_key, expiry)| Some(((*expiry)?, stored_key)))
             .filter(|(expiry, _)| *expiry <= now)
             .collect();
         expired.sort_unstable();

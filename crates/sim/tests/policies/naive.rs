@@ -187,42 +187,40 @@ impl Cache for UnboundedCache {
     }
 }
 
-/// A list of keys with a number of uses, oldest first, and a rule.
+/// A key with its uses since it was stored or last inspected.
+struct Entry {
+    key: u64,
+    uses: u32,
+}
+
+/// A list of keys, oldest first, and the policy that evicts from it.
 struct ListCache {
     policy: PolicyKind,
     capacity: usize,
-    keys_and_uses: Vec<(u64, u32)>,
+    entries: Vec<Entry>,
     /// Index of the key that SIEVE inspects next.
     hand: usize,
 }
 
 impl Cache for ListCache {
     fn request(&mut self, key: u64) -> bool {
-        if let Some(index) = self
-            .keys_and_uses
-            .iter()
-            .position(|&(cached_key, _)| cached_key == key)
-        {
-            self.keys_and_uses[index].1 += 1;
+        if let Some(index) = self.entries.iter().position(|entry| entry.key == key) {
+            self.entries[index].uses += 1;
             if matches!(self.policy, PolicyKind::Lru | PolicyKind::Lfu) {
-                let entry = self.keys_and_uses.remove(index);
-                self.keys_and_uses.push(entry);
+                let entry = self.entries.remove(index);
+                self.entries.push(entry);
             }
             return true;
         }
-        while self.keys_and_uses.len() == self.capacity {
+        while self.entries.len() == self.capacity {
             self.evict();
         }
-        self.keys_and_uses.push((key, 0));
+        self.entries.push(Entry { key, uses: 0 });
         false
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(index) = self
-            .keys_and_uses
-            .iter()
-            .position(|&(cached_key, _)| cached_key == key)
-        {
+        if let Some(index) = self.entries.iter().position(|entry| entry.key == key) {
             self.remove_at(index);
         }
     }
@@ -231,38 +229,38 @@ impl Cache for ListCache {
 impl ListCache {
     /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
     fn remove_at(&mut self, index: usize) {
-        self.keys_and_uses.remove(index);
+        self.entries.remove(index);
         if index < self.hand {
             self.hand -= 1;
         }
-        if self.hand == self.keys_and_uses.len() {
+        if self.hand == self.entries.len() {
             self.hand = 0;
         }
     }
 
     fn evict(&mut self) {
         match self.policy {
-            PolicyKind::Clock if self.keys_and_uses[0].1 > 0 => {
-                let (key, _) = self.keys_and_uses.remove(0);
-                self.keys_and_uses.push((key, 0));
+            PolicyKind::Clock if self.entries[0].uses > 0 => {
+                let Entry { key, .. } = self.entries.remove(0);
+                self.entries.push(Entry { key, uses: 0 });
             }
-            PolicyKind::Sieve if self.keys_and_uses[self.hand].1 > 0 => {
-                self.keys_and_uses[self.hand].1 = 0;
-                self.hand = (self.hand + 1) % self.keys_and_uses.len();
+            PolicyKind::Sieve if self.entries[self.hand].uses > 0 => {
+                self.entries[self.hand].uses = 0;
+                self.hand = (self.hand + 1) % self.entries.len();
             }
             PolicyKind::Sieve => self.remove_at(self.hand),
             PolicyKind::Lfu => {
                 // The list is in the order in which keys reached their number of uses.
-                let uses = self.keys_and_uses.iter().map(|&(_, uses)| uses);
+                let uses = self.entries.iter().map(|entry| entry.uses);
                 let fewest_uses = uses.min().unwrap_or(0);
                 let index = self
-                    .keys_and_uses
+                    .entries
                     .iter()
-                    .position(|&(_, uses)| uses == fewest_uses);
-                self.keys_and_uses.remove(index.unwrap_or(0));
+                    .position(|entry| entry.uses == fewest_uses);
+                self.entries.remove(index.unwrap_or(0));
             }
             _ => {
-                self.keys_and_uses.remove(0);
+                self.entries.remove(0);
             }
         }
     }
@@ -281,7 +279,7 @@ pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cach
         let cache = ListCache {
             policy,
             capacity,
-            keys_and_uses: Vec::new(),
+            entries: Vec::new(),
             hand: 0,
         };
         (policy, Box::new(cache) as Box<dyn Cache>)

@@ -21,7 +21,7 @@ const MAIN: usize = 1;
 const GHOST: usize = 2;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Node {
+struct SlotState {
     /// The queue of the slot; valid only while the slot is in a queue.
     queue_index: u8,
     uses: u8,
@@ -35,7 +35,7 @@ pub struct S3Fifo {
     ghost_capacity: usize,
     queues: [Queue; 3],
     links: Links,
-    nodes: Vec<Node>,
+    slot_states: Vec<SlotState>,
 }
 
 impl S3Fifo {
@@ -50,18 +50,18 @@ impl S3Fifo {
             ghost_capacity,
             queues,
             links: Links::default(),
-            nodes: Vec::new(),
+            slot_states: Vec::new(),
         }
     }
 
     fn is_in_queue(&self, slot: u32, queue_index: usize) -> bool {
         self.links.is_queued(slot)
-            && usize::from(self.nodes[slot as usize].queue_index) == queue_index
+            && usize::from(self.slot_states[slot as usize].queue_index) == queue_index
     }
 
     fn push_to_queue(&mut self, slot: u32, queue_index: usize, uses: u8) {
         self.queues[queue_index].push(&mut self.links, slot);
-        self.nodes[slot as usize] = Node {
+        self.slot_states[slot as usize] = SlotState {
             queue_index: queue_index as u8,
             uses,
         };
@@ -79,7 +79,7 @@ impl S3Fifo {
             let Some(slot) = self.queues[queue_index].pop(&mut self.links) else {
                 return;
             };
-            let uses = self.nodes[slot as usize].uses;
+            let uses = self.slot_states[slot as usize].uses;
             match queue_index {
                 SMALL if uses >= USES_TO_PROMOTE => self.push_to_queue(slot, MAIN, 0),
                 SMALL => return self.move_to_ghost(slot, on_release),
@@ -112,7 +112,7 @@ impl Policy for S3Fifo {
         if !self.contains(slot) {
             return false;
         }
-        let uses = &mut self.nodes[slot as usize].uses;
+        let uses = &mut self.slot_states[slot as usize].uses;
         *uses = (*uses + 1).min(USES_MAX);
         true
     }
@@ -126,8 +126,9 @@ impl Policy for S3Fifo {
         if self.capacity == 0 {
             return false;
         }
-        if slot as usize >= self.nodes.len() {
-            self.nodes.resize(slot as usize + 1, Node::default());
+        if slot as usize >= self.slot_states.len() {
+            self.slot_states
+                .resize(slot as usize + 1, SlotState::default());
         }
         let queue_index = if self.is_in_queue(slot, GHOST) {
             MAIN
@@ -146,7 +147,7 @@ impl Policy for S3Fifo {
 
     fn remove(&mut self, slot: u32) {
         if self.links.is_queued(slot) {
-            let queue_index = usize::from(self.nodes[slot as usize].queue_index);
+            let queue_index = usize::from(self.slot_states[slot as usize].queue_index);
             self.queues[queue_index].unlink(&mut self.links, slot);
         }
     }

@@ -150,13 +150,13 @@ fn a_hundred_tasks_record_their_own_requests_in_order() {
     });
     let log = read_log(&recorder, folder.path());
     assert_eq!((log.requests.len(), recorder.stats().dropped), (100, 0));
-    let mut routes = log.requests.routes.clone();
-    routes.sort_unstable();
-    routes.dedup();
-    assert_eq!(routes.len(), 100);
+    let mut route_names = log.requests.route_names.clone();
+    route_names.sort_unstable();
+    route_names.dedup();
+    assert_eq!(route_names.len(), 100);
     for request_index in 0..100 {
-        let route = log.requests.route[request_index] as usize;
-        let task: usize = log.requests.routes[route].parse().unwrap();
+        let route = log.requests.routes[request_index] as usize;
+        let task: usize = log.requests.route_names[route].parse().unwrap();
         assert_eq!(
             keys_of_request(&log, request_index),
             expected_keys(task),
@@ -220,5 +220,5 @@ fn a_call_that_is_given_up_is_no_longer_pending() {
     let log = read_log(&recorder, folder.path());
     assert_eq!(keys_of_request(&log, 0), ["k"]);
     // What passes after the call was dropped is the request's own time.
-    assert!(u128::from(log.requests.base_us[0]) >= pause.as_micros());
+    assert!(u128::from(log.requests.base_times_us[0]) >= pause.as_micros());
 }

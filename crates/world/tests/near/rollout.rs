@@ -132,7 +132,7 @@ impl<'s> Process<'s> {
         let log = &self.site.log;
         (0..REQUESTS_COMPARED).find(|number| {
             let request_index = start + number;
-            let page_item = log.requests.page[request_index];
+            let page_item = log.requests.pages[request_index];
             let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
             let scope = Arc::new(self.near.scope(page).unwrap());
             self.read(None, &scope);

@@ -71,16 +71,16 @@ fn random_log(seed: u64, item_count: usize) -> RequestLog {
             let user = rng.below_skewed(item_count / 3) * 3;
             read_items.extend(user..user + 3);
         }
-        requests.request.push(number as u64);
-        requests.time_us.push(number as u64);
-        requests.instance.push(rng.below(INSTANCES.into()) as u16);
-        requests.base_us.push(1000);
+        requests.numbers.push(number as u64);
+        requests.times_us.push(number as u64);
+        requests.instances.push(rng.below(INSTANCES.into()) as u16);
+        requests.base_times_us.push(1000);
         let page = match rng.below(5) {
             0 => NONE,
             _ => rng.below_skewed(item_count),
         };
-        requests.page.push(page);
-        requests.route.push(NONE);
+        requests.pages.push(page);
+        requests.routes.push(NONE);
         requests.items.extend(read_items);
         requests.starts.push(requests.items.len());
     }
@@ -209,9 +209,9 @@ fn run_client(
         .collect();
     let request_indices = 0..log.requests.len();
     let stats = request_indices.map(|request_index| {
-        let process = &mut processes[usize::from(log.requests.instance[request_index])];
+        let process = &mut processes[usize::from(log.requests.instances[request_index])];
         let before = process.near.stats();
-        let page_item = log.requests.page[request_index];
+        let page_item = log.requests.pages[request_index];
         let page = (page_item != NONE).then(|| log.items.keys[page_item as usize].as_bytes());
         let scope = Arc::new(process.near.scope(page).unwrap());
         process.read(None, &scope, worker, now);

@@ -80,7 +80,7 @@ fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
     let (items, requests) = (&log.items, &log.requests);
     let is_root = |parent: &&u32| **parent == NONE;
     let roots = items.parents.iter().filter(is_root).count();
-    let instances: BTreeSet<u16> = requests.instance.iter().copied().collect();
+    let instances: BTreeSet<u16> = requests.instances.iter().copied().collect();
     let item_bytes: u64 = items.sizes.iter().map(|&size| u64::from(size)).sum();
     let items_per_request = requests.items.len() as f64 / requests.len().max(1) as f64;
     vec![
@@ -90,7 +90,7 @@ fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
         Fact::new("roots", roots),
         Fact::new("item_bytes", item_bytes),
         Fact::new("instances", instances.len()),
-        Fact::new("routes", requests.routes.len()),
+        Fact::new("routes", requests.route_names.len()),
         Fact::new("items_asked_for", requests.items.len()),
         Fact::new("items_per_request", items_per_request),
     ]
@@ -98,7 +98,7 @@ fn list_count_facts(log: &RequestLog) -> Vec<Fact> {
 
 /// When the log begins and ends, and whether its end is missing.
 fn list_range_facts(log: &RequestLog) -> [Fact; 3] {
-    let times = &log.requests.time_us;
+    let times = &log.requests.times_us;
     [
         Fact::new("first_time_us", times.first().copied().unwrap_or(0)),
         Fact::new("last_time_us", times.last().copied().unwrap_or(0)),
@@ -118,7 +118,7 @@ fn new_left_out_fact(left_out: &[LeftOutPart]) -> Fact {
 
 /// What never comes back, and what a day brings.
 fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4] {
-    let times = &log.requests.time_us;
+    let times = &log.requests.times_us;
     let (first_us, last_us) = (times.first().copied(), times.last().copied());
     let by_day = |amount| per_day(amount, first_us.unwrap_or(0), last_us.unwrap_or(0));
     let new_bytes_fact = |name, bytes: Option<f64>| {
@@ -174,7 +174,7 @@ fn new_cache_time_fact(
         Ok(text) => {
             let cost_model =
                 CostModel::parse(&text).map_err(|error| unusable_failure(error.to_string()))?;
-            cache_time_share(prepared, &cost_model, &log.requests.base_us)
+            cache_time_share(prepared, &cost_model, &log.requests.base_times_us)
         }
         // Without a table it is unknown what a call takes.
         Err(error) if error.kind() == ErrorKind::NotFound => None,

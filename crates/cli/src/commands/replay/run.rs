@@ -73,7 +73,7 @@ impl AppInstances {
             instances: Vec::new(),
             index_by_number: HashMap::new(),
         };
-        for &instance_number in &log.requests.instance {
+        for &instance_number in &log.requests.instances {
             if let Entry::Vacant(entry) = loaded.index_by_number.entry(instance_number) {
                 entry.insert(loaded.instances.len());
                 loaded
@@ -175,16 +175,16 @@ impl AppInstances {
     ) -> impl Iterator<Item = (usize, RecordedRequest<'r>)> {
         let recorded = &log.requests;
         let first_log_row = prepared.log_indexes.first();
-        let first_us = first_log_row.map_or(0, |&log_row| recorded.time_us[log_row as usize]);
+        let first_us = first_log_row.map_or(0, |&log_row| recorded.times_us[log_row as usize]);
         request_range.filter_map(move |request_index| {
             let log_row = prepared.log_indexes[request_index] as usize;
-            let instance_index = self.index_by_number[&recorded.instance[log_row]];
+            let instance_index = self.index_by_number[&recorded.instances[log_row]];
             let request = RecordedRequest {
                 instance: &self.instances[instance_index],
                 log,
                 log_row,
                 recorded_after: Duration::from_micros(
-                    recorded.time_us[log_row].saturating_sub(first_us),
+                    recorded.times_us[log_row].saturating_sub(first_us),
                 ),
             };
             (instance_index % thread_count == thread_index).then_some((request_index, request))
@@ -200,7 +200,7 @@ impl RecordedRequest<'_> {
         timed_calls: Option<&mut Vec<TimedCall>>,
     ) -> Result<(RequestStats, u64), Failure> {
         let key_of = |item: u32| self.log.items.keys[item as usize].as_str();
-        let page_item = self.log.requests.page[self.log_row];
+        let page_item = self.log.requests.pages[self.log_row];
         let page_key = (page_item != NONE).then(|| key_of(page_item));
         let items = self.log.requests.items_of(self.log_row).iter();
         self.instance

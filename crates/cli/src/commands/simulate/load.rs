@@ -63,13 +63,13 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     // The last index belongs to the requests without a route.
     let index_of = |route_id: u32| {
         if route_id == NONE {
-            requests.routes.len()
+            requests.route_names.len()
         } else {
             route_id as usize
         }
     };
-    let mut request_counts = vec![0u64; requests.routes.len() + 1];
-    for &route_id in &requests.route {
+    let mut request_counts = vec![0u64; requests.route_names.len() + 1];
+    for &route_id in &requests.routes {
         request_counts[index_of(route_id)] += 1;
     }
     let mut ranked_indexes: Vec<usize> = (0..request_counts.len())
@@ -82,7 +82,7 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     }
     let name_of = |route_index: &usize| {
         requests
-            .routes
+            .route_names
             .get(*route_index)
             .cloned()
             .unwrap_or_else(|| "(none)".into())
@@ -90,7 +90,7 @@ pub(super) fn choose_routes(log: &RequestLog, wants_routes: bool) -> Routes {
     Routes {
         names: ranked_indexes.iter().map(name_of).collect(),
         route_of_request: requests
-            .route
+            .routes
             .iter()
             .map(|&route_id| ranks[index_of(route_id)])
             .collect(),
@@ -102,7 +102,7 @@ pub(super) fn find_excluded_route_ids(
     log: &RequestLog,
     names: &[String],
 ) -> Result<HashSet<u32>, Failure> {
-    let known_names = &log.requests.routes;
+    let known_names = &log.requests.route_names;
     let find_route_id = |name: &String| {
         let route_index = known_names.iter().position(|known_name| known_name == name);
         route_index

@@ -127,7 +127,7 @@ impl Args {
         let has_routes = loaded
             .log
             .requests
-            .route
+            .routes
             .iter()
             .any(|&route_id| route_id != NONE);
         if self.by.is_some() && !has_routes {
@@ -137,7 +137,7 @@ impl Args {
         }
         let routes = load::choose_routes(&loaded.log, self.by.is_some());
         let excluded_ids = load::find_excluded_route_ids(&loaded.log, &self.exclude)?;
-        let route_ids = &loaded.log.requests.route;
+        let route_ids = &loaded.log.requests.routes;
         let prepared = PreparedLog::new(&loaded.log, |request| {
             !excluded_ids.contains(&route_ids[request])
         });

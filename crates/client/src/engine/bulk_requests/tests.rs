@@ -51,8 +51,8 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
 #[test]
 fn a_call_ends_with_the_last_reply_to_each_request() {
     let mut requests = BulkRequests::new([7, 8, 8].into_iter());
-    for (index, is_last) in [(0, false), (1, true), (0, true)] {
-        requests.record_reply_result(index, Ok(()), is_last);
+    for (request_index, is_last) in [(0, false), (1, true), (0, true)] {
+        requests.record_reply_result(request_index, Ok(()), is_last);
         assert!(!requests.have_ended());
     }
     requests.fail_unsent(8, &Error::Closed);

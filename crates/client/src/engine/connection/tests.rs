@@ -510,9 +510,9 @@ fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
     for is_sent in [false, true] {
         let mut connection = open(&server);
         connection.mark_reused();
-        let mut pending = PendingWrites::new(&server, 7);
-        pending.add_write(&set(b"a", true));
-        connection.submit_buffered_writes(b"ms a 1 q O7\r\nv\r\n", pending);
+        let mut pending_writes = PendingWrites::new(&server, 7);
+        pending_writes.add_write(&set(b"a", true));
+        connection.submit_buffered_writes(b"ms a 1 q O7\r\nv\r\n", pending_writes);
         submit(&mut connection, get(b"b"));
         if is_sent {
             connection.mark_sent(1);

@@ -132,13 +132,13 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
 fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once() {
     let lines = "strategy fixed:1+lru:1\nforecast calls 0.5 0.4 0.6\nkey f";
     let mut client = client_under_rollout(lines, 0.1, ShareBy::Request);
-    let disabled_after = (1..=2000).find(|_| {
+    let last_request_number = (1..=2000).find(|_| {
         let scope = client.scope(None);
         read_all(&mut client, &scope, &["a", "b", "c", "f"]);
         scope.end();
         client.near.stats().disabled.is_some()
     });
-    assert_eq!(disabled_after, Some(500));
+    assert_eq!(last_request_number, Some(500));
     let warning = client.near.take_warning().unwrap();
     assert!(
         warning.starts_with("the strategy fixed:1+lru:1 has disabled itself: calls is 3.000"),
@@ -202,7 +202,7 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
         options.is_coherent = true;
     });
     client.near.expect_watches(&[0]);
-    let disabled_after = (1..=2000).find(|request_number| {
+    let last_request_number = (1..=2000).find(|request_number| {
         if request_number % 5 == 1 {
             client.near.handle_watch_loss(0);
             client.report(WatchEvent::Began(ReportLevel::Changes));
@@ -213,7 +213,7 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
         scope.end();
         client.near.stats().disabled.is_some()
     });
-    assert_eq!(disabled_after, Some(1500));
+    assert_eq!(last_request_number, Some(1500));
 }
 
 #[test]

@@ -69,8 +69,8 @@ fn reply_to(request: Request<'_>, response_bytes: &[u8]) -> ParseResult {
         let ReplyProgress::Complete(reply) = pipeline.poll()? else {
             panic!("incomplete")
         };
-        let found = pipeline.found_values().iter();
-        let values = found.map(|found| (found.key_index, pipeline.body(found).to_vec()));
+        let found_values = pipeline.found_values().iter();
+        let values = found_values.map(|found| (found.key_index, pipeline.body(found).to_vec()));
         let values = values.collect();
         pipeline.release();
         assert!(pipeline.is_clean());
@@ -115,8 +115,8 @@ fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
     push_value(&mut response_bytes, 0, b"p:a", b"one");
     push_value(&mut response_bytes, 2, b"p:c", b"");
     write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
-    let (parsed, values) = reply_to(request, &response_bytes).unwrap();
-    assert_eq!(parsed, Reply::Values);
+    let (reply, values) = reply_to(request, &response_bytes).unwrap();
+    assert_eq!(reply, Reply::Values);
     assert_eq!(values, [(0, b"one".to_vec()), (2, Vec::new())]);
 }
 
@@ -151,25 +151,25 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     };
     let (mut pipeline, request_bytes) = pipeline_expecting(request);
     assert_eq!(request_bytes.len(), 25);
-    let mut hit = Vec::new();
-    push_value(&mut hit, 0, b"a", b"body");
-    pipeline.feed(&hit);
+    let mut hit_bytes = Vec::new();
+    push_value(&mut hit_bytes, 0, b"a", b"body");
+    pipeline.feed(&hit_bytes);
     assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
-    let mut miss = Vec::new();
+    let mut miss_bytes = Vec::new();
     write_error(
-        &mut miss,
+        &mut miss_bytes,
         opcode_and_opaque(opcode::GETK, 0),
         Status::NotFound,
     );
-    assert_eq!(reply_to(request, &miss), Ok((Reply::Values, vec![])));
-    let mut refused = Vec::new();
+    assert_eq!(reply_to(request, &miss_bytes), Ok((Reply::Values, vec![])));
+    let mut refusal_bytes = Vec::new();
     write_error(
-        &mut refused,
+        &mut refusal_bytes,
         opcode_and_opaque(opcode::GETK, 0),
         Status::AuthFailure,
     );
-    let (reply, _) = reply_to(request, &refused).unwrap();
+    let (reply, _) = reply_to(request, &refusal_bytes).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
 
@@ -213,8 +213,8 @@ fn outcomes_are_named_as_in_text() {
             None => write_success(&mut response_bytes, opcode_and_opaque(opcode, 0), 5),
             Some(status) => write_error(&mut response_bytes, opcode_and_opaque(opcode, 0), status),
         }
-        let parsed = reply_to(store_request(mode), &response_bytes).map(|(reply, _)| reply);
-        assert_eq!(parsed, Ok(Reply::Status(outcome)), "{mode:?}");
+        let reply = reply_to(store_request(mode), &response_bytes).map(|(reply, _)| reply);
+        assert_eq!(reply, Ok(Reply::Status(outcome)), "{mode:?}");
     }
 }
 
@@ -226,8 +226,8 @@ fn a_refusal_for_the_length_is_known_as_such() {
         opcode_and_opaque(opcode::SET, 0),
         Status::TooLarge,
     );
-    let (parsed, _) = reply_to(store_request(StoreMode::Set), &response_bytes).unwrap();
-    assert!(matches!(parsed, Reply::Refused(refusal) if refusal.is_too_large()));
+    let (reply, _) = reply_to(store_request(StoreMode::Set), &response_bytes).unwrap();
+    assert!(matches!(reply, Reply::Refused(refusal) if refusal.is_too_large()));
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
         Status::OutOfMemory,
     );
     write_success(&mut response_bytes, opcode_and_opaque(opcode::NOOP, 3), 0);
-    let (parsed, _) = reply_to(request, &response_bytes).unwrap();
-    let Reply::Quiet(failed_replies, refusals) = parsed else {
-        panic!("{parsed:?}")
+    let (reply, _) = reply_to(request, &response_bytes).unwrap();
+    let Reply::Quiet(failed_replies, refusals) = reply else {
+        panic!("{reply:?}")
     };
     assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals.len(), 1);
@@ -283,8 +283,8 @@ fn numbers_rows_and_the_version_are_read() {
         300,
         1,
     );
-    let parsed = reply_to(request, &response_bytes).map(|(reply, _)| reply);
-    assert_eq!(parsed, Ok(Reply::Number(300)));
+    let reply = reply_to(request, &response_bytes).map(|(reply, _)| reply);
+    assert_eq!(reply, Ok(Reply::Number(300)));
 
     let mut response_bytes = Vec::new();
     write_stat(
@@ -299,9 +299,8 @@ fn numbers_rows_and_the_version_are_read() {
         b"",
         b"",
     );
-    let parsed =
-        reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
-    assert_eq!(parsed, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
+    let reply = reply_to(Request::Stats { argument: b"" }, &response_bytes).map(|(reply, _)| reply);
+    assert_eq!(reply, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
 
     let mut response_bytes = Vec::new();
     write_text(
@@ -309,8 +308,8 @@ fn numbers_rows_and_the_version_are_read() {
         opcode_and_opaque(opcode::VERSION, 0),
         b"1.6.45",
     );
-    let parsed = reply_to(Request::Version, &response_bytes).map(|(reply, _)| reply);
-    assert_eq!(parsed, Ok(Reply::Version("1.6.45".into())));
+    let reply = reply_to(Request::Version, &response_bytes).map(|(reply, _)| reply);
+    assert_eq!(reply, Ok(Reply::Version("1.6.45".into())));
 }
 
 #[test]

@@ -95,19 +95,22 @@ fn a_number_that_decr_padded_is_read() {
 
 #[test]
 fn migrating_reads_the_old_and_writes_our_own() {
-    let migrating = Codec::new(CodecOptions {
+    let migrating_codec = Codec::new(CodecOptions {
         migrate_from: Some(Dialect::Bmemcached),
         ..CodecOptions::default()
     });
-    let migrating = migrating.unwrap();
+    let migrating_codec = migrating_codec.unwrap();
     assert_eq!(
-        migrating.decode(0, b"old").unwrap().0,
+        migrating_codec.decode(0, b"old").unwrap().0,
         Decoded::Str("old".into())
     );
-    let encoded = migrating.encode(&ValueRef::Bytes(b"new")).unwrap();
+    let encoded = migrating_codec.encode(&ValueRef::Bytes(b"new")).unwrap();
     assert_ne!(encoded.flags, 0, "flags 0 are still the old client's text");
     assert_eq!(
-        migrating.decode(encoded.flags, &encoded.bytes).unwrap().0,
+        migrating_codec
+            .decode(encoded.flags, &encoded.bytes)
+            .unwrap()
+            .0,
         Decoded::Bytes(b"new"[..].into())
     );
     assert_eq!(

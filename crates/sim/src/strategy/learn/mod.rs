@@ -21,7 +21,7 @@ use super::prepare::PreparedLog;
 pub struct LearnedRules {
     /// For the strategy file.
     pub rules: LearnedTogetherRules,
-    /// For the replay.
+    /// What the rules fetch, for the replay.
     pub items: LearnedItems,
 }
 

@@ -110,8 +110,8 @@ impl KeyGenerator {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
     pub fn read(&mut self, batch: &mut Batch) -> usize {
         batch.clear();
-        let rows = (self.workload.requests - self.generated_requests).min(BATCH_ROWS as u64);
-        for _ in 0..rows {
+        let row_count = (self.workload.requests - self.generated_requests).min(BATCH_ROWS as u64);
+        for _ in 0..row_count {
             let key = self.draw_key();
             let is_read = self.random.next_fraction() < self.workload.read_share;
             batch.key.push(key);
@@ -123,7 +123,7 @@ impl KeyGenerator {
             batch.ttl.push(self.workload.key_ttl(key));
             self.generated_requests += 1;
         }
-        rows as usize
+        row_count as usize
     }
 
     fn draw_key(&mut self) -> u64 {

@@ -35,13 +35,13 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
             .filter(|number| number.is_finite())
     };
     let requests_per_object = column_number("mean_frequency").unwrap_or(10.0).max(1.0);
-    let objects = (requests as f64 / requests_per_object).max(1.0);
+    let object_count = (requests as f64 / requests_per_object).max(1.0);
     let one_hit_share = column_number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
     Some(KeyWorkload {
         requests,
-        keys: (objects * (1.0 - one_hit_share)).max(1.0) as u64,
+        keys: (object_count * (1.0 - one_hit_share)).max(1.0) as u64,
         skew: column_number("zipf_alpha").unwrap_or(SKEW_DEFAULT),
-        one_hit_share: (objects * one_hit_share / requests.max(1) as f64).min(1.0),
+        one_hit_share: (object_count * one_hit_share / requests.max(1) as f64).min(1.0),
         size_mean: column_number("value_size_mean")?,
         read_share: column_number("get_ratio").unwrap_or(1.0),
         rate: column_number("request_rate_kqps")

@@ -8,7 +8,7 @@ use crate::random::Random;
 /// Ranks from 1 to a number, rank k as often as 1 / k^skew.
 #[derive(Debug, Clone)]
 pub(super) struct Zipf {
-    ranks: f64,
+    rank_count: f64,
     skew: f64,
     /// The integral of the bound at its two ends.
     low_integral: f64,
@@ -18,17 +18,17 @@ pub(super) struct Zipf {
 }
 
 impl Zipf {
-    pub(super) fn new(ranks: u64, skew: f64) -> Self {
-        let ranks = ranks as f64;
+    pub(super) fn new(rank_count: u64, skew: f64) -> Self {
+        let rank_count = rank_count as f64;
         let mut zipf = Self {
-            ranks,
+            rank_count,
             skew,
             low_integral: 0.0,
             high_integral: 0.0,
             accepted_distance: 0.0,
         };
         zipf.low_integral = zipf.integral(1.5) - 1.0;
-        zipf.high_integral = zipf.integral(ranks + 0.5);
+        zipf.high_integral = zipf.integral(rank_count + 0.5);
         zipf.accepted_distance = 2.0 - zipf.inverse_integral(zipf.integral(2.5) - zipf.weight(2.0));
         zipf
     }
@@ -39,7 +39,7 @@ impl Zipf {
             let area = self.high_integral
                 + random.next_fraction() * (self.low_integral - self.high_integral);
             let position = self.inverse_integral(area);
-            let rank = position.round().clamp(1.0, self.ranks);
+            let rank = position.round().clamp(1.0, self.rank_count);
             if rank - position <= self.accepted_distance
                 || area >= self.integral(rank + 0.5) - self.weight(rank)
             {

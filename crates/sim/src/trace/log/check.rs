@@ -10,7 +10,7 @@ pub(super) fn check(
     requests_file: &str,
 ) -> Result<(), TraceError> {
     check_parents(&log.items, items_file)?;
-    let times = log.requests.time_us.windows(2);
+    let times = log.requests.times_us.windows(2);
     match times.into_iter().position(|pair| pair[1] < pair[0]) {
         None => Ok(()),
         Some(index) => {

@@ -20,7 +20,7 @@ pub(super) fn read(
     (requests_file, requests_source): (&str, impl BufRead),
 ) -> Result<RequestLog, TraceError> {
     let (mut items, mut number_by_key) = read_items(items_file, items_source)?;
-    let mut read_requests = Requests {
+    let mut requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
@@ -33,7 +33,7 @@ pub(super) fn read(
                 &row,
                 &mut items,
                 &mut number_by_key,
-                &mut read_requests,
+                &mut requests,
                 &mut number_by_route,
             )
         });
@@ -41,10 +41,10 @@ pub(super) fn read(
             lines.tolerate_truncated_tail(error)?;
         }
     }
-    let truncated_after = lines.is_truncated().then_some(read_requests.len() as u64);
+    let truncated_after = lines.is_truncated().then_some(requests.len() as u64);
     Ok(RequestLog {
         items,
-        requests: read_requests,
+        requests,
         truncated_after,
     })
 }
@@ -52,15 +52,15 @@ pub(super) fn read(
 fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName), TraceError> {
     let mut lines = Lines::new(file, source);
     let (mut items, mut number_by_key) = (Items::default(), NumberByName::new());
-    let mut parents: Vec<Option<String>> = Vec::new();
+    let mut parent_keys: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
         let (line, row_number) = lines.last_line();
-        let parent = JsonRow::parse(file, line, row_number)
+        let parent_key = JsonRow::parse(file, line, row_number)
             .and_then(|row| append_item(&row, (file, row_number), &mut items, &mut number_by_key));
-        parents.push(parent.map_err(|error| lines.mark_if_truncated(error))?);
+        parent_keys.push(parent_key.map_err(|error| lines.mark_if_truncated(error))?);
     }
-    for (index, parent) in parents.into_iter().enumerate() {
-        let parent_number = match parent {
+    for (index, parent_key) in parent_keys.into_iter().enumerate() {
+        let parent_number = match parent_key {
             None => NONE,
             Some(key) => *number_by_key.get(&key).ok_or_else(|| {
                 let fault = format!("the parent \"{key}\" is not in the file");
@@ -96,12 +96,12 @@ fn append_request(
     row: &JsonRow<'_>,
     items: &mut Items,
     number_by_key: &mut NumberByName,
-    read_requests: &mut Requests,
+    requests: &mut Requests,
     number_by_route: &mut NumberByName,
 ) -> Result<(), TraceError> {
     let request_number = row
         .number("request", u64::MAX)?
-        .unwrap_or(read_requests.len() as u64);
+        .unwrap_or(requests.len() as u64);
     let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
     let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
@@ -111,17 +111,17 @@ fn append_request(
     let page = page_key.map_or(NONE, |key| number_of_key(key, items, number_by_key));
     for key in keys {
         let item = number_of_key(key, items, number_by_key);
-        read_requests.items.push(item);
+        requests.items.push(item);
     }
-    read_requests.request.push(request_number);
-    read_requests.time_us.push(time_us);
-    read_requests.instance.push(instance);
-    read_requests.base_us.push(base_us);
-    read_requests.page.push(page);
-    read_requests.route.push(route_name.map_or(NONE, |name| {
-        intern_route(name, &mut read_requests.routes, number_by_route)
+    requests.numbers.push(request_number);
+    requests.times_us.push(time_us);
+    requests.instances.push(instance);
+    requests.base_times_us.push(base_us);
+    requests.pages.push(page);
+    requests.routes.push(route_name.map_or(NONE, |name| {
+        intern_route(name, &mut requests.route_names, number_by_route)
     }));
-    read_requests.starts.push(read_requests.items.len());
+    requests.starts.push(requests.items.len());
     Ok(())
 }
 
@@ -130,7 +130,7 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     let Some(value) = row.member("items") else {
         return Ok(Vec::new());
     };
-    let list_error = || row.field_error("items", "a list of keys", value);
+    let list_error = || row.member_error("items", "a list of keys", value);
     let key_list = value.as_array().ok_or_else(list_error)?;
     key_list
         .iter()
@@ -183,16 +183,16 @@ pub(super) fn write(
     let requests = &log.requests;
     for index in 0..requests.len() {
         let mut line = serde_json::json!({
-            "request": requests.request[index],
-            "time_us": requests.time_us[index],
-            "instance": requests.instance[index],
-            "base_us": requests.base_us[index],
-            "page": key_of(requests.page[index]),
+            "request": requests.numbers[index],
+            "time_us": requests.times_us[index],
+            "instance": requests.instances[index],
+            "base_us": requests.base_times_us[index],
+            "page": key_of(requests.pages[index]),
             "items": requests.items_of(index).iter().map(|&item| key_of(item)).collect::<Vec<_>>(),
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            requests.routes.get(requests.route[index] as usize),
+            requests.route_names.get(requests.routes[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }

@@ -59,16 +59,22 @@ impl MergedLog {
             requests.starts.push(0);
         }
         for row in 0..part_requests.len() {
-            requests.request.push(part_requests.request[row]);
-            requests.time_us.push(part_requests.time_us[row]);
-            requests.instance.push(part_requests.instance[row]);
-            requests.base_us.push(part_requests.base_us[row]);
-            requests.page.push(merged_item_of(part_requests.page[row]));
+            requests.numbers.push(part_requests.numbers[row]);
+            requests.times_us.push(part_requests.times_us[row]);
+            requests.instances.push(part_requests.instances[row]);
+            requests
+                .base_times_us
+                .push(part_requests.base_times_us[row]);
+            requests
+                .pages
+                .push(merged_item_of(part_requests.pages[row]));
             let route = part_requests
-                .routes
-                .get(part_requests.route[row] as usize)
-                .map(|name| intern_route(name, &mut requests.routes, &mut self.number_by_route));
-            requests.route.push(route.unwrap_or(NONE));
+                .route_names
+                .get(part_requests.routes[row] as usize)
+                .map(|name| {
+                    intern_route(name, &mut requests.route_names, &mut self.number_by_route)
+                });
+            requests.routes.push(route.unwrap_or(NONE));
             requests.items.extend(
                 part_requests
                     .items_of(row)
@@ -116,29 +122,35 @@ fn break_cycles(parents: &mut [u32]) {
 }
 
 fn sort_by_time(requests: Requests) -> Requests {
-    if requests.time_us.is_sorted() {
+    if requests.times_us.is_sorted() {
         return requests;
     }
     let mut row_order: Vec<usize> = (0..requests.len()).collect();
-    row_order.sort_by_key(|&row| requests.time_us[row]);
+    row_order.sort_by_key(|&row| requests.times_us[row]);
     let mut sorted = Requests {
-        request: row_order.iter().map(|&row| requests.request[row]).collect(),
-        time_us: row_order.iter().map(|&row| requests.time_us[row]).collect(),
-        instance: row_order
+        numbers: row_order.iter().map(|&row| requests.numbers[row]).collect(),
+        times_us: row_order
             .iter()
-            .map(|&row| requests.instance[row])
+            .map(|&row| requests.times_us[row])
             .collect(),
-        base_us: row_order.iter().map(|&row| requests.base_us[row]).collect(),
-        page: row_order.iter().map(|&row| requests.page[row]).collect(),
-        route: row_order.iter().map(|&row| requests.route[row]).collect(),
+        instances: row_order
+            .iter()
+            .map(|&row| requests.instances[row])
+            .collect(),
+        base_times_us: row_order
+            .iter()
+            .map(|&row| requests.base_times_us[row])
+            .collect(),
+        pages: row_order.iter().map(|&row| requests.pages[row]).collect(),
+        routes: row_order.iter().map(|&row| requests.routes[row]).collect(),
         starts: vec![0],
         items: Vec::with_capacity(requests.items.len()),
-        routes: Vec::new(),
+        route_names: Vec::new(),
     };
     for &row in &row_order {
         sorted.items.extend(requests.items_of(row));
         sorted.starts.push(sorted.items.len());
     }
-    sorted.routes = requests.routes;
+    sorted.route_names = requests.route_names;
     sorted
 }

@@ -44,20 +44,20 @@ impl Items {
 /// The requests in the order of their time, one entry a request in each column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// The number that the recorder gave.
-    pub request: Vec<u64>,
-    /// Arrival time in microseconds of the recorder's clock.
-    pub time_us: Vec<u64>,
-    /// Which application process served it.
-    pub instance: Vec<u16>,
-    /// Its latency with every item in local memory, in microseconds.
-    pub base_us: Vec<u32>,
-    /// The item that its page is about, or [`NONE`].
-    pub page: Vec<u32>,
-    /// Which kind of request it was, an index into `routes`, or [`NONE`].
-    pub route: Vec<u32>,
+    /// The numbers that the recorder gave.
+    pub numbers: Vec<u64>,
+    /// Arrival times in microseconds of the recorder's clock.
+    pub times_us: Vec<u64>,
+    /// Which application process served each request.
+    pub instances: Vec<u16>,
+    /// Latencies with every item in local memory, in microseconds.
+    pub base_times_us: Vec<u32>,
+    /// The item that each request's page is about, or [`NONE`].
+    pub pages: Vec<u32>,
+    /// The kind of each request, an index into `route_names`, or [`NONE`].
+    pub routes: Vec<u32>,
     /// The names of the routes.
-    pub routes: Vec<String>,
+    pub route_names: Vec<String>,
     /// Where each request's items begin in `items`; one entry more than there are requests.
     pub starts: Vec<usize>,
     /// The items of all requests, one request after the other, with repeats.
@@ -67,12 +67,12 @@ pub struct Requests {
 impl Requests {
     /// How many requests there are.
     pub fn len(&self) -> usize {
-        self.base_us.len()
+        self.base_times_us.len()
     }
 
     /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
-        self.base_us.is_empty()
+        self.base_times_us.is_empty()
     }
 
     /// The items that request `index` used, in order, with repeats.
@@ -105,17 +105,17 @@ impl RequestLog {
     /// An unsupported file type, a missing column, a value out of range, a cycle among the parents, times out of
     /// order.
     pub fn read<S: Source>(
-        (items_file, items): (&str, S),
-        (requests_file, requests): (&str, S),
+        (items_file, items_source): (&str, S),
+        (requests_file, requests_source): (&str, S),
     ) -> Result<Self, TraceError> {
         let log = match (Format::of(items_file)?, Format::of(requests_file)?) {
             (Format::JsonLines, Format::JsonLines) => jsonl::read(
-                (items_file, BufReader::new(items)),
-                (requests_file, BufReader::new(requests)),
+                (items_file, BufReader::new(items_source)),
+                (requests_file, BufReader::new(requests_source)),
             ),
             #[cfg(feature = "parquet")]
             (Format::Parquet, Format::Parquet) => {
-                parquet::read((items_file, items), (requests_file, requests))
+                parquet::read((items_file, items_source), (requests_file, requests_source))
             }
             _ => {
                 let fault = "a request log is two files of one kind, Parquet or JSON lines";

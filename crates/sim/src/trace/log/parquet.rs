@@ -178,40 +178,43 @@ fn read_requests<S: ChunkReader + 'static>(
     let mut number_by_route = HashMap::new();
     let item_max = (item_count as u64).saturating_sub(1);
     for_each_range(parquet_file, &column_refs, |decoders, rows| {
-        let request = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
-        requests.request.extend(
-            request
+        let request_numbers = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
+        requests.numbers.extend(
+            request_numbers
                 .iter()
                 .zip(rows.clone())
                 .map(|(number, row)| number.unwrap_or(row)),
         );
-        let time_us = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
+        let times_us = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
         requests
-            .time_us
-            .extend(require_non_null(file, "time_us", rows.start, time_us)?);
-        let instance = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
-        requests
-            .instance
-            .extend(instance.iter().map(|instance| instance.unwrap_or(0) as u16));
-        let base_us = require_non_null(
+            .times_us
+            .extend(require_non_null(file, "time_us", rows.start, times_us)?);
+        let instances = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
+        requests.instances.extend(
+            instances
+                .iter()
+                .map(|instance| instance.unwrap_or(0) as u16),
+        );
+        let base_times_us = require_non_null(
             file,
             "base_us",
             rows.start,
             read_numbers(&mut decoders[3], &rows, u32::MAX.into())?,
         )?;
         requests
-            .base_us
-            .extend(base_us.iter().map(|&base_us| base_us as u32));
-        let page = read_numbers(&mut decoders[4], &rows, item_max)?;
-        requests.page.extend(
-            page.iter()
+            .base_times_us
+            .extend(base_times_us.iter().map(|&base_us| base_us as u32));
+        let pages = read_numbers(&mut decoders[4], &rows, item_max)?;
+        requests.pages.extend(
+            pages
+                .iter()
                 .map(|page| page.map_or(NONE, |page| page as u32)),
         );
-        for route in read_strings(&mut decoders[5], &rows)? {
-            let route = route.map_or(NONE, |name| {
-                intern_route(&name, &mut requests.routes, &mut number_by_route)
+        for route_name in read_strings(&mut decoders[5], &rows)? {
+            let route = route_name.map_or(NONE, |name| {
+                intern_route(&name, &mut requests.route_names, &mut number_by_route)
             });
-            requests.route.push(route);
+            requests.routes.push(route);
         }
         let Some(lists) = &mut decoders[6] else {
             return Ok(());

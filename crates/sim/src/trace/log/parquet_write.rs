@@ -50,7 +50,7 @@ fn row_groups(row_count: usize) -> impl Iterator<Item = Range<usize>> {
 
 fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     let items = &log.items;
-    let text = |key: &String| ByteArray::from(key.as_str());
+    let to_byte_array = |key: &String| ByteArray::from(key.as_str());
     let required_ints = |values: Vec<i32>| Column::Ints {
         values,
         definition_levels: None,
@@ -58,7 +58,7 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     [
         required_ints(rows.clone().map(|row| row as i32).collect()),
         Column::Strings {
-            values: items.keys[rows.clone()].iter().map(text).collect(),
+            values: items.keys[rows.clone()].iter().map(to_byte_array).collect(),
             definition_levels: None,
         },
         Column::nullable_numbers(
@@ -81,28 +81,28 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
         values,
         definition_levels: None,
     };
-    let route_name = |&route: &u32| requests.routes.get(route as usize).map(String::as_str);
+    let route_name = |&route: &u32| requests.route_names.get(route as usize).map(String::as_str);
     [
-        longs(&requests.request[rows.clone()]),
-        longs(&requests.time_us[rows.clone()]),
+        longs(&requests.numbers[rows.clone()]),
+        longs(&requests.times_us[rows.clone()]),
         required_ints(
-            requests.instance[rows.clone()]
+            requests.instances[rows.clone()]
                 .iter()
                 .map(|&value| value.into())
                 .collect(),
         ),
         required_ints(
-            requests.base_us[rows.clone()]
+            requests.base_times_us[rows.clone()]
                 .iter()
                 .map(|&value| value as i32)
                 .collect(),
         ),
         Column::nullable_numbers(
-            requests.page[rows.clone()]
+            requests.pages[rows.clone()]
                 .iter()
                 .map(|&page| optional_number(page)),
         ),
-        Column::nullable_strings(requests.route[rows.clone()].iter().map(route_name)),
+        Column::nullable_strings(requests.routes[rows.clone()].iter().map(route_name)),
         Column::lists(rows.map(|row| requests.items_of(row))),
     ]
 }

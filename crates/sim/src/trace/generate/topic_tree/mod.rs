@@ -57,16 +57,16 @@ pub fn topic_tree(config: &TopicTreeConfig) -> RequestLog {
         starts: vec![0],
         ..Requests::default()
     };
-    requests.routes = visits::ROUTES.map(String::from).to_vec();
+    requests.route_names = visits::ROUTES.map(String::from).to_vec();
     for (number, visit) in visits.into_iter().enumerate() {
-        requests.request.push(number as u64);
-        requests.time_us.push(visit.time_us);
+        requests.numbers.push(number as u64);
+        requests.times_us.push(visit.time_us);
         requests
-            .instance
+            .instances
             .push(rng.below(u32::from(config.instances.max(1))) as u16);
-        requests.base_us.push(visit.base_us);
-        requests.page.push(visit.page);
-        requests.route.push(visit.route);
+        requests.base_times_us.push(visit.base_us);
+        requests.pages.push(visit.page);
+        requests.routes.push(visit.route);
         requests.items.extend(&visit.items);
         requests.starts.push(requests.items.len());
     }
@@ -94,9 +94,9 @@ mod tests {
     fn log_has_the_requested_size_in_time_order() {
         let log = small_log();
         assert_eq!((log.items.len(), log.requests.len()), (2000, 3000));
-        assert!(log.requests.time_us.is_sorted());
+        assert!(log.requests.times_us.is_sorted());
         assert!(log.requests.items.iter().all(|&item| item < 2000));
-        assert!(log.requests.instance.iter().all(|&instance| instance < 4));
+        assert!(log.requests.instances.iter().all(|&instance| instance < 4));
     }
 
     #[test]

@@ -101,10 +101,10 @@ impl TopicTree {
 
 /// Seven in ten items are pages, and each level above has about a sixth of the level below.
 fn split_into_levels(item_count: u32) -> [u32; LEVELS + 1] {
-    let pages = (item_count * 7 / 10).max(1);
-    let mut items_left = item_count - pages - 1;
+    let page_count = (item_count * 7 / 10).max(1);
+    let mut items_left = item_count - page_count - 1;
     let mut level_sizes = [1u32; LEVELS];
-    level_sizes[5] = pages;
+    level_sizes[5] = page_count;
     for level in [1, 2, 3] {
         level_sizes[level] = (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1])
             .ceil()

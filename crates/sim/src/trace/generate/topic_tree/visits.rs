@@ -140,11 +140,11 @@ impl<'a> Visitors<'a> {
     }
 
     fn draw_lesson_in_season(&mut self) -> u32 {
-        let units = self.tree.level_starts[4] - self.tree.level_starts[3];
+        let unit_count = self.tree.level_starts[4] - self.tree.level_starts[3];
         let years = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
         let position = (years + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
-        let unit =
-            self.tree.level_starts[3] + ((position * f64::from(units)) as u32).min(units - 1);
+        let unit = self.tree.level_starts[3]
+            + ((position * f64::from(unit_count)) as u32).min(unit_count - 1);
         let unit_lessons = self.tree.children(unit);
         unit_lessons.start + self.rng.below(unit_lessons.end - unit_lessons.start)
     }
