@@ -63,11 +63,16 @@ class GlassCacheDict(BaseStorage[str, Any]):
         self._namespace, self._client = namespace, client
         self._ttl, self._ttl_offset = ttl, ttl_offset
 
-    def _full_key(self, key: str) -> str:
+    def _key_prefix(self) -> str:
+        """Return the prefix of all keys since the last `clear`; while no server replies, one that finds nothing."""
         generation_key = f"{self._namespace}:~generation"
-        while (generation := self._client.get(generation_key)) is None:
-            self._client.add(generation_key, secrets.token_hex(4))
-        return f"{self._namespace}:{generation}:{key}"
+        generation, new_generation = self._client.get(generation_key), secrets.token_hex(4)
+        if generation is None and not self._client.add(generation_key, new_generation):
+            generation = self._client.get(generation_key)  # another process was first
+        return f"{self._namespace}:{generation or new_generation}:"
+
+    def _full_key(self, key: str) -> str:
+        return self._key_prefix() + key
 
     def __getitem__(self, key: str) -> Any:
         """Return the value under key."""
@@ -97,7 +102,8 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values under keys, without those that missed, by one request a server."""
-        keys_by_full_key = {self._full_key(key): key for key in keys}
+        key_prefix = self._key_prefix()
+        keys_by_full_key = {key_prefix + key: key for key in keys}
         stored_values = self._client.get_many(list(keys_by_full_key))
         deserialize: Any = cast("Any", self).deserialize
         return {
@@ -107,7 +113,8 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def bulk_delete(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
-        self._client.delete_many([self._full_key(key) for key in keys])
+        key_prefix = self._key_prefix()
+        self._client.delete_many([key_prefix + key for key in keys])
 
     def clear(self) -> None:
         """Forget every value."""

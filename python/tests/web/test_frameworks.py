@@ -200,3 +200,15 @@ def test_requests_cache_keeps_responses_without_listing_keys(glasscache_server: 
         for listing_function in (iter, len):
             with pytest.raises(NotImplementedError, match="cannot list"):
                 listing_function(responses)
+
+
+def test_requests_cache_with_an_unreachable_server_has_misses() -> None:
+    pytest.importorskip("requests_cache", reason="requests-cache is not installed")
+    from glasscache.contrib.requests_cache import GlassCacheBackend
+
+    with Client("127.0.0.1:1", timeout=0.2, on_error="miss") as client:
+        redirects = GlassCacheBackend(client, "test").redirects
+        redirects["r"] = "a"
+        assert "r" not in redirects
+        assert redirects.get_many(["r", "s"]) == {}
+        redirects.bulk_delete(["r"])
