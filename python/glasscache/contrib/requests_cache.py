@@ -64,7 +64,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
         self._ttl, self._ttl_offset = ttl, ttl_offset
 
     def _key_prefix(self) -> str:
-        """Return the prefix of all keys since the last `clear`; while no server replies, one that finds nothing."""
+        """Return the prefix of all keys since the last `clear`; without a server, one that finds nothing."""
         generation_key = f"{self._namespace}:~generation"
         generation, new_generation = self._client.get(generation_key), secrets.token_hex(4)
         if generation is None and not self._client.add(generation_key, new_generation):
