@@ -83,7 +83,11 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
         let log = read_pair(&pair)?;
         let (parts, mut left_out) = list_parts(folder)?;
         left_out.extend(parts.iter().map(|part| {
-            let read_file = pair.requests_path.file_name().unwrap_or_default().to_string_lossy();
+            let read_file = pair
+                .requests_path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy();
             let reason = format!("{read_file} is read instead; move that away to read the parts");
             LeftOutPart::new(&part.requests_path, reason)
         }));

@@ -220,7 +220,10 @@ fn format_prefixes(findings: &Findings, prints_all_prefixes: bool) -> String {
         table.push_row([
             row.prefix.clone(),
             format_count(causes.gets),
-            format_percent(share_of(causes.gets.saturating_sub(causes.misses), causes.gets)),
+            format_percent(share_of(
+                causes.gets.saturating_sub(causes.misses),
+                causes.gets,
+            )),
             format_count(causes.misses),
             format_count(causes.evicted),
             format_count(causes.expired),
