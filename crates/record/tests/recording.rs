@@ -289,7 +289,7 @@ fn a_part_is_written_when_it_is_old() {
 }
 
 #[test]
-fn parts_beside_a_log_of_one_pair_of_files_are_named_as_left_out() {
+fn parts_in_the_folder_of_a_single_log_are_named_as_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = new_recorder(folder.path(), |_| {});
     record_reads(&recorder, &["a"]);
