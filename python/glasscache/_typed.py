@@ -1,4 +1,4 @@
-"""Dates, decimals, UUIDs and registered classes as the fields of typed values, which the native half writes.
+"""Dates, decimals, UUIDs and registered classes as the payloads of typed values, which the native half writes.
 
 `Types` has the classes of a program that a codec may write and make: enumerations and dataclasses, each
 under a name. Nothing is ever imported, and no class found, by a name that was read from a cache.
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-__all__ = ["Types", "kind_and_fields_of", "value_from_fields"]
+__all__ = ["Types", "kind_and_payload_of", "value_from_payload"]
 
-KindAndFields = tuple[str, Any]
-TimeFields = tuple[int, int, int, int, bool, Any]
+KindAndPayload = tuple[str, Any]
+TimePayload = tuple[int, int, int, int, bool, Any]
 
 _ZONE_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _ZONE_NAME_LENGTH_MAX: Final = 100
@@ -75,16 +75,16 @@ def _list_field_names(cls: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
-# ---- to fields ------------------------------------------------------------------------------------
+# ---- to payloads -----------------------------------------------------------------------------------
 
 
-def kind_and_fields_of(types: Types, value: Any, is_nested: bool) -> KindAndFields:
-    """Return the kind and the fields of a value, or raise `UnwritableValue` with what to do instead."""
+def kind_and_payload_of(types: Types, value: Any, is_nested: bool) -> KindAndPayload:
+    """Return the kind and the payload of a value, or raise `UnwritableValue` with what to do instead."""
     cls = cast("Any", type(value))
     if cls in types.names:
         field_names = types.field_names.get(cls)
         if field_names is None:
-            return "enum", (types.names[cls], _member_field(value))
+            return "enum", (types.names[cls], _member_payload(value))
         return "record", (types.names[cls], _field_values(value, field_names))
     converter = _CONVERTERS.get((cls.__module__, cls.__qualname__))
     # A class of that name elsewhere is another class.
@@ -93,7 +93,7 @@ def kind_and_fields_of(types: Types, value: Any, is_nested: bool) -> KindAndFiel
     raise _unwritable_error(value, is_nested)
 
 
-def _member_field(value: Any) -> str | int:
+def _member_payload(value: Any) -> str | int:
     """Return the name of a member; a combination of flags has its number."""
     members = cast("Any", type(value)).__members__
     if members.get(value.name) is value:
@@ -116,12 +116,12 @@ def _field_values(value: Any, field_names: tuple[str, ...]) -> list[tuple[str, A
         raise UnwritableValue(f"{type(value).__name__} lacks a field: {error}") from error
 
 
-def _time_fields(value: dt.time | dt.datetime) -> TimeFields:
-    zone = _zone_field(value.tzinfo)
+def _time_payload(value: dt.time | dt.datetime) -> TimePayload:
+    zone = _zone_payload(value.tzinfo)
     return value.hour, value.minute, value.second, value.microsecond, bool(value.fold), zone
 
 
-def _zone_field(zone: Any) -> Any:
+def _zone_payload(zone: Any) -> Any:
     if zone is None:
         return None
     cls = cast("Any", type(zone))
@@ -146,12 +146,12 @@ def _is_zone_name(name: Any) -> bool:
     )
 
 
-_CONVERTERS: Final[dict[tuple[str, str], Callable[[Any], KindAndFields]]] = {
+_CONVERTERS: Final[dict[tuple[str, str], Callable[[Any], KindAndPayload]]] = {
     ("datetime", "date"): lambda day: ("date", (day.year, day.month, day.day)),
-    ("datetime", "time"): lambda time: ("time", _time_fields(time)),
+    ("datetime", "time"): lambda time: ("time", _time_payload(time)),
     ("datetime", "datetime"): lambda moment: (
         "datetime",
-        (moment.year, moment.month, moment.day, _time_fields(moment)),
+        (moment.year, moment.month, moment.day, _time_payload(moment)),
     ),
     ("datetime", "timedelta"): lambda span: ("delta", (span.days, span.seconds, span.microseconds)),
     ("decimal", "Decimal"): lambda number: ("decimal", str(number)),
@@ -193,61 +193,61 @@ def _unwritable_error(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: 
     )
 
 
-# ---- from fields ----------------------------------------------------------------------------------
+# ---- from payloads ---------------------------------------------------------------------------------
 
 
-def value_from_fields(types: Types, kind: str, fields: Any) -> Any:
-    """Return the value of a kind and its fields; what they do not fit is a `ValueError`."""
+def value_from_payload(types: Types, kind: str, payload: Any) -> Any:
+    """Return the value of a kind and its payload; what they do not fit is a `ValueError`."""
     match kind:
         case "enum":
-            return _enum_from_fields(types, *fields)
+            return _enum_from_payload(types, *payload)
         case "record":
-            return _record_from_fields(types, *fields)
+            return _record_from_payload(types, *payload)
         case "decimal":
             import decimal  # noqa: PLC0415 - only users of such values pay for the module
 
             try:
-                return decimal.Decimal(fields)
+                return decimal.Decimal(payload)
             except decimal.InvalidOperation as error:
                 raise ValueError("an invalid decimal number") from error
         case "uuid":
             import uuid  # noqa: PLC0415 - likewise
 
-            return uuid.UUID(bytes=fields)
+            return uuid.UUID(bytes=payload)
         case _:
-            return _time_from_fields(kind, fields)
+            return _time_from_payload(kind, payload)
 
 
-def _time_from_fields(kind: str, fields: Any) -> Any:
+def _time_from_payload(kind: str, payload: Any) -> Any:
     import datetime as dt  # noqa: PLC0415 - likewise
 
     match kind:
         case "date":
-            return dt.date(*fields)
+            return dt.date(*payload)
         case "delta":
-            return dt.timedelta(*fields)
+            return dt.timedelta(*payload)
         case "time":
-            hour, minute, second, microsecond, fold, zone_field = fields
-            tz = _zone_from_field(zone_field)
+            hour, minute, second, microsecond, fold, zone_payload = payload
+            tz = _zone_from_payload(zone_payload)
             return dt.time(hour, minute, second, microsecond, tz, fold=fold)
         case _:
-            year, month, day, (hour, minute, second, microsecond, fold, zone_field) = fields
-            tz = _zone_from_field(zone_field)
+            year, month, day, (hour, minute, second, microsecond, fold, zone_payload) = payload
+            tz = _zone_from_payload(zone_payload)
             return dt.datetime(year, month, day, hour, minute, second, microsecond, tz, fold=fold)
 
 
-def _zone_from_field(zone_field: Any) -> dt.tzinfo | None:
+def _zone_from_payload(zone_payload: Any) -> dt.tzinfo | None:
     import datetime as dt  # noqa: PLC0415 - likewise
 
-    match zone_field:
+    match zone_payload:
         case None:
             return None
         case int():
-            return dt.timezone(dt.timedelta(microseconds=zone_field)) if zone_field else dt.UTC
+            return dt.timezone(dt.timedelta(microseconds=zone_payload)) if zone_payload else dt.UTC
         case (offset_us, name):
             return dt.timezone(dt.timedelta(microseconds=offset_us), name)
         case _:
-            return _named_zone(zone_field)
+            return _named_zone(zone_payload)
 
 
 def _named_zone(name: str) -> dt.tzinfo:
@@ -268,21 +268,21 @@ def _class_of(types: Types, name: str) -> type[Any]:
     return cls
 
 
-def _enum_from_fields(types: Types, name: str, member_field: Any) -> Any:
+def _enum_from_payload(types: Types, name: str, member_payload: Any) -> Any:
     cls = cast("Any", _class_of(types, name))
     if not _is_enum(cls):
         raise ValueError(f"{name} is not an Enum here")
-    if type(member_field) is str:
-        member = cls.__members__.get(member_field)
+    if type(member_payload) is str:
+        member = cls.__members__.get(member_payload)
         if member is None:
-            raise ValueError(f"{name} has no member {member_field!r} here")
+            raise ValueError(f"{name} has no member {member_payload!r} here")
         return member
-    if type(member_field) is int and issubclass(cls, sys.modules["enum"].Flag):
-        return cls(member_field)
-    raise ValueError(f"{name} has no member {member_field!r} here")
+    if type(member_payload) is int and issubclass(cls, sys.modules["enum"].Flag):
+        return cls(member_payload)
+    raise ValueError(f"{name} has no member {member_payload!r} here")
 
 
-def _record_from_fields(types: Types, name: str, values: dict[str, Any]) -> Any:
+def _record_from_payload(types: Types, name: str, values: dict[str, Any]) -> Any:
     cls = _class_of(types, name)
     field_names = types.field_names.get(cls)
     if field_names is None or values.keys() != set(field_names):

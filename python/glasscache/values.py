@@ -106,7 +106,7 @@ class Codec(_native.Codec):
             cls,
             functools.partial(_DUMPERS[objects], is_own_dialect=is_own_dialect),
             functools.partial(_load_kind, registered_types),
-            kind_and_fields_of=functools.partial(_kind_and_fields, registered_types)
+            kind_and_payload_of=functools.partial(_kind_and_payload, registered_types)
             if writes_typed
             else None,
             dialect=dialect,
@@ -150,7 +150,7 @@ def resolve_codec(codec: Codec | str | None, dialect: str | None) -> Codec:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
 
-def _raw_json_or_array_fields(value: Any) -> tuple[str, Any] | None:
+def _raw_json_or_array_payload(value: Any) -> tuple[str, Any] | None:
     """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
@@ -214,11 +214,11 @@ def _refuse_lossy_value(value: Any, depth: int = 0) -> None:
         )
 
 
-def _kind_and_fields(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
-    """Return the kind and fields of a value that is neither a container nor a plain scalar."""
-    if not is_nested and (kind_and_fields := _raw_json_or_array_fields(value)):
-        return kind_and_fields
-    return _typed.kind_and_fields_of(types, value, is_nested)
+def _kind_and_payload(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
+    """Return the kind and payload of a value that is neither a container nor a plain scalar."""
+    if not is_nested and (kind_and_payload := _raw_json_or_array_payload(value)):
+        return kind_and_payload
+    return _typed.kind_and_payload_of(types, value, is_nested)
 
 
 def _import_if_installed(name: str) -> Any:
@@ -299,8 +299,8 @@ def _dump_msgpack(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
 def _dump_pickle(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415 - enabled explicitly
 
-    if is_own_dialect and (kind_and_fields := _raw_json_or_array_fields(value)):
-        return kind_and_fields
+    if is_own_dialect and (kind_and_payload := _raw_json_or_array_payload(value)):
+        return kind_and_payload
     try:
         return "pickle", pickle.dumps(value, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -314,23 +314,23 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 }
 
 
-def _load_kind(types: _typed.Types, kind: str, fields: Any) -> Any:
+def _load_kind(types: _typed.Types, kind: str, payload: Any) -> Any:
     """Return the value of a kind that the native half leaves to Python; some have one field, a body."""
     match kind:
         case "json":
-            return _json_writer_and_reader()[1](fields)
+            return _json_writer_and_reader()[1](payload)
         case "raw_json":
-            return RawJSON(fields)
+            return RawJSON(payload)
         case "msgpack":
-            return _msgpack_module().decode(fields)
+            return _msgpack_module().decode(payload)
         case "date_ms":
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates
 
-            return dt.datetime.fromtimestamp(fields / 1000, dt.UTC)
+            return dt.datetime.fromtimestamp(payload / 1000, dt.UTC)
         case "array":
-            return _load_array(*fields)
+            return _load_array(*payload)
         case _:
-            return _typed.value_from_fields(types, kind, fields)
+            return _typed.value_from_payload(types, kind, payload)
 
 
 def _load_array(

@@ -156,7 +156,7 @@ pub(crate) fn stats<'py>(
     binding.map(|binding| binding.stats(py)).transpose()
 }
 
-/// What a Python client needs of its strategy.
+/// Binds the near cache of a Python client to the context variable that holds the scope of its requests.
 pub(crate) struct NearBinding {
     pub(crate) near_cache: Arc<ClientNearCache>,
     /// The context variable with the scope of the current request.

@@ -20,12 +20,12 @@ use crate::int_lists::RetainedNumbers;
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Codec {
     pub(crate) inner: value::Codec,
-    /// Called for objects without a form of their own: `dump(value) -> (kind, fields)`.
+    /// Called for objects without a form of their own: `dump(value) -> (kind, payload)`.
     pub(crate) dump: Py<PyAny>,
     /// Called for what a typed value holds other than containers and plain scalars:
-    /// `kind_and_fields_of(value, is_nested) -> (kind, fields)`. None for codecs without typed values.
-    pub(crate) kind_and_fields_of: Option<Py<PyAny>>,
-    /// Called to read what `dump` or `kind_and_fields_of` made: `load(kind, fields) -> value`.
+    /// `kind_and_payload_of(value, is_nested) -> (kind, payload)`. None for codecs without typed values.
+    pub(crate) kind_and_payload_of: Option<Py<PyAny>>,
+    /// Called to read what `dump` or `kind_and_payload_of` made: `load(kind, payload) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
     pub(crate) plain_flags: Option<u32>,
@@ -37,7 +37,7 @@ pub(crate) struct Codec {
 impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
-                        decompressed_bytes_max, pickle, migrate_from, kind_and_fields_of=None))]
+                        decompressed_bytes_max, pickle, migrate_from, kind_and_payload_of=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -54,7 +54,7 @@ impl Codec {
         decompressed_bytes_max: usize,
         pickle: bool,
         migrate_from: Option<&str>,
-        kind_and_fields_of: Option<Py<PyAny>>,
+        kind_and_payload_of: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad_setting =
             |message: String| error::from_client_error(py, &Error::BadSetting(message));
@@ -94,7 +94,7 @@ impl Codec {
             plain_flags: plain_flags.filter(|&flags| inner.is_raw(flags)),
             inner,
             dump,
-            kind_and_fields_of,
+            kind_and_payload_of,
             load,
             retained_numbers: RetainedNumbers::default(),
         })

@@ -79,8 +79,8 @@ pub(crate) fn write(
         return Ok(());
     }
     let Some((token, items)) = token_and_items(value)? else {
-        let (kind, fields) = python_form(codec, value, depth > 0)?;
-        return write_python_form(codec, &kind, &fields, depth, out);
+        let (kind, payload) = python_form(codec, value, depth > 0)?;
+        return write_python_form(codec, &kind, &payload, depth, out);
     };
     check_depth(codec, value.py(), depth)?;
     token.write(out);
@@ -146,42 +146,42 @@ fn token_and_items<'py>(
     Ok(Some((token_of(items.len()), items)))
 }
 
-/// The Python half's form of a value: a kind and fields.
+/// The Python half's form of a value: a kind and payload.
 pub(crate) fn python_form<'py>(
     codec: &Codec,
     value: &Bound<'py, PyAny>,
     is_nested: bool,
 ) -> PyResult<(String, Bound<'py, PyAny>)> {
     let py = value.py();
-    let Some(kind_and_fields_of) = &codec.kind_and_fields_of else {
+    let Some(kind_and_payload_of) = &codec.kind_and_payload_of else {
         return Err(PyTypeError::new_err("this codec writes no typed values"));
     };
-    let kind_and_fields = kind_and_fields_of.bind(py).call1((value, is_nested))?;
-    kind_and_fields.extract()
+    let kind_and_payload = kind_and_payload_of.bind(py).call1((value, is_nested))?;
+    kind_and_payload.extract()
 }
 
-type TimeFields<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);
-type DateTimeFields<'py> = (u16, u8, u8, TimeFields<'py>);
+type TimePayload<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);
+type DateTimePayload<'py> = (u16, u8, u8, TimePayload<'py>);
 
 /// Appends what the Python half made of a value.
 pub(crate) fn write_python_form(
     codec: &Codec,
     kind: &str,
-    fields: &Bound<'_, PyAny>,
+    payload: &Bound<'_, PyAny>,
     depth: usize,
     out: &mut Vec<u8>,
 ) -> PyResult<()> {
-    let py = fields.py();
+    let py = payload.py();
     let extract_text = |object: &Bound<'_, PyAny>| {
         object
             .extract::<String>()
             .map_err(|error| unwritable_if_not_utf8(codec, py, error))
     };
     match kind {
-        "decimal" => Token::Decimal(&extract_text(fields)?).write(out),
-        "uuid" => Token::Uuid(fields.extract()?).write(out),
+        "decimal" => Token::Decimal(&extract_text(payload)?).write(out),
+        "uuid" => Token::Uuid(payload.extract()?).write(out),
         "delta" => {
-            let (days, seconds, microseconds) = fields.extract()?;
+            let (days, seconds, microseconds) = payload.extract()?;
             Token::Delta(Delta {
                 days,
                 seconds,
@@ -190,27 +190,27 @@ pub(crate) fn write_python_form(
             .write(out);
         }
         "date" => {
-            let (year, month, day) = fields.extract()?;
+            let (year, month, day) = payload.extract()?;
             Token::Date(Date { year, month, day }).write(out);
         }
         "time" => {
-            let (time, zone) = parse_time(codec, fields.extract()?)?;
+            let (time, zone) = parse_time(codec, payload.extract()?)?;
             Token::Time(with_zone(time, &zone)).write(out);
         }
         "datetime" => {
-            let (year, month, day, time_fields): DateTimeFields<'_> = fields.extract()?;
-            let (time, zone) = parse_time(codec, time_fields)?;
+            let (year, month, day, time_payload): DateTimePayload<'_> = payload.extract()?;
+            let (time, zone) = parse_time(codec, time_payload)?;
             Token::DateTime(Date { year, month, day }, with_zone(time, &zone)).write(out);
         }
         "enum" => {
-            let (name, member) = fields.extract::<(String, Bound<'_, PyAny>)>()?;
+            let (name, member) = payload.extract::<(String, Bound<'_, PyAny>)>()?;
             check_depth(codec, py, depth)?;
             Token::Enum(&name).write(out);
             write(codec, &member, depth + 1, out)?;
         }
         "record" => {
             type Record<'py> = (String, Vec<(String, Bound<'py, PyAny>)>);
-            let (name, record_fields) = fields.extract::<Record<'_>>()?;
+            let (name, record_fields) = payload.extract::<Record<'_>>()?;
             check_depth(codec, py, depth)?;
             Token::Record(&name, record_fields.len()).write(out);
             for (field_name, item) in record_fields {
@@ -230,21 +230,24 @@ enum OwnedZone {
     Named(String),
 }
 
-fn parse_time(codec: &Codec, time_fields: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
-    let (hour, minute, second, microsecond, is_second_fold, zone_field) = time_fields;
-    let py = zone_field.py();
-    let zone = if zone_field.is_none() {
+fn parse_time(
+    codec: &Codec,
+    time_payload: TimePayload<'_>,
+) -> PyResult<(Time<'static>, OwnedZone)> {
+    let (hour, minute, second, microsecond, is_second_fold, zone_payload) = time_payload;
+    let py = zone_payload.py();
+    let zone = if zone_payload.is_none() {
         OwnedZone::Naive
-    } else if let Ok(offset_us) = zone_field.extract() {
+    } else if let Ok(offset_us) = zone_payload.extract() {
         OwnedZone::Fixed(offset_us, None)
-    } else if zone_field.is_instance_of::<PyString>() {
+    } else if zone_payload.is_instance_of::<PyString>() {
         OwnedZone::Named(
-            zone_field
+            zone_payload
                 .extract()
                 .map_err(|error| unwritable_if_not_utf8(codec, py, error))?,
         )
     } else {
-        let (offset_us, name) = zone_field
+        let (offset_us, name) = zone_payload
             .extract::<(i64, String)>()
             .map_err(|error| unwritable_if_not_utf8(codec, py, error))?;
         OwnedZone::Fixed(offset_us, Some(name))
@@ -339,7 +342,7 @@ fn read_value<'py>(
     codec: &Codec,
     tokens: &mut Tokens<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let load = |kind: &str, fields: Bound<'py, PyAny>| codec.load.bind(py).call1((kind, fields));
+    let load = |kind: &str, payload: Bound<'py, PyAny>| codec.load.bind(py).call1((kind, payload));
     Ok(match next_token(tokens)? {
         Token::None => py.None().into_bound(py),
         Token::Bool(boolean) => PyBool::new(py, boolean).to_owned().into_any(),
@@ -370,27 +373,27 @@ fn read_value<'py>(
         }
         Token::Dict(count) => read_dict(py, codec, tokens, count)?.into_any(),
         Token::Date(date) => {
-            let fields = (date.year, date.month, date.day);
-            load("date", fields.into_pyobject(py)?.into_any())?
+            let payload = (date.year, date.month, date.day);
+            load("date", payload.into_pyobject(py)?.into_any())?
         }
         Token::Time(time) => load("time", time_to_python(py, time)?)?,
         Token::DateTime(date, time) => {
-            let fields = (date.year, date.month, date.day, time_to_python(py, time)?);
-            load("datetime", fields.into_pyobject(py)?.into_any())?
+            let payload = (date.year, date.month, date.day, time_to_python(py, time)?);
+            load("datetime", payload.into_pyobject(py)?.into_any())?
         }
         Token::Delta(delta) => {
-            let fields = (delta.days, delta.seconds, delta.microseconds);
-            load("delta", fields.into_pyobject(py)?.into_any())?
+            let payload = (delta.days, delta.seconds, delta.microseconds);
+            load("delta", payload.into_pyobject(py)?.into_any())?
         }
         Token::Decimal(text) => load("decimal", PyString::new(py, text).into_any())?,
         Token::Uuid(bytes) => load("uuid", PyBytes::new(py, &bytes).into_any())?,
         Token::Enum(name) => {
-            let fields = (name, read_value(py, codec, tokens)?);
-            load("enum", fields.into_pyobject(py)?.into_any())?
+            let payload = (name, read_value(py, codec, tokens)?);
+            load("enum", payload.into_pyobject(py)?.into_any())?
         }
         Token::Record(name, count) => {
-            let fields = (name, read_dict(py, codec, tokens, count)?);
-            load("record", fields.into_pyobject(py)?.into_any())?
+            let payload = (name, read_dict(py, codec, tokens, count)?);
+            load("record", payload.into_pyobject(py)?.into_any())?
         }
     })
 }
@@ -467,7 +470,7 @@ fn time_to_python<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, P
         Zone::Fixed(offset_us, Some(name)) => (offset_us, name).into_pyobject(py)?.into_any(),
         Zone::Named(name) => PyString::new(py, name).into_any(),
     };
-    let fields = (
+    let payload = (
         time.hour,
         time.minute,
         time.second,
@@ -475,5 +478,5 @@ fn time_to_python<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, P
         time.is_second_fold,
         zone,
     );
-    Ok(fields.into_pyobject(py)?.into_any())
+    Ok(payload.into_pyobject(py)?.into_any())
 }

@@ -91,20 +91,20 @@ fn encode_converted<R>(
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let serialise_start = Instant::now();
-    if codec.kind_and_fields_of.is_some() {
+    if codec.kind_and_payload_of.is_some() {
         match typed::round_trips_as_json(value, 0) {
             Some(true) => {}
             Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),
             None => return Err(typed::too_deep_error(codec, value.py())),
         }
     }
-    let (kind, fields) = codec
+    let (kind, payload) = codec
         .dump
         .bind(value.py())
         .call1((value,))?
         .extract::<(String, Bound<'_, PyAny>)>()?;
     let dump_time = serialise_start.elapsed();
-    encode_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+    encode_dumped(codec, value, &kind, &payload, |flags, bytes, costs| {
         use_encoded(flags, bytes, &add_serialise_time(costs, dump_time))
     })
 }
@@ -140,14 +140,14 @@ fn encode_typed<R>(
     if typed::has_native_form(value) {
         typed::write(codec, value, 0, &mut bytes)?;
     } else {
-        let (kind, fields) = typed::python_form(codec, value, false)?;
+        let (kind, payload) = typed::python_form(codec, value, false)?;
         if matches!(kind.as_str(), "array" | "raw_json") {
             let conversion_time = serialise_start.elapsed();
-            return encode_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+            return encode_dumped(codec, value, &kind, &payload, |flags, bytes, costs| {
                 use_encoded(flags, bytes, &add_serialise_time(costs, conversion_time))
             });
         }
-        typed::write_python_form(codec, &kind, &fields, 0, &mut bytes)?;
+        typed::write_python_form(codec, &kind, &payload, 0, &mut bytes)?;
     }
     let write_time = serialise_start.elapsed();
     encode(
@@ -170,13 +170,13 @@ fn encode_dumped<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
     kind: &str,
-    fields: &Bound<'_, PyAny>,
+    payload: &Bound<'_, PyAny>,
     use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     if kind == "array" {
-        type ArrayFields<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
+        type ArrayPayload<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
         let (typecode, is_numpy, is_swapped, itemsize, shape, bytes) =
-            fields.extract::<ArrayFields<'_>>()?;
+            payload.extract::<ArrayPayload<'_>>()?;
         let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
         let array = Array {
             typecode,
@@ -189,7 +189,7 @@ fn encode_dumped<R>(
         return encode(codec, value, &ValueRef::Array(array), use_encoded);
     }
     if kind == "flagged" {
-        let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
+        let (flags, bytes) = payload.extract::<(u32, Bound<'_, PyBytes>)>()?;
         return encode(
             codec,
             value,
@@ -197,7 +197,7 @@ fn encode_dumped<R>(
             use_encoded,
         );
     }
-    let bytes = fields.cast::<PyBytes>()?.as_bytes();
+    let bytes = payload.cast::<PyBytes>()?.as_bytes();
     let value_ref = match kind {
         "json" => ValueRef::Json(bytes),
         "raw_json" => ValueRef::RawJson(bytes),

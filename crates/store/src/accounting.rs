@@ -90,7 +90,7 @@ impl ItemAccounting {
                 if !was_alive {
                     self.count_expired(old);
                 }
-                self.release_item(old, shared_pieces);
+                self.release_item_except(old, shared_pieces);
             }
         }
     }
@@ -109,7 +109,7 @@ impl ItemAccounting {
     }
 
     /// Releases an item that no slot names any more; `shared_pieces` are part of its successor.
-    pub(crate) fn release_item(&self, item: &LocatedItem, shared_pieces: &[Addr]) {
+    pub(crate) fn release_item_except(&self, item: &LocatedItem, shared_pieces: &[Addr]) {
         self.count_item(item, -1);
         let store = &*self.store;
         if item.header.is_chained {
@@ -148,7 +148,7 @@ impl ItemAccounting {
         self.count(cause, 1);
         if self.remove_from_index(hash, dead.addr) {
             self.count_expired(dead);
-            self.release_item(dead, &[]);
+            self.release_item_except(dead, &[]);
         }
     }
 
@@ -160,7 +160,7 @@ impl ItemAccounting {
         };
         bucket.remove(slot);
         drop(bucket);
-        self.release_item(&self.store.locate(slot.entry.item_addr()), &[]);
+        self.release_item_except(&self.store.locate(slot.entry.item_addr()), &[]);
     }
 
     /// Releases one of the least used items of a chain, which was evicted because the chain was at its bound or the
@@ -170,7 +170,7 @@ impl ItemAccounting {
         let item = self.store.locate(addr);
         self.count(CounterId::Displaced, 1);
         self.count_evicted(&item, now);
-        self.release_item(&item, &[]);
+        self.release_item_except(&item, &[]);
     }
 
     /// Counts an expired item.

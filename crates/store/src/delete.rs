@@ -60,7 +60,7 @@ fn try_delete(
         if !accounting.remove_from_index(write.hash, old.addr) {
             return Err(RetryReason::Changed);
         }
-        accounting.release_item(&old, &[]);
+        accounting.release_item_except(&old, &[]);
     }
     Ok(DeleteOutcome::Deleted)
 }

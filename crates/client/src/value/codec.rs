@@ -193,7 +193,7 @@ impl Codec {
             self.check_unpacked_length(numbers)?;
         }
         if let ValueRef::Typed(bytes) = value
-            && !typed::is_complete(bytes, self.options.decompressed_bytes_max)
+            && !typed::is_valid(bytes, self.options.decompressed_bytes_max)
         {
             let items_max = self.options.decompressed_bytes_max / typed::BYTES_PER_VALUE;
             return Err(self.unwritable_error(&ValueRefusal(

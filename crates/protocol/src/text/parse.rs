@@ -34,7 +34,13 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
             parse_line(line, used)
         }
         None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete,
-        None if is_get_or_gat(input) => parse_line(input, input.len()),
+        None if is_get_or_gat(input) => match parse_line(input, input.len()) {
+            // What follows of this line must not be executed as a line of its own.
+            Parsed::Refused(refusal, used) => {
+                Parsed::Refused(LineRefusal::closing(refusal.reply), used)
+            }
+            parsed => parsed,
+        },
         // memcached closes without a reply if 2 KiB contain no line ending, and its tests expect that.
         None => Parsed::Refused(LineRefusal::closing(b""), input.len()),
     }

@@ -141,3 +141,25 @@ fn the_fast_path_parses_a_get_as_the_general_parser_does() {
     let long = [b"get ".as_slice(), &[b'k'; 251], b"\r\n"].concat();
     assert_eq!(parse_single_get(&long), None);
 }
+
+#[test]
+fn a_refused_get_whose_line_has_not_ended_closes_the_connection() {
+    let blanks = " ".repeat(LINE_BYTES_MAX);
+    for start in [
+        format!("get {blanks}"),
+        format!("gat 0 {blanks}"),
+        format!("gat x a{blanks}"),
+    ] {
+        let parsed = parse(start.as_bytes());
+        assert!(
+            matches!(&parsed, Parsed::Refused(refusal, _) if refusal.must_close),
+            "{parsed:?}"
+        );
+        let line = format!("{start}\r\n");
+        let parsed = parse(line.as_bytes());
+        assert!(
+            matches!(&parsed, Parsed::Refused(refusal, used) if !refusal.must_close && *used == line.len()),
+            "{parsed:?}"
+        );
+    }
+}

@@ -57,15 +57,15 @@ impl Context<'_> {
     }
 
     /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the
-    /// maximum time: then `refuse` executes the write as one that cannot wait.
+    /// maximum time: then `execute_without_waiting` gives the result.
     #[inline]
-    pub(crate) fn refuse_if_overdue<T>(
+    pub(crate) fn stop_waiting_if_overdue<T>(
         &self,
         result: Result<T, NoRoomYet>,
-        refuse: impl FnOnce() -> T,
+        execute_without_waiting: impl FnOnce() -> T,
     ) -> Result<T, NoRoomYet> {
         match result {
-            Err(NoRoomYet) if self.may_refuse.take() => Ok(refuse()),
+            Err(NoRoomYet) if self.may_refuse.take() => Ok(execute_without_waiting()),
             result => result,
         }
     }

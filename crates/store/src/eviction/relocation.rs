@@ -52,7 +52,7 @@ impl Relocation<'_> {
         } else {
             RecordBody::Inline(&value)
         };
-        self.publish(body, &pieces)
+        self.replace_record(body, &pieces)
     }
 
     /// Copies the piece at `addr` and writes a new head, which names the copy.
@@ -97,7 +97,7 @@ impl Relocation<'_> {
             pieces: &pieces,
         };
         let outcome = if copied_bytes == data.len() {
-            self.publish(body, &pieces)
+            self.replace_record(body, &pieces)
         } else {
             CopyOutcome::NoRoom
         };
@@ -112,7 +112,8 @@ impl Relocation<'_> {
         outcome
     }
 
-    fn publish(&self, body: RecordBody<'_>, pieces: &[Addr]) -> CopyOutcome {
+    /// Appends a copy with this body and publishes it in place of the original, which is released without `kept_pieces`.
+    fn replace_record(&self, body: RecordBody<'_>, kept_pieces: &[Addr]) -> CopyOutcome {
         let (store, item) = (self.context.accounting.store(), self.item);
         let new_record = NewRecord {
             key: store.key_of(item),
@@ -144,13 +145,13 @@ impl Relocation<'_> {
         if publication.publish(self.context) {
             let accounting = self.context.accounting;
             accounting.count_new(&store.locate(appended.addr));
-            accounting.release_item(item, pieces);
+            accounting.release_item_except(item, kept_pieces);
             CopyOutcome::Done
         } else {
             appender.undo_append(&appended);
             if has_new_unique && store.is_unique_exposed(item.addr) {
                 // Exposed while it was copied: once more, with the same unique.
-                return self.publish(body, pieces);
+                return self.replace_record(body, kept_pieces);
             }
             CopyOutcome::Changed
         }

@@ -459,6 +459,6 @@ impl RecordHandler<'_> {
             }
             None => accounting.count_expired(item),
         }
-        accounting.release_item(item, &[]);
+        accounting.release_item_except(item, &[]);
     }
 }

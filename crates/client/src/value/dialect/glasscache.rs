@@ -203,7 +203,7 @@ impl DialectFormat for Glasscache {
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
-            TYPED if typed::is_complete(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
+            TYPED if typed::is_valid(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
             MANIFEST => Ok(Decoded::Manifest(body)),
             COMPUTE_INFO => refuse("a value with compute info that is cut or nested"),

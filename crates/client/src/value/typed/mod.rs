@@ -20,7 +20,7 @@ pub const DEPTH_MAX: usize = 200;
 pub const BYTES_PER_VALUE: usize = 32;
 
 /// Whether these bytes are one whole typed value within the bounds.
-pub(super) fn is_complete(bytes: &[u8], bytes_max: usize) -> bool {
+pub(super) fn is_valid(bytes: &[u8], bytes_max: usize) -> bool {
     let mut tokens = Tokens::new(bytes, bytes_max);
     skip_value(&mut tokens, 0).is_some() && tokens.is_at_end()
 }

@@ -97,10 +97,10 @@ fn nested_lists(depth: usize) -> Vec<u8> {
 fn nesting_is_read_to_the_bound_and_no_deeper() {
     for (depth, is_accepted) in [(0, true), (DEPTH_MAX, true), (DEPTH_MAX + 1, false)] {
         let bytes = nested_lists(depth);
-        assert_eq!(is_complete(&bytes, BYTES_MAX), is_accepted, "{depth}");
+        assert_eq!(is_valid(&bytes, BYTES_MAX), is_accepted, "{depth}");
         assert_eq!(Typed::parse(&bytes, BYTES_MAX).is_some(), is_accepted);
     }
-    assert!(!is_complete(&nested_lists(1_000_000), usize::MAX));
+    assert!(!is_valid(&nested_lists(1_000_000), usize::MAX));
 }
 
 #[test]
@@ -110,19 +110,16 @@ fn more_values_than_the_bound_allows_are_refused() {
         items: vec![Typed::of(Token::None); 99],
     }
     .to_bytes();
-    assert!(is_complete(&list_bytes, 100 * BYTES_PER_VALUE));
-    assert!(!is_complete(&list_bytes, 100 * BYTES_PER_VALUE - 1));
+    assert!(is_valid(&list_bytes, 100 * BYTES_PER_VALUE));
+    assert!(!is_valid(&list_bytes, 100 * BYTES_PER_VALUE - 1));
 }
 
 #[test]
 fn a_count_beyond_the_bytes_that_follow_is_refused() {
     for tag in [9, 10, 11, 12, 13] {
-        assert!(!is_complete(&[tag, 0xff, 0xff, 0xff, 0x7f, 0], usize::MAX));
+        assert!(!is_valid(&[tag, 0xff, 0xff, 0xff, 0x7f, 0], usize::MAX));
     }
-    assert!(
-        !is_complete(&[13, 1, 0], usize::MAX),
-        "a key without a value"
-    );
+    assert!(!is_valid(&[13, 1, 0], usize::MAX), "a key without a value");
 }
 
 #[test]
@@ -138,7 +135,7 @@ fn dates_and_names_out_of_range_are_refused() {
         &[22],                      // an unknown tag
         &[],
     ] {
-        assert!(!is_complete(bytes, BYTES_MAX), "{bytes:?}");
+        assert!(!is_valid(bytes, BYTES_MAX), "{bytes:?}");
     }
 }
 
@@ -183,7 +180,7 @@ proptest! {
     #[test]
     fn parse_undoes_to_bytes(value in any_value()) {
         let bytes = value.to_bytes();
-        prop_assert!(is_complete(&bytes, BYTES_MAX));
+        prop_assert!(is_valid(&bytes, BYTES_MAX));
         let parsed = Typed::parse(&bytes, BYTES_MAX).unwrap();
         prop_assert_eq!(parsed.to_bytes(), bytes);
     }
@@ -192,11 +189,11 @@ proptest! {
     fn a_cut_value_is_refused(value in any_value(), cut_offset in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes();
         let cut_bytes = &bytes[..cut_offset.index(bytes.len())];
-        prop_assert!(!is_complete(cut_bytes, BYTES_MAX));
+        prop_assert!(!is_valid(cut_bytes, BYTES_MAX));
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(0u8..30, 0..200)) {
-        prop_assert_eq!(is_complete(&bytes, BYTES_MAX), Typed::parse(&bytes, BYTES_MAX).is_some());
+        prop_assert_eq!(is_valid(&bytes, BYTES_MAX), Typed::parse(&bytes, BYTES_MAX).is_some());
     }
 }

@@ -139,7 +139,7 @@ pub(super) fn get_with<'w>(
     let result = context
         .store_worker
         .try_get_with(key, hash, options, context.now);
-    context.refuse_if_overdue(result, || {
+    context.stop_waiting_if_overdue(result, || {
         context
             .store_worker
             .get_with(key, hash, options, context.now)

@@ -45,7 +45,7 @@ pub(super) fn apply_delete(
         is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store_worker.peek(key, hash, context.now);
     let result = store_worker.try_delete(key, hash, options, context.now);
-    let outcome = context.refuse_if_overdue(result, || {
+    let outcome = context.stop_waiting_if_overdue(result, || {
         store_worker.delete(key, hash, options, context.now)
     })?;
     if let Some(deletion_line) = observed_deletion {
@@ -129,7 +129,7 @@ pub(super) fn apply_arith(
 ) -> Result<ArithOutcome, NoRoomYet> {
     let (store_worker, hash) = (context.store_worker, hash_key(key, context));
     let result = store_worker.try_arith(key, hash, options, context.now);
-    let outcome = context.refuse_if_overdue(result, || {
+    let outcome = context.stop_waiting_if_overdue(result, || {
         store_worker.arith(key, hash, options, context.now)
     })?;
     if matches!(outcome, ArithOutcome::Number { .. }) {

@@ -215,7 +215,7 @@ impl<'b> StoreWrite<'b> {
             (context.store_worker, self.key, self.hash, &self.options);
         let previous_value = self.find_previous_value(context);
         let result = store_worker.try_set(key, hash, value, options, context.now);
-        let outcome = context.refuse_if_overdue(result, || {
+        let outcome = context.stop_waiting_if_overdue(result, || {
             store_worker.set(key, hash, value, options, context.now)
         })?;
         self.publish_previous_fetch(previous_value, context);
@@ -255,7 +255,7 @@ impl<'b> StoreWrite<'b> {
     ) -> Result<(), NoRoomYet> {
         let previous_value = self.find_previous_value(context);
         let result = context.store_worker.try_commit(reservation, context.now);
-        let outcome = context.refuse_if_overdue(result, || {
+        let outcome = context.stop_waiting_if_overdue(result, || {
             context.store_worker.refuse_upload(reservation, context.now);
             SetOutcome::NoMemory
         })?;
