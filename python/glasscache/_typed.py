@@ -1,4 +1,4 @@
-"""Dates, decimals, UUIDs and registered classes as the payloads of typed values, which the native half writes.
+"""Dates, decimals, UUIDs and registered classes as payloads of typed values, which the native half writes.
 
 `Types` has the classes of a program that a codec may write and make: enumerations and dataclasses, each
 under a name. Nothing is ever imported, and no class found, by a name that was read from a cache.
