@@ -162,7 +162,7 @@ impl HandoverThread {
         let outcome = self.pause_and_commit(&handover);
         if let Err(reason) = &outcome {
             self.shared.phases.resume();
-            handover.refuse(reason);
+            handover.abort(reason);
         }
         self.shared.wake_all();
         outcome.map(|()| HandoverCost {

@@ -153,7 +153,7 @@ where
         self.scope.mark_requested(key.clone())
     }
 
-    fn is_fixed(&self, key: &K) -> bool {
+    fn has_fixed_value(&self, key: &K) -> bool {
         let value = self.near_values.fixed.get(key).and_then(Option::as_ref);
         value.is_some_and(|value| self.validity.is_fresh(value))
     }
@@ -176,7 +176,7 @@ where
         }
     }
 
-    fn local_get(&mut self, key: &K) -> bool {
+    fn use_local_value(&mut self, key: &K) -> bool {
         let validity = self.validity;
         self.near_values
             .remove_stale(key, |value| validity.is_fresh(value));
@@ -188,7 +188,7 @@ where
         local_value.is_some_and(|value| self.validity.is_fresh(value))
     }
 
-    fn local_insert(&mut self, key: &K) {
+    fn near_insert(&mut self, key: &K) {
         if let Some(FetchedValue {
             value,
             cached_bytes: Some(bytes),

@@ -57,18 +57,18 @@ pub trait RequestContext {
 
     /// Records that this request uses the item; false if it already did.
     fn mark_requested(&mut self, key: &Self::Key) -> bool;
-    /// Whether the item is in the fixed set.
-    fn is_fixed(&self, key: &Self::Key) -> bool;
+    /// Whether the fixed set has a value of the item that may be used.
+    fn has_fixed_value(&self, key: &Self::Key) -> bool;
     /// Whether the item is in the scope of this request.
     fn scope_contains(&self, key: &Self::Key) -> bool;
     /// Puts the item into the scope of this request.
     fn scope_insert(&mut self, key: &Self::Key);
-    /// Looks the item up in the local cache and records the use.
-    fn local_get(&mut self, key: &Self::Key) -> bool;
+    /// Whether the local cache has the item, whose use it records.
+    fn use_local_value(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the local cache; changes nothing.
     fn local_contains(&self, key: &Self::Key) -> bool;
-    /// Puts the item into the local cache as the newest.
-    fn local_insert(&mut self, key: &Self::Key);
+    /// Keeps the item in the process: in the fixed set if it belongs there, else in the local cache as the newest.
+    fn near_insert(&mut self, key: &Self::Key);
     /// Appends the item's children in ascending order.
     fn children(&self, key: &Self::Key, fetch_list: &mut Vec<Self::Key>);
     /// Sorts one level of a subtree in ascending order.
@@ -146,16 +146,16 @@ impl PrefetchRules {
 pub fn store_fetched<C: RequestContext>(context: &mut C, fetched: &[C::Key]) {
     for key in fetched {
         context.scope_insert(key);
-        context.local_insert(key);
+        context.near_insert(key);
     }
 }
 
 /// The local cache is searched before the request's own items, so that every use updates its order.
 fn locate<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
-    if context.is_fixed(key) {
+    if context.has_fixed_value(key) {
         return Location::Fixed;
     }
-    let is_local = context.local_get(key);
+    let is_local = context.use_local_value(key);
     if context.scope_contains(key) {
         Location::Prefetched
     } else if is_local {
@@ -199,6 +199,6 @@ fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) 
 
 fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {
     fetch_list.retain(|key| {
-        !(context.is_fixed(key) || context.scope_contains(key) || context.local_contains(key))
+        !(context.has_fixed_value(key) || context.scope_contains(key) || context.local_contains(key))
     });
 }

@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
 use super::item_list::{ItemList, ListedItem};
 use super::report::{Report, WarmError};
-use super::server::{BatchReply, Reply, WarmServer};
+use super::server::{BatchReply, Reply, CopyEndpoint};
 
 /// The longest TTL that is sent as a number of seconds; a larger number is a Unix time (memcached `doc/protocol.txt`).
 const RELATIVE_TTL_S_MAX: i64 = 30 * 86_400;
@@ -53,7 +53,7 @@ impl<'a> Copier<'a> {
     pub(super) fn copy(
         &mut self,
         range: Range<usize>,
-        (source, target): (&mut WarmServer, &mut WarmServer),
+        (source, target): (&mut CopyEndpoint, &mut CopyEndpoint),
         target_time_s: i64,
         report: &mut Report,
     ) -> Result<(), WarmError> {
@@ -71,7 +71,7 @@ impl<'a> Copier<'a> {
     fn read(
         &mut self,
         items: &[ListedItem],
-        source: &mut WarmServer,
+        source: &mut CopyEndpoint,
         report: &mut Report,
     ) -> Result<Vec<ReadItem>, WarmError> {
         let fields = GetFields {
@@ -102,7 +102,7 @@ impl<'a> Copier<'a> {
             reply_count += 1;
             let value_start = self.values.len();
             source.read_value(&reply, &mut self.values)?;
-            if reply.is_stale {
+            if reply.is_stale_or_leased {
                 report.stale += 1;
                 won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
             } else if ttl_s == 0 {
@@ -122,7 +122,7 @@ impl<'a> Copier<'a> {
         &mut self,
         items: &[ListedItem],
         won_leases: &[(usize, u64)],
-        source: &mut WarmServer,
+        source: &mut CopyEndpoint,
     ) -> Result<(), WarmError> {
         if won_leases.is_empty() {
             return Ok(());
@@ -142,7 +142,7 @@ impl<'a> Copier<'a> {
         &mut self,
         items: &[ListedItem],
         read_items: &mut [ReadItem],
-        target: &mut WarmServer,
+        target: &mut CopyEndpoint,
         target_time_s: i64,
         report: &mut Report,
     ) -> Result<(), WarmError> {
@@ -212,7 +212,7 @@ impl<'a> Copier<'a> {
         &mut self,
         items: &[ListedItem],
         read_items: &[ReadItem],
-        (source, target): (&mut WarmServer, &mut WarmServer),
+        (source, target): (&mut CopyEndpoint, &mut CopyEndpoint),
         report: &mut Report,
     ) -> Result<(), WarmError> {
         let stored_items: Vec<&ReadItem> = read_items
@@ -236,7 +236,7 @@ impl<'a> Copier<'a> {
                 }
                 BatchReply::Reply(reply) => {
                     won_leases.extend(reply.has_won.then_some((reply.position, reply.unique)));
-                    if !reply.is_stale {
+                    if !reply.is_stale_or_leased {
                         unchanged_versions.insert((reply.position, reply.unique));
                     }
                 }
@@ -273,7 +273,7 @@ impl<'a> Copier<'a> {
         &mut self,
         items: impl IntoIterator<Item = (usize, &'i ListedItem)>,
         fields: GetFields,
-        server: &mut WarmServer,
+        server: &mut CopyEndpoint,
     ) -> Result<(), WarmError> {
         self.requests.clear();
         for (position, item) in items {
@@ -286,7 +286,7 @@ impl<'a> Copier<'a> {
     /// Sends the requests and reads what is left of their replies, which decide nothing.
     fn send_and_drain(
         &mut self,
-        server: &mut WarmServer,
+        server: &mut CopyEndpoint,
         command: &'static str,
     ) -> Result<(), WarmError> {
         self.send_with_noop(server)?;
@@ -295,7 +295,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Sends the requests and the `mn` that ends them.
-    fn send_with_noop(&mut self, server: &mut WarmServer) -> Result<(), WarmError> {
+    fn send_with_noop(&mut self, server: &mut CopyEndpoint) -> Result<(), WarmError> {
         request::noop(&mut self.requests);
         server.write(&self.requests)?;
         server.flush()

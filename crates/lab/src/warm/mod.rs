@@ -19,7 +19,7 @@ use self::batch::Copier;
 use self::item_list::ItemList;
 pub use self::pace::Rate;
 pub use self::report::{End, Report, WarmError};
-use self::server::{WarmServer, quote};
+use self::server::{CopyEndpoint, truncate_for_message};
 use crate::access::Access;
 
 /// Refusals without an item stored between them after which the new server counts as one that takes nothing.
@@ -54,8 +54,8 @@ pub fn warm(
     report: &mut Report,
     mut observe: impl FnMut(&Report) -> bool,
 ) -> Result<(), WarmError> {
-    let mut target = WarmServer::open(&options.to)?;
-    let mut source = WarmServer::open(&options.from)?;
+    let mut target = CopyEndpoint::open(&options.to)?;
+    let mut source = CopyEndpoint::open(&options.from)?;
     let stats = target.read_stats()?;
     let evictions_before = parse_eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
@@ -120,7 +120,7 @@ fn list_items(
     observe: &mut impl FnMut(&Report) -> bool,
 ) -> Result<Option<ItemList>, WarmError> {
     const COMMAND: &str = "lru_crawler metadump";
-    let mut server = WarmServer::open(access)?;
+    let mut server = CopyEndpoint::open(access)?;
     server.write(b"lru_crawler metadump all\r\n")?;
     server.flush()?;
     let mut item_list = ItemList::default();
@@ -132,8 +132,8 @@ fn list_items(
             b"OK" => {}
             line => {
                 if item_list.push(line).is_err() {
-                    let quoted_line = quote(line);
-                    return Err(server.refused_error(COMMAND, quoted_line));
+                    let truncated_line = truncate_for_message(line);
+                    return Err(server.refused_error(COMMAND, truncated_line));
                 }
             }
         }

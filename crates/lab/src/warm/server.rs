@@ -14,8 +14,8 @@ use crate::access::Access;
 /// Characters of a reply that an error message quotes.
 const QUOTED_CHARACTERS_MAX: usize = 100;
 
-/// A server with an open connection.
-pub(super) struct WarmServer {
+/// The source or the target of a warm-up, with an open connection.
+pub(super) struct CopyEndpoint {
     name: String,
     connection: Connection,
 }
@@ -33,7 +33,7 @@ pub(super) struct Reply {
     /// Whether reading has given this connection the right to refresh the item.
     pub(super) has_won: bool,
     /// Whether the item is stale, or a client is about to refresh it.
-    pub(super) is_stale: bool,
+    pub(super) is_stale_or_leased: bool,
 }
 
 /// What comes next from a server that executes a batch.
@@ -47,7 +47,7 @@ pub(super) enum BatchReply {
     End,
 }
 
-impl WarmServer {
+impl CopyEndpoint {
     /// Connects, and verifies that the server takes meta commands.
     pub(super) fn open(access: &Access) -> Result<Self, WarmError> {
         let name = access.endpoint.to_string();
@@ -59,7 +59,7 @@ impl WarmServer {
         let mut server = Self { name, connection };
         // Of a server that wants a login, the longer line gets a reply; at one as short as `mn` it closes.
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
-            let reply_line = server.request_line(command)?;
+            let reply_line = server.request_reply_line(command)?;
             if !reply_line.starts_with(reply_start) {
                 return Err(server.refused_error(command, reply_line));
             }
@@ -95,7 +95,7 @@ impl WarmServer {
                 code: MetaCode::Noop,
                 ..
             }) => Ok(BatchReply::End),
-            Ok(Line::Error(_)) => Ok(BatchReply::Refused(quote(line))),
+            Ok(Line::Error(_)) => Ok(BatchReply::Refused(truncate_for_message(line))),
             Ok(Line::Reply {
                 code,
                 value_bytes,
@@ -106,7 +106,7 @@ impl WarmServer {
             _ => Err(WarmError::Unexpected {
                 server: name.clone(),
                 command,
-                reply: quote(line),
+                reply: truncate_for_message(line),
             }),
         }
     }
@@ -122,11 +122,11 @@ impl WarmServer {
     }
 
     /// Sends a command and returns the line that is its reply.
-    pub(super) fn request_line(&mut self, command: &str) -> Result<String, WarmError> {
+    pub(super) fn request_reply_line(&mut self, command: &str) -> Result<String, WarmError> {
         self.write(command.as_bytes())?;
         self.write(b"\r\n")?;
         self.flush()?;
-        let line = self.connection.read_line().map(quote);
+        let line = self.connection.read_line().map(truncate_for_message);
         line.map_err(|reason| self.connection_error(reason))
     }
 
@@ -155,8 +155,8 @@ impl WarmServer {
                     }
                 }
                 _ => {
-                    let quoted_line = quote(line);
-                    return Err(self.unexpected_error("stats", quoted_line));
+                    let truncated_line = truncate_for_message(line);
+                    return Err(self.unexpected_error("stats", truncated_line));
                 }
             }
         }
@@ -189,7 +189,7 @@ impl WarmServer {
 }
 
 /// The start of a line, for an error message.
-pub(super) fn quote(line: &[u8]) -> String {
+pub(super) fn truncate_for_message(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.chars().take(QUOTED_CHARACTERS_MAX).collect()
 }
@@ -204,7 +204,7 @@ fn to_reply(code: MetaCode, value_bytes: u64, flags: &MetaReplyFlags<'_>) -> Opt
         unique: flags.cas.unwrap_or(0),
         ttl_s: flags.ttl_s,
         has_won: flags.won,
-        is_stale: flags.won || flags.is_stale || flags.already_won,
+        is_stale_or_leased: flags.won || flags.is_stale || flags.already_won,
     })
 }
 
@@ -231,7 +231,7 @@ mod tests {
             (MetaCode::Value, 12, 3)
         );
         assert_eq!((hit.client_flags, hit.unique, hit.ttl_s), (7, 9, Some(-1)));
-        assert!(!hit.is_stale);
+        assert!(!hit.is_stale_or_leased);
         assert!(reply_to(b"VA 3 f7").is_none());
     }
 
@@ -243,7 +243,7 @@ mod tests {
             ("VA 0 O1 X Z", false),
         ] {
             let reply = reply_to(line.as_bytes()).unwrap();
-            assert!(reply.is_stale, "{line}");
+            assert!(reply.is_stale_or_leased, "{line}");
             assert_eq!(reply.has_won, won, "{line}");
         }
     }

@@ -13,9 +13,10 @@ pub(crate) struct Handover {
     pub(crate) channel: ControlChannel,
     /// Held while a worker sends a frame.
     pub(crate) send_lock: Mutex<()>,
-    /// The incomplete values of connections, which are not handed over.
+    /// The uncommitted uploads of connections, which are not handed over.
     pub(crate) uncommitted_uploads: Mutex<UncommittedBytes>,
-    /// Connections whose output stays in the memory of the store, so that only the successor could send it.
+    /// Connections that were closed because their output is in the memory of the store, from which only the successor
+    /// could have sent it.
     pub(crate) connections_closed_early: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.
     pub(crate) drain_time: Duration,
@@ -24,7 +25,7 @@ pub(crate) struct Handover {
 impl Handover {
     /// Ends the handover, and with it the send of a worker that waits for the successor to read; sends the successor
     /// the reason unless there is such a worker.
-    pub(crate) fn refuse(&self, reason: &str) {
+    pub(crate) fn abort(&self, reason: &str) {
         if let Ok(_send_guard) = self.send_lock.try_lock() {
             let _ = self
                 .channel

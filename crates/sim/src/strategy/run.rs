@@ -233,7 +233,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         true
     }
 
-    fn is_fixed(&self, item: &u32) -> bool {
+    fn has_fixed_value(&self, item: &u32) -> bool {
         self.choices.fixed.contains(*item)
     }
 
@@ -245,7 +245,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         self.held_in_request[*item as usize] = self.current_request;
     }
 
-    fn local_get(&mut self, item: &u32) -> bool {
+    fn use_local_value(&mut self, item: &u32) -> bool {
         self.local_policy.get(*item)
     }
 
@@ -254,7 +254,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     /// The remote cache has no value for an absent item, so there is nothing to keep.
-    fn local_insert(&mut self, item: &u32) {
+    fn near_insert(&mut self, item: &u32) {
         if !self.is_absent(*item) {
             self.local_policy
                 .insert(*item, self.size(*item), &mut |_, _| {});

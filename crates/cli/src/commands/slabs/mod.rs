@@ -3,8 +3,8 @@
 //! Without a source it prints the classes of the settings. With one (a running server, a trace, a
 //! histogram) it shows the waste of each class and compares factors, the exact optimum and segments.
 
-mod input;
 mod plan_input;
+mod source;
 mod tables;
 
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    input: InputArgs,
+    trace_options: InputArgs,
 }
 
 impl Args {
@@ -88,7 +88,7 @@ impl Args {
             return print_classes(out, &config);
         };
         let memory_bytes = parse_amount(&self.memory, "--memory")?;
-        let plan_input = input::read(source, config, self.key_bytes, &self.input)?;
+        let plan_input = source::read(source, config, self.key_bytes, &self.trace_options)?;
         let comparison = tables::Comparison::new(&plan_input, memory_bytes, self.classes as usize);
         let page = comparison.to_page();
         if out.is_json() {
@@ -97,13 +97,13 @@ impl Args {
             print(out, &page, self.all)?;
         }
         if let Some(path) = &self.html {
-            page_file::write(path, page, &self.input_files())?;
+            page_file::write(path, page, &self.source_files())?;
         }
         Ok(Exit::Success)
     }
 
     /// The file that the sizes come from, if one is read.
-    fn input_files(&self) -> Vec<&Path> {
+    fn source_files(&self) -> Vec<&Path> {
         let source = self.source.as_deref().map(Path::new);
         source.filter(|path| path.exists()).into_iter().collect()
     }

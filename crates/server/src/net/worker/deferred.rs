@@ -28,9 +28,9 @@ const QUOTAS_MAX: u32 = 17;
 /// Connections that waited for memory and are served in one iteration.
 const MEMORY_QUEUE_SERVED_MAX: usize = 16;
 
-/// How long a connection is parked before it is served again: others need many round trips to release what it waits
+/// How long an upload is parked before it is served again: others need many round trips to release what it waits
 /// for, and a hundred checks a second cost nothing.
-pub(super) const PARK_TIME: Duration = Duration::from_millis(10);
+pub(super) const UPLOAD_PARK_TIME: Duration = Duration::from_millis(10);
 
 /// How long a write that found no segment is parked before it is retried: other workers pass many times meanwhile,
 /// unless the kernel does not schedule one of them.
@@ -48,25 +48,25 @@ const RETRIES_AT_ONCE: usize = 4;
 pub(super) struct Deferred {
     /// The queued connections, each at most once, with the reason for which it is served.
     queue: VecDeque<(u64, ServeReason)>,
-    /// Connections that wait for memory that others hold.
+    /// Connections that wait for upload memory that others hold.
     parked_uploads: ParkedUploads,
-    /// When they were last queued.
+    /// When the parked uploads were last queued.
     uploads_retried_at: Instant,
     /// The number of releases of upload memory at that time.
     upload_releases_seen: u64,
     /// Connections whose next command waits for a segment, oldest first.
     waiting_writes: VecDeque<u64>,
-    /// When they were last queued.
+    /// When the waiting writes were last queued.
     writes_retried_at: Instant,
     /// Whether one of them is new, or got its segment.
     must_retry_writes: bool,
-    /// Connections that wait for memory that peers may hold, oldest first.
-    memory_queue: VecDeque<u64>,
+    /// Connections that wait for peer memory, oldest first.
+    peer_memory_queue: VecDeque<u64>,
     /// Whether the first in line has to be checked without an event: it is new, or more may be granted.
-    must_check_memory: bool,
-    /// The number of releases when they were last checked, and in which second that was.
-    memory_releases_and_second: (u64, u32),
-    /// Whether one that waited got memory, so that the next may get some too.
+    must_check_peer_memory: bool,
+    /// The number of releases of peer memory when the queue was last checked, and in which second that was.
+    peer_memory_releases_and_second: (u64, u32),
+    /// Whether a parked upload got memory, so that the next may get some too.
     has_upload_progress: bool,
     /// When the iteration began.
     iteration_began_at: Instant,
@@ -95,9 +95,9 @@ impl Deferred {
             waiting_writes: VecDeque::new(),
             writes_retried_at: now,
             must_retry_writes: false,
-            memory_queue: VecDeque::new(),
-            must_check_memory: false,
-            memory_releases_and_second: (0, 0),
+            peer_memory_queue: VecDeque::new(),
+            must_check_peer_memory: false,
+            peer_memory_releases_and_second: (0, 0),
             has_upload_progress: false,
             iteration_began_at: now,
             last_small_request_at: now,
@@ -156,17 +156,17 @@ impl Deferred {
             return;
         }
         if is_first_waiter {
-            self.memory_queue.push_front(slot_key);
+            self.peer_memory_queue.push_front(slot_key);
         } else {
             // Memory released before it was counted as waiting was not announced.
-            self.must_check_memory |= self.memory_queue.is_empty();
-            self.memory_queue.push_back(slot_key);
+            self.must_check_peer_memory |= self.peer_memory_queue.is_empty();
+            self.peer_memory_queue.push_back(slot_key);
         }
     }
 
     /// Whether those that wait for memory should be checked without an event.
     pub(super) fn must_check_memory_queue(&self) -> bool {
-        self.must_check_memory && !self.memory_queue.is_empty()
+        self.must_check_peer_memory && !self.peer_memory_queue.is_empty()
     }
 
     /// Whether there is work for which nothing has to be waited for.
@@ -229,17 +229,17 @@ impl Worker {
     /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
     /// and once a second.
     pub(super) fn serve_memory_queue(&mut self) {
-        let memory_releases_and_second = (self.shared.peer_memory.releases(), self.now.0);
-        if self.deferred.memory_queue.is_empty()
-            || (!self.deferred.must_check_memory
-                && self.deferred.memory_releases_and_second == memory_releases_and_second)
+        let peer_memory_releases_and_second = (self.shared.peer_memory.releases(), self.now.0);
+        if self.deferred.peer_memory_queue.is_empty()
+            || (!self.deferred.must_check_peer_memory
+                && self.deferred.peer_memory_releases_and_second == peer_memory_releases_and_second)
         {
             return;
         }
-        self.deferred.memory_releases_and_second = memory_releases_and_second;
-        self.deferred.must_check_memory = false;
+        self.deferred.peer_memory_releases_and_second = peer_memory_releases_and_second;
+        self.deferred.must_check_peer_memory = false;
         for _ in 0..MEMORY_QUEUE_SERVED_MAX {
-            let Some(slot_key) = self.deferred.memory_queue.pop_front() else {
+            let Some(slot_key) = self.deferred.peer_memory_queue.pop_front() else {
                 return;
             };
             let Some(connection) = self.connections.get_mut(slot_key) else {
@@ -255,7 +255,7 @@ impl Worker {
                 return;
             }
         }
-        self.deferred.must_check_memory = true;
+        self.deferred.must_check_peer_memory = true;
     }
 
     /// Parks a connection that waits for upload memory, at its previous position if it waited before.
@@ -371,7 +371,7 @@ impl Worker {
             return;
         }
         let releases = self.shared.parked_connections.releases();
-        let is_due = now.duration_since(self.deferred.uploads_retried_at) >= PARK_TIME;
+        let is_due = now.duration_since(self.deferred.uploads_retried_at) >= UPLOAD_PARK_TIME;
         let got_memory = std::mem::take(&mut self.deferred.has_upload_progress);
         if !is_due && !got_memory && releases == self.deferred.upload_releases_seen {
             return;

@@ -23,7 +23,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Deferred, PARK_TIME, SMALL_REQUEST_BYTES, WRITE_PARK_TIME};
+use self::deferred::{Deferred, UPLOAD_PARK_TIME, SMALL_REQUEST_BYTES, WRITE_PARK_TIME};
 use self::logins::{LOGIN_CHECK_INTERVAL, PendingLogins};
 use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
@@ -48,10 +48,10 @@ const SLEEP_MAX: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// [`PARK_TIME`] in the form of epoll.
+/// [`UPLOAD_PARK_TIME`] in the form of epoll.
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: PARK_TIME.subsec_nanos() as i64,
+    tv_nsec: UPLOAD_PARK_TIME.subsec_nanos() as i64,
 };
 
 /// [`LOGIN_CHECK_INTERVAL`] in the form of epoll.
