@@ -199,6 +199,8 @@ fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) 
 
 fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {
     fetch_list.retain(|key| {
-        !(context.has_fixed_value(key) || context.scope_contains(key) || context.local_contains(key))
+        !(context.has_fixed_value(key)
+            || context.scope_contains(key)
+            || context.local_contains(key))
     });
 }

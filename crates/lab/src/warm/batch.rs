@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
 use super::item_list::{ItemList, ListedItem};
 use super::report::{Report, WarmError};
-use super::server::{BatchReply, Reply, CopyEndpoint};
+use super::server::{BatchReply, CopyEndpoint, Reply};
 
 /// The longest TTL that is sent as a number of seconds; a larger number is a Unix time (memcached `doc/protocol.txt`).
 const RELATIVE_TTL_S_MAX: i64 = 30 * 86_400;

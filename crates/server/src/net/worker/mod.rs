@@ -23,7 +23,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Deferred, UPLOAD_PARK_TIME, SMALL_REQUEST_BYTES, WRITE_PARK_TIME};
+use self::deferred::{Deferred, SMALL_REQUEST_BYTES, UPLOAD_PARK_TIME, WRITE_PARK_TIME};
 use self::logins::{LOGIN_CHECK_INTERVAL, PendingLogins};
 use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
