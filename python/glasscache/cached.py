@@ -17,6 +17,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     NamedTuple,
     ParamSpec,
     Protocol,
@@ -315,6 +316,10 @@ def _pack_arguments(
     return method
 
 
+_PREFIX_LENGTH_MAX: Final = 120
+"""Of a longer name of a function its end is part of the key, and all of it of the digest."""
+
+
 class _KeyBuilder:
     """The key of a call: the function's name and a digest of its bound arguments."""
 
@@ -325,9 +330,9 @@ class _KeyBuilder:
         ignored_parameters: frozenset[str],
     ) -> None:
         self.function_name = f"{function.__module__}.{function.__qualname__}"
-        self._prefix = self.function_name.replace("<locals>.", "").replace("<lambda>", "lambda")[
-            -120:
-        ]
+        readable_name = self.function_name.replace("<locals>.", "").replace("<lambda>", "lambda")
+        self._prefix = readable_name[-_PREFIX_LENGTH_MAX:]
+        self._is_name_cut = len(readable_name) > _PREFIX_LENGTH_MAX
         self._signature = inspect.signature(function)
         self._custom_key_of = custom_key_of
         self._ignored_parameters = ignored_parameters
@@ -338,6 +343,8 @@ class _KeyBuilder:
         bound_arguments = self._signature.bind(*args, **kwargs)
         bound_arguments.apply_defaults()
         hasher = hashlib.blake2b(digest_size=16)
+        if self._is_name_cut:
+            hasher.update(f"{self.function_name}:".encode())
         for parameter, argument in bound_arguments.arguments.items():
             if parameter not in self._ignored_parameters:
                 hasher.update(f"{parameter}=".encode())

@@ -193,6 +193,20 @@ def test_a_method_is_cached_without_its_self_and_objects_need_a_name(
         Shop().price(object())
 
 
+def test_functions_whose_long_names_end_alike_have_keys_of_their_own(
+    glasscache_client: Client,
+) -> None:
+    def price(name: str) -> str:
+        return name
+
+    keys: list[str] = []
+    for package in ("first", "second"):
+        price.__module__ = package + "." + "nested." * 20 + "prices"
+        keys.append(cached(glasscache_client, ttl=60)(price).cache_key("a"))
+    assert keys[0] != keys[1]
+    assert {len(key) for key in keys} == {120 + 1 + 32}
+
+
 def test_a_coroutine_function_needs_an_asyncio_client(glasscache_client: Client) -> None:
     with pytest.raises(TypeError, match="AsyncClient"):
 
