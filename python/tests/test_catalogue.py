@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[2] / "examples" / "catalogue"
 
+ANY_ERROR_PERCENT = "1e15"
+"""A tolerance that no error exceeds, even where the forecast is a nanosecond and the machine stops for minutes."""
+
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -35,7 +38,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     # No time decides: the counts of the replay must be those of the forecast.
-    size_options = ["--topics", "400", "--requests", "240", "--within", "1000000", "1000000"]
+    size_options = ["--topics", "400", "--requests", "240", "--within", *[ANY_ERROR_PERCENT] * 2]
     completed = subprocess.run(
         [sys.executable, str(FOLDER / "loop.py"), *size_options, "--folder", str(folder)],
         capture_output=True,
