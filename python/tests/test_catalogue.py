@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "examples" / "catalogue"
 
 ANY_ERROR_PERCENT = "1e15"
-"""A tolerance that no error exceeds, even where the forecast is a nanosecond and the machine stops for minutes."""
+"""A tolerance that no error exceeds, even if the forecast is a nanosecond and the machine stops."""
 
 
 @pytest.fixture
