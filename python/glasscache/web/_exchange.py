@@ -12,6 +12,7 @@ one.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -260,8 +261,7 @@ class Exchange:
         if entry.write_id and reply.has_body:
             chunks = yield from self.read_chunks(entry, reply.start // CHUNK_BYTES)
             if chunks is None:
-                yield call(self.client, "delete", lookup.response_key)
-                shared.counters["lost_chunks"] += 1
+                yield from self._discard_incomplete()
                 lookup.reset()
                 return None
         shared.counters["stale" if reuse_kind == "stale" else "hits"] += 1
@@ -285,6 +285,20 @@ class Exchange:
                 return None
             chunks.append(chunk)
         return chunks
+
+    def _discard_incomplete(self) -> Generator[Any, Any, None]:
+        """Delete a response of which a chunk is lost, so that it is fetched again."""
+        self.shared.counters["lost_chunks"] += 1
+        yield call(self.client, "delete", self.lookup.response_key)
+
+    def end_incomplete(self) -> Generator[Any, Any, RuntimeError]:
+        """Return the error that ends a body of which a chunk was lost after its head was sent (as steps).
+
+        With it the server closes the connection, by which the client sees that the body is not whole.
+        """
+        with contextlib.suppress(GlasscacheError):
+            yield from self._discard_incomplete()
+        return RuntimeError(f"a chunk of the stored body of {self.url!r} was evicted")
 
     # ---- which request fetches --------------------------------------------------------------------------
 

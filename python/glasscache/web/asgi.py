@@ -226,11 +226,7 @@ class CacheASGI:
                     return
             next_chunks = await run_steps_async(exchange.read_chunks(entry, chunk_index))
             if next_chunks is None:
-                self.shared.counters["lost_chunks"] += 1
-                with contextlib.suppress(GlasscacheError):
-                    await self.client.delete(exchange.lookup.response_key)
-                # The server closes the connection, by which the client sees that the body is not whole.
-                raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
+                raise await run_steps_async(exchange.end_incomplete())
             chunks = next_chunks
 
     # ---- in the background ----------------------------------------------------------------------------

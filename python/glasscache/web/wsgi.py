@@ -205,8 +205,7 @@ class CacheWSGI:
                     return
             next_chunks = run_steps(exchange.read_chunks(entry, chunk_index))
             if next_chunks is None:
-                self.shared.counters["lost_chunks"] += 1
-                raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
+                raise run_steps(exchange.end_incomplete())
             chunks = next_chunks
 
     # ---- in the background ----------------------------------------------------------------------------

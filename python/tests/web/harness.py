@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from glasscache.web._entry import Entry, decode
+from glasscache.web._shared_state import CHUNKS_PER_READ
 from glasscache.web._urls import request_of_url
 
 if TYPE_CHECKING:
@@ -110,6 +112,13 @@ def key_of_url(shared: Any, url: str) -> str:
     """Return the key of the response to a plain GET of a URL."""
     request = request_of_url(url)
     return str(shared.key_of(request.digest(shared.version, shared.settings_of(request))))
+
+
+def chunk_keys_of(shared: Any, response_key: str, stored_record: bytes) -> list[str]:
+    """Return the keys of the first chunks of a stored body, one more than one read takes."""
+    entry = decode(stored_record, bytes.fromhex(response_key.partition(":")[2]))
+    assert isinstance(entry, Entry)
+    return [shared.chunk_key(entry.write_id, index) for index in range(CHUNKS_PER_READ + 1)]
 
 
 class Clock:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache.web import CacheASGI, CacheSettings, Rules
-from glasscache.web._entry import Entry, decode
-from glasscache.web._shared_state import CHUNK_BYTES
+from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ
 
-from web.harness import Origin, key_of_url, send_request
+from web.harness import Origin, chunk_keys_of, key_of_url, send_request
 
 if TYPE_CHECKING:
     from glasscache import AsyncClient
@@ -241,12 +240,26 @@ def test_large_bodies_are_stored_in_chunks_and_a_lost_chunk_is_a_miss(run_async:
     run_async(scenario)
 
 
+def test_a_chunk_that_is_lost_while_the_body_is_sent_breaks_one_reply_only(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        body = bytes(CHUNKS_PER_READ * CHUNK_BYTES + 7)
+        origin = Origin(lambda _: (200, {"cache-control": "max-age=60"}, [body]))
+        cache = CacheASGI(origin, client)
+        assert (await send_request(cache)).body == body
+        await client.delete((await _chunk_keys(client, cache.shared))[CHUNKS_PER_READ])
+        with pytest.raises(RuntimeError, match=r"a chunk .* was evicted"):
+            await send_request(cache)
+        assert (await send_request(cache)).body == body
+        assert len(origin.calls) == 2
+        assert cache.shared.counters["lost_chunks"] == 1
+
+    run_async(scenario)
+
+
 async def _chunk_keys(client: AsyncClient, shared: Any) -> list[str]:
     """Return the keys of the pieces of the root page's body."""
     key = key_of_url(shared, "http://shop.example/")
-    entry = decode(await client.get(key), bytes.fromhex(key.partition(":")[2]))
-    assert isinstance(entry, Entry)
-    return [shared.chunk_key(entry.write_id, number) for number in range(4)]
+    return chunk_keys_of(shared, key, await client.get(key))
 
 
 def test_a_body_that_is_truncated_is_not_stored(run_async: Any) -> None:

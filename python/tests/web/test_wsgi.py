@@ -12,9 +12,9 @@ from wsgiref.validate import validator
 
 import pytest
 from glasscache.web import CacheSettings, CacheWSGI, Rules
-from glasscache.web._shared_state import CHUNK_BYTES
+from glasscache.web._shared_state import CHUNK_BYTES, CHUNKS_PER_READ
 
-from web.harness import Clock, Reply
+from web.harness import Clock, Reply, chunk_keys_of, key_of_url
 
 if TYPE_CHECKING:
     from glasscache import Client
@@ -158,6 +158,24 @@ def test_large_bodies_stream_and_are_stored_in_pieces(glasscache_client: Client)
     reply = send_request(cache, fields={"Range": f"bytes={CHUNK_BYTES - 2}-{CHUNK_BYTES + 1}"})
     assert reply.body == b"".join(parts)[CHUNK_BYTES - 2 : CHUNK_BYTES + 2]
     assert origin.calls == 1
+
+
+def test_a_chunk_that_is_lost_while_the_body_is_sent_breaks_one_reply_only(
+    glasscache_client: Client,
+) -> None:
+    body = bytes(CHUNKS_PER_READ * CHUNK_BYTES + 7)
+    origin = Origin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, [body]))
+    cache = CacheWSGI(origin, glasscache_client)
+    path = "/a-chunk-is-lost"
+    assert send_request(cache, path).body == body
+    key = key_of_url(cache.shared, f"http://shop.example{path}")
+    stored_record = glasscache_client.get(key)
+    glasscache_client.delete(chunk_keys_of(cache.shared, key, stored_record)[CHUNKS_PER_READ])
+    with pytest.raises(RuntimeError, match=r"a chunk .* was evicted"):
+        send_request(cache, path)
+    assert send_request(cache, path).body == body
+    assert origin.calls == 2
+    assert cache.shared.counters["lost_chunks"] == 1
 
 
 def test_a_body_that_is_not_read_to_its_end_is_not_stored(glasscache_client: Client) -> None:
