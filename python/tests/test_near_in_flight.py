@@ -56,6 +56,15 @@ def get_counter(own_server: Server, namespace: str) -> GetCounter:
     return GetCounter(own_server, namespace)
 
 
+@pytest.fixture
+def connected_client(own_server: Server, namespace: str, save_strategy: SaveStrategy) -> Client:
+    """Return a client under a strategy that keeps nothing, with a connection."""
+    strategy_file = save_strategy("strategy remote")
+    client = Client(own_server.address, namespace=namespace, strategy=strategy_file, timeout=30)
+    client.set("connected", 1)
+    return client
+
+
 def is_stopped(thread_folder: Path) -> bool:
     """Return whether a thread of a process has stopped, by its folder in `/proc`."""
     state: str = (thread_folder / "stat").read_text().rpartition(")")[2].split()[0]
@@ -315,24 +324,17 @@ def test_event_loops_that_share_a_request_get_a_key_once(
 
 
 def test_threads_that_share_a_request_get_a_key_once(
-    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
+    connected_client: Client, get_counter: GetCounter
 ) -> None:
     keys = [f"k{number}" for number in range(50)]
     get_counter.put(*keys)
     pid = get_counter.server_stat("pid")
-    client = Client(
-        own_server.address,
-        namespace=namespace,
-        strategy=save_strategy("strategy remote"),
-        timeout=30,
-    )
-    client.set("connected", 1)
     values: list[dict[str, str]] = []
 
     def read(keys: list[str]) -> None:
-        values.append(client.get_many(keys))
+        values.append(connected_client.get_many(keys))
 
-    with client.request():
+    with connected_client.request():
         contexts = [contextvars.copy_context() for _ in range(6)]
         threads = [
             threading.Thread(target=context.run, args=(read, keys[number * 5 :]))
@@ -342,7 +344,7 @@ def test_threads_that_share_a_request_get_a_key_once(
             for thread in threads:
                 thread.start()
             with pytest.raises(DeadlineExceeded):
-                client.get(keys[-1], deadline=0.3)
+                connected_client.get(keys[-1], deadline=0.3)
         for thread in threads:
             thread.join()
     assert sorted(map(len, values)) == [25, 30, 35, 40, 45, 50]
@@ -350,60 +352,46 @@ def test_threads_that_share_a_request_get_a_key_once(
 
 
 def test_a_signal_handler_that_reads_what_its_thread_is_fetching_does_not_wait_for_itself(
-    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
+    connected_client: Client, get_counter: GetCounter
 ) -> None:
     get_counter.put("k")
     pid = get_counter.server_stat("pid")
-    client = Client(
-        own_server.address,
-        namespace=namespace,
-        strategy=save_strategy("strategy remote"),
-        timeout=30,
-    )
-    client.set("connected", 1)
     values: list[str] = []
 
     def handle(*_: Any) -> None:
         os.kill(pid, signal.SIGCONT)
-        values.append(client.get("k", deadline=10))
+        values.append(connected_client.get("k", deadline=10))
 
     handler_before = signal.signal(signal.SIGALRM, handle)
     try:
-        with client.request(), paused(pid):
+        with connected_client.request(), paused(pid):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
-            assert client.get("k") == "K"
+            assert connected_client.get("k") == "K"
     finally:
         signal.signal(signal.SIGALRM, handler_before)
     assert values == ["K"]
 
 
 def test_a_signal_handler_that_raises_ends_a_wait(
-    own_server: Server, namespace: str, save_strategy: SaveStrategy, get_counter: GetCounter
+    connected_client: Client, get_counter: GetCounter
 ) -> None:
     get_counter.put("k")
     pid = get_counter.server_stat("pid")
-    client = Client(
-        own_server.address,
-        namespace=namespace,
-        strategy=save_strategy("strategy remote"),
-        timeout=30,
-    )
-    client.set("connected", 1)
 
     def handle(*_: Any) -> None:
         raise InterruptedError
 
     handler_before = signal.signal(signal.SIGALRM, handle)
     try:
-        with client.request():
+        with connected_client.request():
             with paused(pid):
                 context = contextvars.copy_context()
-                first_task = threading.Thread(target=context.run, args=(client.get, "k"))
+                first_task = threading.Thread(target=context.run, args=(connected_client.get, "k"))
                 first_task.start()
                 time.sleep(0.1)
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 with pytest.raises(InterruptedError):
-                    client.get("k")
+                    connected_client.get("k")
             first_task.join()
     finally:
         signal.signal(signal.SIGALRM, handler_before)
