@@ -131,8 +131,9 @@ class HashClient(PooledClient):
             if self.ignore_exc:
                 return None
             raise MemcacheError(_ALL_DOWN)
+        routing_key, _ = _split_routing_key(key)
         (server_index,) = _native.server_of(
-            "rendezvous", server_addresses, [self.check_key(key, b"")]
+            "rendezvous", server_addresses, [self.check_key(routing_key, b"")]
         )
         return self.clients[server_addresses[server_index]]
 
@@ -165,8 +166,8 @@ class HashClient(PooledClient):
             raise MemcacheError(_ALL_DOWN)
         if not isinstance(key, tuple):
             return super()._client_and_full_key(key)
-        routing_key, key = _split_routing_key(cast("Any", key))
-        routed_client = self._get_client(routing_key)
+        routed_client = self._get_client(key)
+        _, key = _split_routing_key(cast("Any", key))
         return (
             super()._client_and_full_key(key)
             if routed_client is None
@@ -184,10 +185,10 @@ class HashClient(PooledClient):
         if method_name in _BULK_METHODS:
             return self._bulk_call_custom_class(method_name, *args, **kwargs)
         key, *other_args = args
-        routing_key, key = _split_routing_key(key)
-        client = self._get_client(routing_key)
+        client = self._get_client(key)
         if client is None:
             raise MemcacheError(_ALL_DOWN)
+        _, key = _split_routing_key(key)
         try:
             return getattr(client, method_name)(key, *other_args, **kwargs)
         except OSError:
@@ -229,7 +230,7 @@ class HashClient(PooledClient):
                 raise
             return _miss_of(method_name, args, kwargs)
         if not self._failover.has_no_failures:
-            client = self._get_client(_split_routing_key(args[0])[0])
+            client = self._get_client(args[0])
             if client is not None:
                 self._failover.record_success(client.server)
         return result
