@@ -238,7 +238,7 @@ impl RecordedRequest {
 }
 
 /// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a
-/// block around it. It is entered and left at every request, most of which are not recorded, so it is no Python class.
+/// block around it. It is entered and left at every request, most of which are not recorded, so it is not a Python class.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct RequestBlock {
     recorder: Py<Recorder>,

@@ -29,7 +29,7 @@ pub enum ReadError {
     #[error("{}: is a file; a request log is a folder", .0.display())]
     NotAFolder(PathBuf),
     /// There is nothing of that name.
-    #[error("there is no folder {}; a request log is a folder with items and requests", .0.display())]
+    #[error("the folder {} does not exist; a request log is a folder with items and requests", .0.display())]
     NoFolder(PathBuf),
     /// The folder holds no log.
     #[error(

@@ -311,7 +311,12 @@ fn parts_in_the_folder_of_a_single_log_are_named_as_left_out() {
 fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = read_folder(&folder.path().join("absent")).unwrap_err();
-    assert!(error.to_string().contains("there is no folder"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("does not exist; a request log is a folder"),
+        "{error}"
+    );
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(error.contains("has no requests.parquet"), "{error}");
     let recorder = new_recorder(folder.path(), |options| {

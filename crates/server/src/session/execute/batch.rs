@@ -253,7 +253,7 @@ pub(crate) enum StopReason {
 }
 
 impl<'b> Batch<'b, '_> {
-    /// Stops the batch before the lookup at `index`, if there is no memory for its reply.
+    /// Stops the batch before the lookup at `index`, if its reply gets no memory.
     #[cold]
     fn stop_for_memory(
         &self,

@@ -42,7 +42,10 @@ fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
             if parent as usize >= item_count {
                 return error_at(
                     index,
-                    format!("there is no item {parent}; the last is {}", item_count - 1),
+                    format!(
+                        "item {parent} does not exist; the last is {}",
+                        item_count - 1
+                    ),
                 );
             }
             index = parent as usize;
