@@ -56,7 +56,7 @@ def _glob_to_regex(glob: str) -> str:
 
 @dataclass(frozen=True)
 class When:
-    """Conditions that must all hold; None and empty ones hold always. Methods become upper case."""
+    """Conditions that must all hold; None and empty ones hold always."""
 
     path: str | None = None
     path_regex: str | None = None
@@ -66,11 +66,6 @@ class When:
     cookie: Mapping[str, str | bool] = field(default_factory=dict[str, str | bool])
     status: tuple[str, ...] = ()
     content_type: str | None = None
-
-    def __post_init__(self) -> None:
-        """Convert the methods to upper case, as requests have them."""
-        methods = tuple(method.upper() for method in _as_tuple(self.method))
-        object.__setattr__(self, "method", methods)
 
     @property
     def needs_response(self) -> bool:

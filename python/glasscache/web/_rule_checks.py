@@ -75,7 +75,7 @@ def _check_path(rule: Rule) -> None:
 
 
 def _check_fields(rule: Rule) -> None:
-    """Refuse conditions on header fields and cookies that no request meets."""
+    """Refuse conditions on header fields, cookies and the method that no request meets."""
     when = rule.when
     for name in (*when.header, *when.cookie):
         if not _NAME_PATTERN.fullmatch(name):
@@ -87,6 +87,11 @@ def _check_fields(rule: Rule) -> None:
         raise BadSetting(
             f"{rule.location}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
         )
+    for method in when.method:
+        if method != method.upper():
+            raise BadSetting(
+                f"{rule.location}: method = {method!r} cannot match: methods are upper case"
+            )
 
 
 def _check_status(rule: Rule) -> None:
