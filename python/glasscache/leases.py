@@ -335,9 +335,9 @@ class SyncLeases:
             GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
         )
 
-    def get_or_set_by(self, key: Key, make: Callable[[], T], options: GetOrSetOptions) -> T:
-        """`get_or_set` with its settings in one object."""
-        return cast("T", carry_out(_get_or_set_steps(self, key, options, make)))
+    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: GetOrSetOptions) -> T:
+        """`get_or_set` with its settings in one object, which the parameter `lease` holds."""
+        return cast("T", carry_out(_get_or_set_steps(self, key, lease, make)))
 
 
 class AsyncLeases:
@@ -400,7 +400,7 @@ class AsyncLeases:
         )
 
     async def get_or_set_by(
-        self, key: Key, make: Callable[[], Awaitable[T] | T], options: GetOrSetOptions
+        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: GetOrSetOptions
     ) -> T:
-        """`get_or_set` with its settings in one object."""
-        return cast("T", await carry_out_async(_get_or_set_steps(self, key, options, make)))
+        """`get_or_set` with its settings in one object, which the parameter `lease` holds."""
+        return cast("T", await carry_out_async(_get_or_set_steps(self, key, lease, make)))

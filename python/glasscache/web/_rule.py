@@ -68,7 +68,7 @@ class When:
     content_type: str | None = None
 
     @property
-    def needs_response(self) -> bool:
+    def is_of_response(self) -> bool:
         """Whether a condition concerns the response."""
         return bool(self.status) or self.content_type is not None
 
@@ -119,7 +119,7 @@ class Rule:
         return f"rule {self.name!r}" + (f" (line {self.line})" if self.line else "")
 
     @property
-    def literal_path_prefix(self) -> str:
+    def literal_path(self) -> str:
         """Return the literal beginning of the path, up to its last slash before a wildcard."""
         path = self.when.path
         if path is None:

@@ -128,7 +128,7 @@ def _statuses_overlap(status: str, condition_statuses: Sequence[str]) -> bool:
 def _check_settings(rule: Rule) -> None:
     """Refuse settings that contradict each other or the rule's conditions."""
     when, then = rule.when, rule.then
-    if when.needs_response:
+    if when.is_of_response:
         for setting in _REQUEST_SETTINGS:
             if setting in then:
                 raise BadSetting(
@@ -165,7 +165,7 @@ def _check_shadows(rule: Rule, earlier_rules: Sequence[Rule]) -> None:
     for earlier_rule in earlier_rules:
         if not _includes(earlier_rule.when, rule.when):
             continue
-        if earlier_rule.then.get("bypass") and not earlier_rule.when.needs_response:
+        if earlier_rule.then.get("bypass") and not earlier_rule.when.is_of_response:
             raise BadSetting(
                 f"{rule.location} never decides: {earlier_rule.location} bypasses all that it matches"
             )

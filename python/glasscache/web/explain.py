@@ -81,7 +81,7 @@ def _read_lookup(lookup: Lookup, client: Any) -> Generator[Any, Any, None]:
 def _lines_of_rules(request_settings: Settings) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     for rule in request_settings.matched_rules:
-        condition_text = ", if the response fits" if rule.when.needs_response else ""
+        condition_text = ", if the response fits" if rule.when.is_of_response else ""
         lines.append(("rule", f"{rule.location}{condition_text}"))
     for name, rule_name in request_settings.deciding_rules.items():
         attribute = "url" if name == "canonicalise" else name

@@ -48,7 +48,7 @@ class Rules:
         check_rules(self.rules)
         self._indices_by_path_prefix: dict[str, list[int]] = {}
         for index, rule in enumerate(self.rules):
-            self._indices_by_path_prefix.setdefault(rule.literal_path_prefix, []).append(index)
+            self._indices_by_path_prefix.setdefault(rule.literal_path, []).append(index)
         self._prefix_lengths = sorted({len(prefix) for prefix in self._indices_by_path_prefix})
         self._needs_cookies = any(rule.when.cookie for rule in self.rules)
 
@@ -123,7 +123,7 @@ class Rules:
         settings = Settings()
         settings.matched_rules = tuple(matching)
         for rule in matching:
-            if not rule.when.needs_response:
+            if not rule.when.is_of_response:
                 _apply_rule(settings, rule, request, None)
         return settings
 
